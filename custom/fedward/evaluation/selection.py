@@ -1,0 +1,135 @@
+"""Which round's model a number is reported for: three protocols, from metric rows alone.
+
+FedPerl reports, for each client, the global model of the round that was best on that client's validation set
+(Bdair et al., MELBA 2022, Table 4); its columns therefore mix rounds. A deployment has one model, so the best single
+round and the last round are reported next to it. Validation chooses, test is only read.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class SiteMetric(Protocol):
+    """One row of metrics.jsonl, as far as the choice of a round needs it."""
+
+    @property
+    def round(self) -> int: ...  # noqa: D102
+    @property
+    def site(self) -> str: ...  # noqa: D102
+    @property
+    def split(self) -> str: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def value(self) -> float | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class SiteChoice:
+    """The round chosen for one site, with the site's values at that round."""
+
+    site: str
+    round: int | None
+    """None when the site never had a validation value."""
+    val: float | None
+    test: float | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One protocol's outcome over all sites, in site-name order of the rows given."""
+
+    protocol: str
+    """``best_per_site``, ``best_global`` or ``last``."""
+    metric: str
+    round: int | None
+    """The one round of all sites; None for ``best_per_site`` and when there is none."""
+    sites: tuple[SiteChoice, ...]
+
+    @property
+    def val(self) -> float | None:
+        """Mean validation value over the sites that have one, equal site weights."""
+        return mean([choice.val for choice in self.sites])
+
+    @property
+    def test(self) -> float | None:
+        """Mean test value over the sites that have one, equal site weights."""
+        return mean([choice.test for choice in self.sites])
+
+
+Table = dict[str, dict[int, dict[str, float]]]
+"""split -> round -> site -> value, defined values only."""
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the defined values, None when there is none."""
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None
+
+
+def mean_over_sites(rows: Iterable[SiteMetric], metric: str, split: str = "val") -> dict[int, float]:
+    """Return round -> mean over the sites with a defined value, equal site weights; rounds without one are left out."""
+    by_round = _table(rows, metric).get(split, {})
+    return {r: sum(sites.values()) / len(sites) for r, sites in sorted(by_round.items())}
+
+
+def best_per_site(rows: Iterable[SiteMetric], metric: str) -> Selection:
+    """Each site's own round of highest validation ``metric``, the earliest on ties, and its test value there."""
+    rows = list(rows)
+    table = _table(rows, metric)
+    choices = []
+    for site in _sites(rows):
+        own = {r: sites[site] for r, sites in table["val"].items() if site in sites}
+        choices.append(_choice(table, site, _earliest_best(own)))
+    return Selection("best_per_site", metric, None, tuple(choices))
+
+
+def best_global(rows: Iterable[SiteMetric], metric: str) -> Selection:
+    """The one round of highest mean validation ``metric`` over sites (equal weights), the earliest on ties.
+
+    A round counts when more than half of the sites that ever reported the metric reported it there: a round seen by
+    two easy sites must not win against one seen by all ten.
+    """
+    rows = list(rows)
+    table = _table(rows, metric)
+    quorum = len({site for sites in table["val"].values() for site in sites}) / 2
+    means = {r: sum(sites.values()) / len(sites) for r, sites in table["val"].items() if len(sites) > quorum}
+    return _at(rows, table, _earliest_best(means), "best_global", metric)
+
+
+def last_round(rows: Iterable[SiteMetric], metric: str) -> Selection:
+    """The last round with a validation or test value of ``metric``."""
+    rows = list(rows)
+    table = _table(rows, metric)
+    rounds = [*table["val"], *table["test"]]
+    return _at(rows, table, max(rounds, default=None), "last", metric)
+
+
+def _at(rows: list[SiteMetric], table: Table, chosen: int | None, protocol: str, metric: str) -> Selection:
+    return Selection(protocol, metric, chosen, tuple(_choice(table, site, chosen) for site in _sites(rows)))
+
+
+def _choice(table: Table, site: str, chosen: int | None) -> SiteChoice:
+    if chosen is None:
+        return SiteChoice(site, None, None, None)
+    val, test = (table[split].get(chosen, {}).get(site) for split in ("val", "test"))
+    return SiteChoice(site, chosen, val, test)
+
+
+def _earliest_best(values: dict[int, float]) -> int | None:
+    return min(values, key=lambda r: (-values[r], r), default=None)
+
+
+def _sites(rows: list[SiteMetric]) -> list[str]:
+    """Sites with a validation or test row, in order of first appearance."""
+    return list(dict.fromkeys(row.site for row in rows if row.split in ("val", "test")))
+
+
+def _table(rows: Iterable[SiteMetric], metric: str) -> Table:
+    table: Table = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if row.name == metric and row.value is not None:
+            table[row.split][row.round][row.site] = row.value
+    return table

@@ -1,0 +1,239 @@
+"""The server's loop: asks what the method's workflow wants, checks and stores the answers, writes the run folder."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedward.config import Experiment
+from fedward.errors import RunError, WireError
+from fedward.federation import wire
+from fedward.federation.run_folder import RunFolder
+from fedward.federation.site import Site
+from fedward.federation.transport import Transport
+from fedward.federation.wire import Message
+from fedward.methods import method_of
+from fedward.methods.workflow import Ask, Federation, Reply, State
+from fedward.nets import build
+from fedward.report.console import Console
+
+_EMPTY_ROUNDS_IN_A_ROW = 3
+"""Exchanges without a single usable reply after which a run gives up instead of burning rounds."""
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    transport: Transport,
+    *,
+    engine: str,
+    resume: bool = False,
+    site_folders: Sequence[Path] = (),
+    console: Console | None = None,
+) -> Path:
+    """Run an experiment to its end and return its folder.
+
+    Args:
+        experiment: what to run.
+        folder: the run folder; new, or with ``resume`` that of an interrupted run.
+        transport: how messages reach the sites.
+        engine: name of the engine, recorded.
+        resume: continue from the last finished round. Weights equal those of an undisturbed run.
+        site_folders: where the server's own validation data may lie, if the method uses some.
+        console: where progress is printed.
+
+    Raises:
+        RunError: no usable replies in three exchanges in a row, or the folder does not fit.
+    """
+    if resume:
+        run = RunFolder.reopen(folder, experiment)
+    else:
+        run = RunFolder.create(folder, experiment, transport.sites(), engine)
+    return _Driver(experiment, run, transport, site_folders, console or Console()).run()
+
+
+@dataclass
+class _Exchange:
+    """What came back from one exchange."""
+
+    replies: list[Reply] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    up: dict[str, int] = field(default_factory=dict)
+
+
+class _Driver:
+    def __init__(
+        self, experiment: Experiment, run: RunFolder, transport: Transport, site_folders: Sequence[Path], console: Console
+    ) -> None:
+        self.experiment, self.run_folder, self.transport, self.console = experiment, run, transport, console
+        self.method = method_of(experiment)
+        self.site_folders = site_folders
+        self._empty = 0
+        self._last_round = -1
+
+    def run(self) -> Path:
+        run = self.run_folder
+        if run.finished:
+            return run.path
+        run.set_status("running", {})
+        federation = Federation(run.sites, self.experiment.seed, run.models, self._validator())
+        state = run.restore(self.method.state_type) or self.method.start(self._initial_model())
+        self.console.header(self.experiment, run.sites, resumed_after=state.round)
+        try:
+            self._loop(state, self.method.rounds(state, federation))
+            self._finish(state)
+        except BaseException as error:
+            # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
+            run.set_status("failed", {"reason": str(error) or type(error).__name__})
+            raise
+        return run.path
+
+    def _initial_model(self) -> State:
+        spec = self.experiment
+        net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed)
+        return {key: value.clone() for key, value in net.state_dict().items()}
+
+    def _validator(self) -> Callable[[State], float] | None:
+        if not self.method.wants_validation:
+            return None
+        server = Site("server", self.experiment, self.run_folder.path / "server", self.site_folders)
+
+        def accuracy(state: State) -> float:
+            rows = server.evaluate(dict(state), ("val",))
+            return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
+
+        return accuracy
+
+    def _loop(self, state: Any, rounds: Any) -> None:
+        if not list(self.run_folder.path.glob("rounds/?????")):
+            self.run_folder.commit(state.round, state)
+        ask = next(rounds, None)
+        while ask is not None:
+            before = state.round
+            replies = self._exchange(ask)
+            try:
+                ask = rounds.send(replies)
+            except StopIteration:
+                ask = None
+            if state.round != before:
+                self.run_folder.commit(state.round, state)
+
+    def _exchange(self, ask: Ask) -> list[Reply]:
+        """Carry out one ask; the model the round starts from is evaluated with it where its turn has come."""
+        first, self._last_round = ask.round != self._last_round, ask.round
+        evaluate = first and (ask.round - 1) % self.experiment.evaluate_every == 0
+        started = time.perf_counter()
+        result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
+        replies = sorted(result.replies, key=lambda reply: reply.site)
+        if len(replies) < self.experiment.minimum_replies:
+            replies = []
+        self._record(ask, requests, result, time.perf_counter() - started)
+        self._note_empty(ask, bool(replies), result.failed)
+        return replies
+
+    def _note_empty(self, ask: Ask, any_reply: bool, failed: dict[str, str]) -> None:
+        self._empty = 0 if any_reply else self._empty + 1
+        if self._empty >= _EMPTY_ROUNDS_IN_A_ROW:
+            raise RunError(
+                f"round {ask.round}",
+                expected=f"at least {self.experiment.minimum_replies} usable replies",
+                found=f"too few in {self._empty} exchanges in a row; last: {failed or 'no site could train'}",
+                remedy="Mend the sites, then resume this run folder.",
+            )
+
+    def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
+        requests = wire.requests(ask, evaluate)
+        result = _Exchange()
+        pending = set(requests)
+
+        def deliver(site: str, answer: Message) -> None:
+            if site not in pending:
+                return  # a second or stale answer: the first one stands
+            pending.discard(site)
+            try:
+                self._accept(ask, requests[site], site, answer, result)
+            except WireError as error:
+                result.failed[site] = str(error)
+
+        self.transport.exchange(requests, self.experiment.timeout, deliver)
+        result.failed |= {site: f"no answer within {self.experiment.timeout} s" for site in sorted(pending)}
+        return result, requests
+
+    def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
+        wire.check_answer(answer, site, request)
+        meta = answer.meta
+        if "error" in meta:
+            result.failed[site] = str(meta["error"])
+            return
+        result.up[site] = answer.nbytes
+        result.rows[site] = meta
+        if meta["steps"]:
+            state = self.run_folder.models.put(site, ask.round, wire.rebuild(ask.model, answer))
+            result.replies.append(Reply(site, state, meta["labelled"], meta["unlabelled"], meta["steps"]))
+        elif request.meta["task"] != "idle":
+            result.failed[site] = "nothing to learn from: no labelled image, and the method uses no others"
+
+    def _record(self, ask: Ask, requests: dict[str, Message], result: _Exchange, seconds: float) -> None:
+        run = self.run_folder
+        for site, meta in sorted(result.rows.items()):
+            for row in meta["metrics"]:
+                run.append("metrics", {"round": ask.round - 1, "site": site, **row})
+            counts = {name: meta[name] for name in ("labelled", "unlabelled")}
+            for name, value in meta["train"].items():
+                run.append(
+                    "metrics",
+                    {"round": ask.round, "site": site, "split": "train", "name": name, "value": value}
+                    | {"n": sum(counts.values()), "classes": []},
+                )
+        peers = {site: len(wire.roles(request)) for site, request in requests.items()}
+        for site, request in requests.items():
+            row = {"round": ask.round, "site": site, "down": request.nbytes, "up": result.up.get(site, 0)}
+            run.append("bytes", row | {"peer_models": peers[site]})
+        for log, row in ask.record.items():
+            run.append(log, {"round": ask.round, **row})
+        values = self._judge(ask, result)
+        if not ask.work:  # the evaluation after the last round is no round
+            return
+        summary = {
+            "round": ask.round,
+            "seconds": round(seconds, 3),
+            "asked": sorted(ask.work),
+            "replied": [reply.site for reply in sorted(result.replies, key=lambda reply: reply.site)],
+            "failed": result.failed,
+            "bytes_down": sum(request.nbytes for request in requests.values()),
+            "bytes_up": sum(result.up.values()),
+            "peer_models": sum(peers.values()),
+        }
+        run.append("rounds", summary)
+        self.console.round(summary, values)
+
+    def _judge(self, ask: Ask, result: _Exchange) -> dict[str, float]:
+        """Return the key metric of the evaluated model at each site, and keep the model if it is the best so far."""
+        key = self.experiment.key_metric
+        values = {
+            site: float(row["value"])
+            for site, meta in sorted(result.rows.items())
+            for row in meta["metrics"]
+            if row["split"] == "val" and row["name"] == key and row["value"] is not None
+        }
+        if values:
+            best = self.run_folder.best()
+            mean = fmean(values.values())
+            if best is None or mean > best[1]:
+                sidecar = {"round": ask.round - 1, "metric": f"mean over sites of val {key}", "value": mean}
+                self.run_folder.save_global("best", ask.model, sidecar)
+        return values
+
+    def _finish(self, state: Any) -> None:
+        """Evaluate the last model at all sites and close the folder."""
+        run, last = self.run_folder, Ask(state.round + 1, state.model, {})
+        result, requests = self._send(last, run.sites)
+        self._record(last, requests, result, 0.0)
+        run.save_global("model", state.model, {"round": state.round})
+        best = run.best()
+        summary = {"rounds": state.round, "best_round": best and best[0], "best_value": best and best[1]}
+        run.set_status("finished", summary)
+        self.console.closing(run.path, summary)

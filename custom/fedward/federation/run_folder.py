@@ -1,0 +1,167 @@
+"""The run folder: everything a run leaves behind, in files that readers never have to guess from logs."""
+
+import json
+import os
+import shutil
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedward.config import Experiment
+from fedward.errors import RunError
+from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
+from fedward.methods.workflow import State
+
+_PACKAGES = ("fedward", "nvflare", "torch", "monai", "numpy")
+_LOGS = ("metrics.jsonl", "rounds.jsonl", "peers.jsonl", "bytes.jsonl")
+_KEPT_STATES = 2
+
+
+class RunFolder:
+    """Writer of one run's folder; see docs/architecture.md for the files.
+
+    ``append`` buffers until ``commit``: a round's rows reach the logs only together with the state that follows it, so
+    a resumed run neither loses nor repeats a row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.models = SiteModels(path / "models")
+        self._info: dict[str, Any] = {}
+        self._rows: list[tuple[str, dict[str, Any]]] = []
+
+    @classmethod
+    def create(cls, path: Path, experiment: Experiment, sites: list[str], engine: str) -> "RunFolder":
+        """Start a new run; refuse a folder that holds anything, since results are never overwritten."""
+        if path.exists() and any(path.iterdir()):
+            raise RunError(
+                f"run folder {path}",
+                expected="a new or empty folder",
+                found="files in it",
+                remedy="Name another folder, or continue that run with --resume.",
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path)
+        run._info = {
+            "format": 1,
+            "method": experiment.method,
+            "engine": engine,
+            "seed": experiment.seed,
+            "sites": sites,
+            "started": _now(),
+            "status": "running",
+            "versions": {name: version(name) for name in _PACKAGES},
+            "experiment": experiment.model_dump(mode="json"),
+            "summary": {},
+        }
+        run._save_info()
+        return run
+
+    @classmethod
+    def reopen(cls, path: Path, experiment: Experiment | None = None) -> "RunFolder":
+        """Open an interrupted run; refuse when it belongs to another experiment."""
+        run = cls(path)
+        try:
+            run._info = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"run folder {path}",
+                expected="a readable run.json",
+                found=str(error),
+                remedy="Name the folder of a run that has begun.",
+            ) from error
+        if experiment is not None and run.experiment != experiment:
+            raise RunError(
+                f"run folder {path}",
+                expected="the experiment it was started with",
+                found="other settings",
+                remedy="Resume with the same job, or start a new run in another folder.",
+            )
+        return run
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment the run was started with."""
+        return Experiment.parse(self._info["experiment"], f"run folder {self.path}")
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites the run was started with."""
+        return list(self._info["sites"])
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run ended well."""
+        return bool(self._info["status"] == "finished")
+
+    def append(self, log: str, row: dict[str, Any]) -> None:
+        """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`."""
+        self._rows.append((f"{log}.jsonl", row))
+
+    def commit(self, round_: int, state: Any) -> None:
+        """Write the buffered rows and the state after ``round_`` rounds.
+
+        The state names the logs' lengths: rows behind them come from a round that never ended and are cut on resume.
+        """
+        self._flush()
+        lengths = {log: (self.path / log).stat().st_size for log in _LOGS}
+        save_json(self.path / "rounds" / f"{round_:05d}.logs.json", lengths)
+        save_state(self._state_folder(round_), state)
+        self.models.prune()
+        for old in sorted((self.path / "rounds").glob("?????"))[:-_KEPT_STATES]:
+            shutil.rmtree(old)
+            old.with_name(f"{old.name}.logs.json").unlink(missing_ok=True)
+
+    def restore(self, kind: type[StateT]) -> StateT | None:
+        """Return the newest saved state, or None; cut what an unfinished round has left in logs and models."""
+        saved = sorted(path for path in (self.path / "rounds").glob("?????") if (path / "state.json").is_file())
+        if not saved:
+            return None
+        newest = saved[-1]
+        lengths = json.loads(newest.with_name(f"{newest.name}.logs.json").read_text(encoding="utf-8"))
+        for log, length in lengths.items():
+            os.truncate(self.path / log, length)
+        self.models.forget_after(int(newest.name))
+        return load_state(newest, kind)
+
+    def best(self) -> tuple[int, float] | None:
+        """Return (round, value) of the best global round so far, or None."""
+        path = self.path / "best.json"
+        if not path.exists():
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return int(content["round"]), float(content["value"])
+
+    def save_global(self, name: str, state: State, sidecar: dict[str, Any]) -> None:
+        """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it."""
+        experiment = self._info["experiment"]
+        about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
+        save_model(self.path / f"{name}.safetensors", state)
+        save_json(self.path / f"{name}.json", {"format": 1, **about, **sidecar})
+
+    def set_status(self, status: str, summary: dict[str, Any]) -> None:
+        """Record that the run is ``running`` again, ``finished`` or ``failed``; rows still buffered are written."""
+        if status == "finished":
+            self._flush()
+        self._info |= {"status": status, "ended": None if status == "running" else _now(), "summary": summary}
+        self._save_info()
+
+    def _flush(self) -> None:
+        for log in _LOGS:
+            rows = [row for name, row in self._rows if name == log]
+            with (self.path / log).open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+                file.flush()
+                os.fsync(file.fileno())
+        self._rows.clear()
+
+    def _state_folder(self, round_: int) -> Path:
+        return self.path / "rounds" / f"{round_:05d}"
+
+    def _save_info(self) -> None:
+        save_json(self.path / "run.json", self._info)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

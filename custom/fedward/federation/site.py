@@ -1,0 +1,188 @@
+"""One site: its data, its training, its answers. Both engines call :meth:`Site.handle`."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError, FedwardError, RunError, WireError
+from fedward.evaluation.classification import classification_metrics
+from fedward.federation import wire
+from fedward.federation.wire import Message
+from fedward.methods import method_of
+from fedward.methods.fedavg import class_weights
+from fedward.methods.local import RoundInputs
+from fedward.methods.workflow import State
+from fedward.nets import build
+from fedward.seeds import derive
+from fedward.sites import Images, SiteData, find_site_file, load_site, phantom_site
+from fedward.training.batches import Pixels, round_batches
+from fedward.training.trainer import predict, train
+
+_log = logging.getLogger(__name__)
+
+
+def site_data(name: str, experiment: Experiment, folder: Path, site_folders: Sequence[Path]) -> SiteData:
+    """Return the data of a site: what its own file names, else its share of the phantom if the job has one.
+
+    Raises ConfigError when there is neither, DataError when the file's data cannot be used.
+    """
+    file = find_site_file(name, site_folders)
+    if file is not None:
+        return load_site(file, experiment.data, cache=folder / "cache")
+    if experiment.stand_in is None:
+        raise ConfigError(
+            f"site {name}",
+            expected=f"a file {name}.yaml in one of {', '.join(map(str, site_folders)) or 'no folder'}",
+            found="none, and this job has no stand-in data",
+            remedy="Write the site's file; `fedward doctor FILE` checks it.",
+        )
+    return phantom_site(name, experiment.data, experiment.stand_in, experiment.seed)
+
+
+class Site:
+    """A site's half of every method.
+
+    Args:
+        name: the site's name in the federation.
+        experiment: what the job says.
+        folder: the site's own folder, for its cache of decoded images.
+        site_folders: where the site's data file may lie.
+    """
+
+    def __init__(self, name: str, experiment: Experiment, folder: Path, site_folders: Sequence[Path] = ()) -> None:
+        self.name, self.experiment, self.folder, self.site_folders = name, experiment, folder, tuple(site_folders)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if experiment.threads:
+            torch.set_num_threads(experiment.threads)
+
+    def handle(self, request: Message, aborted: Callable[[], bool] = lambda: False) -> Message:
+        """Do what the server asks and return the answer; never raises, an error becomes an answer.
+
+        The answer says only what kind of error it was: paths and rows stay in the site's own log.
+        """
+        try:
+            answer = self._work(request, aborted)
+            wire.check_answer(answer, self.name, request)
+        except Exception as error:
+            _log.exception("site %s, round %s: %s", self.name, request.meta.get("round"), error)
+            return Message({"site": self.name, "round": request.meta.get("round"), "error": public_text(error)})
+        return answer
+
+    def _work(self, request: Message, aborted: Callable[[], bool]) -> Message:
+        round_ = int(request.meta["round"])
+        model = wire.unflatten("model", request.arrays, self._template)
+        meta: dict[str, Any] = {
+            "site": self.name,
+            "round": round_,
+            "labelled": len(self.data.labelled),
+            "unlabelled": len(self.data.unlabelled),
+            "steps": 0,
+            "train": {},
+            "metrics": [],
+        }
+        if request.meta["evaluate"]:
+            meta["metrics"] = wire.withhold_small_counts(self.evaluate(model))
+        arrays: dict[str, np.ndarray] = {}
+        if request.meta["task"] == "train":
+            peers = [wire.unflatten(role, request.arrays, self._template) for role in wire.roles(request)]
+            trained, meta["steps"], meta["train"] = self.train(model, peers, round_, aborted)
+            arrays = wire.difference(trained, model) if meta["steps"] else {}
+        return Message(meta, arrays)
+
+    def train(
+        self, model: State, peers: Sequence[State], round_: int, aborted: Callable[[], bool] = lambda: False
+    ) -> tuple[State, int, dict[str, float]]:
+        """Train from ``model`` for one round; return (model after, steps, mean losses).
+
+        A site with nothing the method can learn from takes 0 steps and returns the model it was given.
+        """
+        method, started = self._method, time.perf_counter()
+        objective = method.objective()
+        unlabelled = self._unlabelled if objective.wants_unlabelled else None
+        if not len(self._labelled) and not (unlabelled and len(unlabelled)):
+            return model, 0, {}
+        counts = torch.bincount(self._labelled.labels.cpu(), minlength=len(self.data.classes))
+        inputs = RoundInputs(class_weights(counts).float().to(self.device))
+        net = self._load(self._net, model)
+        batches = round_batches(
+            self._labelled,
+            unlabelled,
+            [self._load(self._network(), peer).eval() for peer in peers],
+            method.settings,
+            (self.experiment.seed, self.name, round_),
+        )
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(derive(self.experiment.seed, self.name, round_, "dropout"))
+            result = train(net, batches, objective, inputs, method.settings, device=self.device, aborted=aborted)
+        state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
+        return state, result.steps, {**result.means, "seconds": time.perf_counter() - started}
+
+    def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> list[dict[str, Any]]:
+        """Return metric rows of ``model`` on this site's splits (see ``classification_metrics``)."""
+        net = self._load(self._net, model)
+        rows = []
+        for split in splits:
+            images: Images = getattr(self.data, split)
+            outputs = predict(net, self._pixels(split))
+            rows += [
+                {"split": split, **row}
+                for row in classification_metrics(outputs.numpy(), images.labels[:], self.data.classes)
+            ]
+        return rows
+
+    @cached_property
+    def data(self) -> SiteData:
+        """The site's data, loaded at first use."""
+        return site_data(self.name, self.experiment, self.folder, self.site_folders)
+
+    @cached_property
+    def _method(self) -> Any:
+        return method_of(self.experiment)
+
+    @cached_property
+    def _template(self) -> State:
+        return self._net.state_dict()
+
+    @cached_property
+    def _net(self) -> nn.Module:
+        return self._network()
+
+    def _network(self) -> nn.Module:
+        spec = self.experiment
+        net = build(spec.net, len(spec.data.classes), spec.data.channels)
+        return net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+    @cached_property
+    def _labelled(self) -> Pixels:
+        return self._pixels("labelled")
+
+    @cached_property
+    def _unlabelled(self) -> Pixels:
+        return self._pixels("unlabelled")
+
+    def _pixels(self, part: str) -> Pixels:
+        cache: dict[str, Pixels] = self.__dict__.setdefault("_parts", {})
+        if part not in cache:
+            cache[part] = Pixels.of(getattr(self.data, part), self.device)
+        return cache[part]
+
+    @staticmethod
+    def _load(net: nn.Module, state: State) -> nn.Module:
+        net.load_state_dict(state)
+        return net
+
+
+def public_text(error: BaseException) -> str:
+    """Return what the server may know of a site's error: messages without data as they are, else only the kind."""
+    if isinstance(error, RunError | WireError):
+        return str(error)
+    kind = "the site's data or settings" if isinstance(error, FedwardError) else "an unexpected error"
+    return f"{type(error).__name__}: {kind}; the details are in the site's own log"

@@ -1,0 +1,149 @@
+"""Models on disk, read back one tensor at a time: server memory stays flat however many sites there are."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from fedward.errors import RunError
+from fedward.methods.workflow import State
+
+StateT = TypeVar("StateT")
+
+
+class StoredState(Mapping[str, torch.Tensor]):
+    """A model in a safetensors file; each access reads that one tensor from disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with safe_open(path, framework="pt") as file:
+            # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
+            self._keys: list[str] = json.loads(file.metadata()["order"])
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        with safe_open(self._path, framework="pt") as file:
+            tensor: torch.Tensor = file.get_tensor(key)
+            return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def save_model(path: Path, state: State) -> None:
+    """Write a model atomically: a reader sees the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    tensors = {key: state[key].detach().cpu().contiguous() for key in state}
+    save_file(tensors, partial, metadata={"order": json.dumps(list(tensors))})
+    os.replace(partial, path)
+
+
+def save_json(path: Path, value: Any) -> None:
+    """Write JSON atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+class SiteModels(Mapping[str, State]):
+    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._newest = self._scan()
+
+    def _scan(self) -> dict[str, int]:
+        newest: dict[str, int] = {}
+        for path in self._folder.glob("*/*.safetensors"):
+            newest[path.parent.name] = max(int(path.stem), newest.get(path.parent.name, 0))
+        return newest
+
+    def put(self, site: str, round_: int, state: State) -> State:
+        """Store a site's model of a round and return it as it now lies on disk."""
+        path = self._path(site, round_)
+        save_model(path, state)
+        self._newest[site] = round_
+        return StoredState(path)
+
+    def forget_after(self, round_: int) -> None:
+        """Drop models newer than ``round_``: a run resumed there must not see what an interrupted round left."""
+        for path in self._folder.glob("*/*.safetensors"):
+            if int(path.stem) > round_:
+                path.unlink()
+        self._newest = self._scan()
+
+    def prune(self) -> None:
+        """Drop all but each site's newest model."""
+        for path in self._folder.glob("*/*.safetensors"):
+            if int(path.stem) < self._newest[path.parent.name]:
+                path.unlink()
+
+    def __getitem__(self, site: str) -> State:
+        return StoredState(self._path(site, self._newest[site]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._newest))
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+    def _path(self, site: str, round_: int) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
+            raise RunError(
+                f"site {site!r}",
+                expected="a name of letters, digits, '.', '_' and '-'",
+                found=repr(site),
+                remedy="Rename the site: its name is used as a folder name.",
+            )
+        return self._folder / site / f"{round_:05d}.safetensors"
+
+
+def save_state(folder: Path, state: Any) -> None:
+    """Save a workflow's dataclass state atomically: mappings of tensors as safetensors, everything else as JSON."""
+    partial = folder.with_name(folder.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    numbers: dict[str, Any] = {}
+    tensors: dict[str, torch.Tensor] = {}
+    names: dict[str, list[str]] = {}
+    for item in fields(state):
+        value = getattr(state, item.name)
+        if isinstance(value, Mapping) and all(isinstance(entry, torch.Tensor) for entry in value.values()):
+            names[item.name] = list(value)
+            tensors |= {f"{item.name}/{key}": value[key] for key in value}
+        else:
+            numbers[item.name] = value
+    save_model(partial / "state.safetensors", tensors)
+    save_json(partial / "state.json", {"format": 1, "numbers": numbers, "tensors": names})
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+
+
+def load_state(folder: Path, kind: type[StateT]) -> StateT:
+    """Load what :func:`save_state` saved; raise RunError when the folder was written by another format or method."""
+    content = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+    stored = StoredState(folder / "state.safetensors")
+    values = dict(content["numbers"])
+    for name, keys in content["tensors"].items():
+        values[name] = {key: stored[f"{name}/{key}"] for key in keys}
+    expected = {item.name for item in fields(kind)}  # type: ignore[arg-type]
+    if content.get("format") != 1 or set(values) != expected:
+        raise RunError(
+            f"state in {folder}",
+            expected=f"format 1 with {sorted(expected)}",
+            found=f"format {content.get('format')} with {sorted(values)}",
+            remedy="Resume with the method and the version of fedward that wrote it, or start a new run.",
+        )
+    return kind(**values)

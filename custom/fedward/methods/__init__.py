@@ -1,0 +1,32 @@
+"""The methods by name. A new method is one file and one row of :data:`METHODS`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedward.errors import ConfigError
+from fedward.methods.fedavg import FedAvg
+from fedward.methods.fedperl import FedPerl
+from fedward.methods.fixmatch import SSFL
+from fedward.methods.settings import Settings
+
+if TYPE_CHECKING:
+    from fedward.config import Experiment
+
+METHODS: dict[str, type[FedAvg]] = {"fedavg": FedAvg, "ssfl": SSFL, "fedperl": FedPerl}
+
+
+def settings_of(method: str, options: Mapping[str, Any]) -> Settings:
+    """Return a method's checked settings; raise ConfigError for an unknown method, pydantic's error for a wrong value."""
+    if method not in METHODS:
+        raise ConfigError(
+            "method", expected=f"one of {', '.join(METHODS)}", found=repr(method), remedy="Name one of them."
+        )
+    return METHODS[method].settings_type.model_validate(dict(options))
+
+
+def method_of(experiment: "Experiment") -> FedAvg:
+    """Return the method an experiment names, with its settings."""
+    return METHODS[experiment.method](settings_of(experiment.method, experiment.options))
+
+
+__all__ = ["METHODS", "method_of", "settings_of"]

@@ -1,0 +1,232 @@
+"""Federated averaging, and the class weights every supervised loss here shares.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks from
+decentralized data*, AISTATS 2017, Algorithm 1. Class weights: median-frequency balancing of Eigen and Fergus,
+*Predicting depth, surface normals and semantic labels*, ICCV 2015, Sec. 6.3.2, as used per site by FedPerl
+(Bdair, Navab, Albarqouni, MELBA 2022).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedward.errors import ConfigError
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+from fedward.methods.settings import Settings
+from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
+from fedward.seeds import numpy_generator
+
+ABSENT_CLASS_WEIGHT = 100.0
+"""Weight of a class that a site has no labelled image of."""
+
+
+@torch.no_grad()
+def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Average models tensor by tensor.
+
+    ``w = Σ_k (n_k / n) w_k`` with ``n = Σ_k n_k``.
+
+    Source: McMahan et al., AISTATS 2017, Algorithm 1.
+
+    Every tensor is read exactly once, key by key and within a key state by state, and summed in float64: states may
+    read lazily from disk, and memory holds the result plus one tensor however many states there are.
+
+    Args:
+        states: one or more state_dicts with equal keys, shapes and dtypes; any key order, device, floating dtype.
+        weights: one finite number >= 0 a state, such as its number of images; their sum is > 0.
+
+    Returns:
+        A new dict in the key order of the first state, on its device and in its dtypes, sharing no memory with it.
+        Floating-point tensors, BatchNorm statistics included, lie between the smallest and the largest input;
+        all others (BatchNorm's ``num_batches_tracked``) are those of the first state.
+
+    Raises:
+        ConfigError: no state; not one weight a state; a weight that is negative or not finite (the error names its
+            index); a sum of weights that is 0 or overflows; keys, shapes or dtypes that differ from those of the first
+            state (the error names state and key).
+
+    Edge cases:
+        ====================  ==============================================================================
+        one state             returned exactly
+        equal float32 states  returned exactly, whatever the weights
+        weight 0              the state is checked, but contributes nothing, not even its NaN; if it comes
+                              first, integer tensors are still its own
+        NaN, infinity         propagate to the elements they are in: replies are checked when they arrive
+        empty tensor, scalar  averaged like any other
+        ====================  ==============================================================================
+
+    Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on loading; a count of
+    batches has no meaningful average, and only BatchNorm without momentum reads it.
+    """
+    shares = _shares(states, weights)
+    keys = set(states[0])
+    for index, state in enumerate(states):
+        if different := keys.symmetric_difference(state):
+            raise _mismatch(index, min(different), "the keys of state 0", "a missing or an additional key")
+    return {key: _average_key(states, shares, key) for key in states[0]}
+
+
+def class_weights(counts: Tensor) -> Tensor:
+    """Return median-frequency weights, so that rare classes count as much as common ones.
+
+    ``w_c = median{n_j : n_j > 0} / n_c``, and 100 where ``n_c = 0``.
+
+    Source: Eigen and Fergus, ICCV 2015, Sec. 6.3.2; per site as in Bdair et al., MELBA 2022 (authors' code).
+
+    Args:
+        counts: (K,), labelled training images of each class at one site; any real dtype, finite, >= 0, K >= 1.
+
+    Returns:
+        (K,) float32 on the device of ``counts``, all > 0. The median of an even number of classes is the mean of the
+        middle two. Multiplying all counts by one number changes nothing.
+
+    Raises:
+        ConfigError: not one-dimensional, no class, a count that is negative or not finite.
+
+    Edge cases:
+        ==================  ==========================================================
+        equal counts        all 1
+        one present class   1 for it, 100 for the others
+        absent class        100; never used by a loss on that site's own labels
+        no label at all     all 100
+        ==================  ==========================================================
+    """
+    frequency = counts.to(torch.float64)
+    if frequency.dim() != 1 or not len(frequency) or not bool(((frequency >= 0) & frequency.isfinite()).all()):
+        raise ConfigError(
+            "fedavg.class_weights",
+            expected="one finite count >= 0 for each class",
+            found=f"{counts.tolist()}",
+            remedy="Count the labelled training images of the site by class.",
+        )
+    present = frequency > 0
+    weights = torch.full_like(frequency, ABSENT_CLASS_WEIGHT)
+    if bool(present.any()):
+        # torch.median would return the lower of the two middle values.
+        weights[present] = frequency[present].quantile(0.5) / frequency[present]
+    return weights.to(torch.float32)
+
+
+class Supervised:
+    """Class-weighted cross-entropy on the labelled images, and nothing else."""
+
+    wants_unlabelled = False
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        """Return ``L_sup`` = CE_w(y, f(alpha(x))); Bdair et al., MELBA 2022, eq. (2), first term."""
+        if batch.labelled is None or batch.labels is None:
+            return Losses({})
+        return Losses({"loss_supervised": supervised_loss(net, batch.labelled, batch.labels, inputs)})
+
+
+def supervised_loss(net: nn.Module, images: Tensor, labels: Tensor, inputs: RoundInputs) -> Tensor:
+    """Return the class-weighted cross-entropy of ``net`` on (B, C, H, W) images with (B,) labels."""
+    return F.cross_entropy(net(images), labels, weight=inputs.class_weights)
+
+
+def draw_participants(federation: Federation, count: int, round_: int) -> list[str]:
+    """Return ``count`` sites drawn uniformly without replacement, sorted; all of them if there are no more."""
+    names = list(federation.sites)
+    order = numpy_generator(federation.seed, "participants", round_).permutation(len(names))
+    return sorted(names[index] for index in order[:count])
+
+
+def average_replies(replies: Sequence[Reply], model: State) -> State:
+    """Return the mean of the replies, weighted by the steps each site took; ``model`` itself if nobody replied.
+
+    With FedVC all sites take equally many steps, so this is a plain mean. Images are not counted: a site
+    without labels would then weigh nothing, or as much as one with many.
+    """
+    if not replies:
+        return model
+    return weighted_average([reply.state for reply in replies], [float(reply.steps) for reply in replies])
+
+
+@dataclass
+class FedAvgState:
+    """The server's state between two rounds."""
+
+    round: int
+    """Rounds finished."""
+    model: State
+    """The global model."""
+
+
+class FedAvg:
+    """Supervised federated averaging: the lower bound (few labels) and the upper bound (all labels).
+
+    What happens with fewer replies than asked for:
+
+    ==========================  =======================================================================
+    some sites fail             the mean is taken over those that replied
+    none replies                the model stays; three such rounds in a row end the run
+    a site without labels       takes no step and is reported, its weight is 0, never 1
+    late or second reply        not used: the first answer within the time stands
+    NaN, wrong shape, missing   refused on arrival, with the site's name; counts as failed
+    ==========================  =======================================================================
+    """
+
+    settings_type: type[Settings] = Settings
+    state_type: type[FedAvgState] = FedAvgState
+    wants_validation = False
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def objective(self) -> Objective:
+        """Return the local objective."""
+        return Supervised()
+
+    def start(self, model: State) -> FedAvgState:
+        """Return the state before the first round."""
+        return self.state_type(0, model)
+
+    def rounds(self, state: FedAvgState, federation: Federation) -> Rounds:
+        """McMahan et al., Algorithm 1, with ``n`` of the sites a round."""
+        while state.round < self.settings.rounds:
+            round_ = state.round + 1
+            sites = draw_participants(federation, self.settings.participants, round_)
+            replies = yield Ask(round_, state.model, {site: Work() for site in sites})
+            state.model = average_replies(replies, state.model)
+            state.round = round_
+
+
+def _shares(states: Sequence[State], weights: Sequence[float]) -> list[float]:
+    """Check the weights and scale them to a sum of 1."""
+    where, remedy = "fedavg.weighted_average", "Average only replies that were accepted, weighted by what they hold."
+    if not states or len(states) != len(weights):
+        found = f"{len(states)} states and {len(weights)} weights"
+        raise ConfigError(where, expected="one or more states and one weight for each", found=found, remedy=remedy)
+    for index, weight in enumerate(weights):
+        if not 0 <= weight < math.inf:
+            raise ConfigError(f"{where}, weight {index}", expected="finite and >= 0", found=f"{weight}", remedy=remedy)
+    total = sum(weights)
+    if not 0 < total < math.inf:
+        raise ConfigError(where, expected="a finite sum of weights > 0", found=f"{total}", remedy=remedy)
+    return [weight / total for weight in weights]
+
+
+def _average_key(states: Sequence[State], shares: Sequence[float], key: str) -> Tensor:
+    """Average one tensor over the states, reading it once from each."""
+    first = states[0][key]
+    total = torch.zeros_like(first, dtype=torch.float64)
+    for index, share in enumerate(shares):
+        tensor = states[index][key] if index else first
+        if tensor.shape != first.shape or tensor.dtype != first.dtype:
+            raise _mismatch(index, key, _describe(first), _describe(tensor))
+        if share > 0:  # 0 · NaN would be NaN
+            total.add_(tensor.to(total), alpha=share)
+    return total.to(first.dtype) if first.is_floating_point() else first.clone()
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+
+
+def _mismatch(index: int, key: str, expected: str, found: str) -> ConfigError:
+    where = f"fedavg.weighted_average, state {index}, key {key!r}"
+    return ConfigError(where, expected=expected, found=found, remedy="Average states of one architecture only.")

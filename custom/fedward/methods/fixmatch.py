@@ -1,0 +1,165 @@
+"""FixMatch: a confident prediction on a weak view becomes the label of a strong view.
+
+Sohn, Berthelot, Li, Zhang, Carlini, Cubuk, Kurakin, Zhang, Raffel: *FixMatch: simplifying semi-supervised learning
+with consistency and confidence*, NeurIPS 2020, eq. (4), averaged over the kept images as in FedPerl
+(Bdair, Navab, Albarqouni, MELBA 2022, eq. (2)).
+
+Nothing here waits for the device: no branch and no shape depends on a tensor's values.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedward.errors import ConfigError
+from fedward.methods.fedavg import FedAvg, supervised_loss
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, probabilities_in_evaluation_mode
+from fedward.methods.settings import Settings, Share
+
+
+@torch.no_grad()
+def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """Label each image with its most probable class, and keep the confident ones.
+
+    ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``.
+
+    Source: Sohn et al., NeurIPS 2020, eq. (4); Bdair et al., MELBA 2022, eq. (2).
+
+    Args:
+        probabilities: (N, K) floating point in [0, 1], rows sum to 1 (not checked), K >= 1.
+        threshold: τ in [0, 1], compared in the dtype of ``probabilities``.
+
+    Returns:
+        labels (N,) int64 in [0, K), keep (N,) bool. Neither carries a gradient.
+
+    Raises:
+        ConfigError: not two-dimensional, no class, a threshold outside [0, 1].
+
+    Edge cases:
+        ===============  =======================================================
+        max q_i = τ      kept
+        tied classes     the lowest class index
+        τ = 0            every row is kept (but see NaN)
+        NaN in a row     not kept, whatever τ; its label means nothing
+        N = 0            two empty tensors
+        ===============  =======================================================
+    """
+    _require_rows("fixmatch.pseudo_label", probabilities)
+    if not 0 <= threshold <= 1:
+        raise ConfigError(
+            "fixmatch.pseudo_label",
+            expected="a threshold in [0, 1]",
+            found=f"{threshold}",
+            remedy="Set the confidence threshold τ of the method.",
+        )
+    confidence, labels = probabilities.max(dim=1)
+    return labels, confidence >= threshold
+
+
+def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the strong views against the kept pseudo labels.
+
+    ``L_u = (1 / |S|) Σ_{i in S} H(ŷ_i, softmax f(𝒜(u_i)))`` with ``S = {i : keep_i}``, and 0 where S is empty.
+
+    Source: Sohn et al., NeurIPS 2020, eq. (4); Bdair et al., MELBA 2022, eq. (2).
+
+    Args:
+        logits_strong: (N, K) floating point, logits of the strong views; K >= 1.
+        labels: (N,) int64, in [0, K) where kept, anything elsewhere.
+        keep: (N,) bool.
+
+    Returns:
+        Scalar >= 0 in the dtype of the logits, differentiable in them. The gradient of a row that is not kept is
+        exactly 0.
+
+    Raises:
+        ConfigError: shapes that do not belong together, or ``keep`` is not bool.
+
+    Edge cases:
+        ============================  =====================================================
+        nothing kept, or N = 0        0 with a gradient of 0 (neither None nor NaN)
+        NaN, infinity, row not kept   no influence on value or gradient
+        NaN in a kept row             the loss is NaN: a broken net must be noticed
+        ============================  =====================================================
+
+    Deviates: FixMatch, paper and common code, divides by the number of all unlabelled images, so that few kept images
+    weigh little. FedPerl's code averages over the kept ones and adds nothing if there is none, which is what is done
+    here; multiply by ``keep.float().mean()`` for the other reading.
+    """
+    where = "fixmatch.pseudo_label_loss"
+    _require_rows(where, logits_strong)
+    if not labels.shape == keep.shape == logits_strong.shape[:1] or keep.dtype != torch.bool:
+        raise ConfigError(
+            where,
+            expected=f"{len(logits_strong)} labels and as many bools",
+            found=f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}",
+            remedy="Pass what pseudo_label returned for the same images.",
+        )
+    drop = ~keep
+    # Masked before the cross-entropy as well: 0 times the gradient of a NaN would still be NaN.
+    logits = logits_strong.masked_fill(drop.unsqueeze(1), 0.0)
+    losses = F.cross_entropy(logits, labels.masked_fill(drop, 0), reduction="none")
+    return losses.masked_fill(drop, 0.0).sum() / keep.sum().clamp(min=1)
+
+
+class FixMatchSettings(Settings):
+    """FixMatch with FedPerl's values."""
+
+    threshold: Share = 0.6
+    """tau: smallest confidence of a pseudo label. Paper: 0.6 in a federation, 0.9 at a single site."""
+    unlabelled_weight: float = Field(0.5, ge=0.0)
+    """beta: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
+
+
+class FixMatchObjective:
+    """L_sup + beta L_u, on labelled images, unlabelled images, or both."""
+
+    wants_unlabelled = True
+
+    def __init__(self, settings: FixMatchSettings) -> None:
+        self.settings = settings
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo labels used."""
+        terms: dict[str, Tensor] = {}
+        notes: dict[str, Tensor] = {}
+        if batch.labelled is not None and batch.labels is not None:
+            terms["loss_supervised"] = supervised_loss(net, batch.labelled, batch.labels, inputs)
+        if batch.weak is not None and batch.strong is not None:
+            labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
+            loss = pseudo_label_loss(net(batch.strong), labels, keep)
+            terms |= {"loss_pseudo": self.settings.unlabelled_weight * loss, **teaching}
+            notes["kept"] = keep.float().mean()
+        return Losses(terms, notes)
+
+    def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return pseudo labels (B,), which to keep (B,), and further loss terms; here the net teaches itself."""
+        with torch.no_grad():
+            local = probabilities_in_evaluation_mode(net, weak)
+        return *pseudo_label(local, self.settings.threshold), {}
+
+
+class SSFL(FedAvg):
+    """Semi-supervised federated learning: federated averaging of sites that train with FixMatch.
+
+    With a single site this is FixMatch itself. Fewer replies than asked for: as FedAvg, except that a site without
+    labels trains on its pseudo labels.
+    """
+
+    settings_type = FixMatchSettings
+    settings: FixMatchSettings
+
+    def objective(self) -> Objective:
+        """Return the local objective."""
+        return FixMatchObjective(self.settings)
+
+
+def _require_rows(where: str, values: Tensor) -> None:
+    if values.dim() != 2 or values.shape[1] == 0:
+        raise ConfigError(
+            where,
+            expected="a tensor (images, classes) with at least one class",
+            found=f"{tuple(values.shape)}",
+            remedy="Pass one row of class scores for each image.",
+        )

@@ -1,0 +1,107 @@
+"""FedPerl's dynamic policies: which of the chosen peers may teach a site this round.
+
+Bdair, Navab, Albarqouni: *Semi-supervised federated peer learning for skin lesion classification*, MELBA 2022,
+Sec. 2.3.5. Each policy filters the peers that :func:`fedward.methods.fedperl.top_peers` chose; with nothing left, the
+site trains without a peer. The authors' released code holds none of them: they follow the paper's text.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from torch import Tensor
+
+from fedward.errors import ConfigError
+
+Accuracy: TypeAlias = Sequence[float] | Mapping[int, float]
+"""Accuracy in [0, 1] of each site's last model on the server's validation images, by site index."""
+
+
+def validation_policy(peers: Sequence[int], accuracy: Accuracy, site: int) -> list[int]:
+    """Keep the peers that do at least as well as the site itself.
+
+    ``Ω = {n in peers : V_acc(C_n) >= V_acc(C_m)}``.
+
+    Source: Bdair et al., MELBA 2022, Sec. 2.3.5.
+
+    Args:
+        peers: site indices, in the order of choice.
+        accuracy: V_acc in [0, 1] by site index, of the site and all its peers at least.
+        site: index m.
+
+    Returns:
+        The kept peers in their given order, possibly none.
+
+    Raises:
+        ConfigError: the accuracy of the site or of a peer is not known.
+
+    Edge cases:
+        ===================  ==========================
+        equal accuracy       kept
+        NaN of a peer        not kept
+        NaN of the site      nothing is kept
+        ===================  ==========================
+    """
+    own = _accuracy_of(site, accuracy)
+    return [peer for peer in peers if _accuracy_of(peer, accuracy) >= own]
+
+
+def gated_validation_policy(peers: Sequence[int], accuracy: Accuracy, threshold: float) -> list[int]:
+    """Keep the peers that are accurate enough.
+
+    ``Ω = {n in peers : V_acc(C_n) >= ρ}``.
+
+    Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
+
+    Args:
+        peers: site indices, in the order of choice.
+        accuracy: V_acc in [0, 1] by site index, of all peers at least.
+        threshold: ρ in [0, 1].
+
+    Returns:
+        The kept peers in their given order, possibly none. A peer exactly at ρ is kept, one with NaN is not.
+
+    Raises:
+        ConfigError: the accuracy of a peer is not known.
+    """
+    return [peer for peer in peers if _accuracy_of(peer, accuracy) >= threshold]
+
+
+def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int, threshold: float) -> list[int]:
+    """Keep the peers that are similar enough to the site.
+
+    ``Ω = {n in peers : ω_mn >= ρ}``.
+
+    Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
+
+    Args:
+        peers: site indices, in the order of choice.
+        similarity: ω (M, M) in [-1, 1], of :func:`fedward.methods.fedperl.similarity`.
+        site: index m in [0, M).
+        threshold: ρ in [-1, 1].
+
+    Returns:
+        The kept peers in their given order, possibly none. A peer exactly at ρ is kept, one with NaN is not.
+
+    Raises:
+        ConfigError: the site or a peer has no row in the matrix.
+
+    With fewer than three sites seen, min-max scaled similarities are degenerate (two sites differ in every feature by
+    0 or 1): the workflow gates only from three on.
+    """
+    for index in (site, *peers):
+        if not 0 <= index < len(similarity):
+            raise _unknown("gated_similarity_policy", index, f"{len(similarity)} sites")
+    row: list[float] = similarity[site].tolist()
+    return [peer for peer in peers if row[peer] >= threshold]
+
+
+def _accuracy_of(index: int, accuracy: Accuracy) -> float:
+    known = accuracy if isinstance(accuracy, Mapping) else range(len(accuracy))
+    if index not in known:
+        raise _unknown("validation policy", index, f"accuracies of {sorted(known)}")
+    return accuracy[index]
+
+
+def _unknown(policy: str, index: int, found: str) -> ConfigError:
+    remedy = "Filter only peers that the server holds a model of."
+    return ConfigError(f"fedperl {policy}, site {index}", expected="a known site", found=found, remedy=remedy)

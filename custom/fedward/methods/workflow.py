@@ -1,0 +1,67 @@
+"""What a method's server half says to its driver: the question asked of each site, and the replies.
+
+A workflow is a generator that yields an :class:`Ask` and receives ``list[Reply]`` in site-name order. It knows
+tensors and site names only; the driver in :mod:`fedward.federation` decides how they travel.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import torch
+
+State: TypeAlias = Mapping[str, torch.Tensor]
+"""A model's state_dict: name -> CPU tensor. May read its tensors lazily from disk, one at a time."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one site is asked to do in one exchange."""
+
+    task: str = "train"
+    """Name of the site's task."""
+    models: Mapping[str, State] = field(default_factory=dict)
+    """Models only this site gets, by role, e.g. ``{"peer0": ...}``; floating-point tensors travel."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One exchange with the sites: the model all of them get, and each site's work."""
+
+    round: int
+    model: State
+    work: Mapping[str, Work]
+    record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One site's accepted answer to a ``train`` task."""
+
+    site: str
+    state: State
+    """The site's model after training (rebuilt by the server as sent model + uploaded difference)."""
+    labelled: int
+    """Number of labelled training images the site holds."""
+    unlabelled: int
+    """Number of unlabelled training images the site holds."""
+    steps: int
+    """Optimiser steps taken."""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What a workflow may know of the federation besides its own state."""
+
+    sites: Sequence[str]
+    """All sites of the run, sorted."""
+    seed: int
+    models: Mapping[str, State]
+    """Each site's last accepted model, read lazily from disk; sites that never trained are absent."""
+    validate: Callable[[State], float] | None = None
+    """Accuracy in [0, 1] of a model on the server's own validation images, where the server has some."""
+
+
+Rounds: TypeAlias = Generator[Ask, "list[Reply]", None]
+"""A server workflow: yields questions, receives the accepted replies in site-name order."""

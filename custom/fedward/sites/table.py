@@ -1,0 +1,98 @@
+"""A hospital's CSV as it comes: four encodings, four delimiters, rows that are too short or too long."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedward.errors import DataError
+from fedward.sites.data import SetAside
+
+_DELIMITERS = ",;\t|"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One row of the CSV: its line and its cells by column name, white space stripped."""
+
+    line: int
+    cells: dict[str, str]
+
+
+def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Record], list[SetAside]]:
+    """Read a CSV in UTF-8 (with or without BOM), UTF-16 (with BOM) or cp1252, separated by ``, ; | tab``.
+
+    The delimiter is the one that makes every needed column appear in the first line. Empty lines are skipped; a row
+    with more or fewer cells than the header is set aside. A line number counts from the header (1); of a row with line
+    breaks in its cells it is the first.
+
+    Raises:
+        DataError: no such file, an unknown encoding, no or repeated or missing columns, or broken quoting.
+    """
+    where = f"site {site}, {path}"
+    text = _decode(path, where)
+    delimiter = _delimiter(text, needed, where)
+    records: list[Record] = []
+    aside: list[SetAside] = []
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(reader)]
+        line = reader.line_num + 1
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                if len(cells) == len(header):
+                    records.append(Record(line, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
+                else:
+                    reason = f"expected {len(header)} cells, found {len(cells)}"
+                    aside.append(SetAside(line, cells[0].strip(), reason))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{where}, line {reader.line_num}", expected="a CSV row", found=str(error), remedy="Mend the quoting there."
+        ) from None
+    return records, aside
+
+
+def _decode(path: Path, where: str) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            where, expected="a CSV file", found=error.strerror or str(error), remedy="Mend the path in the site file."
+        ) from None
+    encodings = ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252"]
+    for encoding in encodings:
+        try:
+            text = content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if "\0" not in text:
+            return text
+    raise DataError(
+        where, expected="text in UTF-8, UTF-16 or cp1252", found="other bytes", remedy="Save the CSV again as UTF-8."
+    )
+
+
+def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
+    first = text.splitlines()[0] if text.strip() else ""
+    headers = {mark: [name.strip().strip('"').strip() for name in first.split(mark)] for mark in _DELIMITERS}
+    best = max(_DELIMITERS, key=lambda mark: (len(set(needed) & set(headers[mark])), len(headers[mark])))
+    header = headers[best]
+    missing = [name for name in needed if name not in header]
+    if missing:
+        raise DataError(
+            f"{where}, line 1",
+            expected=f"columns {', '.join(needed)}",
+            found=f"{', '.join(header) or 'nothing'} (missing: {', '.join(missing)})",
+            remedy="Name the site's columns under 'columns' in the site file.",
+        )
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise DataError(
+            f"{where}, line 1",
+            expected="each column once",
+            found=f"{', '.join(repeated)} more than once",
+            remedy="Rename or drop a column.",
+        )
+    return best

@@ -1,0 +1,1 @@
+"""Training and evaluating one model at one site."""

@@ -1,0 +1,113 @@
+"""One site's round of local training, on MONAI's trainer, for every method."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from monai.engines import Trainer
+from torch import Tensor, nn
+
+from fedward.errors import RunError
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+from fedward.methods.settings import Settings
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What one round of training gives besides the trained network."""
+
+    steps: int
+    means: dict[str, float]
+    """Mean over the steps of the loss, its terms and its notes."""
+
+
+class _Means:
+    """Sums of scalars kept on the device, so that no step waits for one."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self.steps = 0
+
+    def add(self, losses: Losses, total: Tensor) -> None:
+        self.steps += 1
+        for name, value in {"loss": total, **losses.terms, **losses.notes}.items():
+            value = value.detach().float()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def read(self) -> dict[str, float]:
+        return {name: float(total) / self.steps for name, total in self._sums.items()}
+
+
+def train(
+    net: nn.Module,
+    batches: Iterable[Batch],
+    objective: Objective,
+    inputs: RoundInputs,
+    settings: Settings,
+    *,
+    device: torch.device,
+    aborted: Callable[[], bool],
+) -> Trained:
+    """Train ``net`` in place for one federated round and return the means of its losses.
+
+    The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A step in which
+    nothing has a loss (no labelled images, no pseudo label kept) changes nothing: Adam would else move by momentum.
+
+    Args:
+        net: on ``device``.
+        batches: exactly ``settings.steps`` batches.
+        objective: the method's local objective.
+        inputs: what stays fixed during the round.
+        settings: steps, learning rate and clipping.
+        device: where to train.
+        aborted: asked before every step; True ends the training.
+
+    Raises:
+        RunError: aborted, or the loss is no longer finite.
+    """
+    net.train()
+    optimizer = torch.optim.Adam(net.parameters(), lr=settings.learning_rate, fused=True)
+    means = _Means()
+
+    def step(engine: Any, batch: Batch) -> None:
+        if aborted():
+            raise RunError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            losses = objective.losses(net, batch, inputs)
+            total = torch.stack(list(losses.terms.values())).sum()
+        means.add(losses, total)
+        if batch.labelled is None and not bool(losses.notes["kept"] > 0):
+            return
+        optimizer.zero_grad(set_to_none=True)
+        total.backward()
+        if settings.clip_gradient is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), settings.clip_gradient)
+        optimizer.step()
+
+    Trainer(
+        device=device,
+        max_epochs=1,
+        data_loader=batches,
+        epoch_length=settings.steps,
+        prepare_batch=lambda batch, *_: batch,
+        iteration_update=step,
+    ).run()
+    values = means.read()
+    if not all(torch.isfinite(torch.tensor(list(values.values())))):
+        raise RunError(
+            "training",
+            expected="a finite loss",
+            found=f"{values}",
+            remedy="Lower learning_rate or set clip_gradient.",
+        )
+    return Trained(means.steps, values)
+
+
+@torch.no_grad()
+def predict(net: nn.Module, pixels: Any, batch: int = 256) -> Tensor:
+    """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's ``Pixels``; N may be 0."""
+    net.eval()
+    index = torch.arange(len(pixels))
+    outputs = [torch.softmax(net(pixels.take(part)).float(), dim=1).cpu() for part in index.split(batch) if len(part)]
+    return torch.cat(outputs) if outputs else torch.empty((0, 0))

@@ -1,0 +1,64 @@
+"""Affine resampling of a batch, one matrix per image."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def affine(angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tensor, shift_y: Tensor) -> Tensor:
+    """Return matrices (..., 3, 3) that map output positions to input positions.
+
+    Positions are measured from the image's centre, in image sides: x right, y down. The entries are those of the
+    single operations laid over each other, so each is exact when only one argument differs from zero; combine
+    operations by matrix products instead (rotation and shift together are exact too).
+
+    Args:
+        angle: (...) radians; a positive angle turns the picture clockwise on the screen.
+        shear_x: (...) share of a row's height by which it moves left.
+        shear_y: (...) share of a column's width by which it moves up.
+        shift_x: (...) share of the width by which the picture moves left.
+        shift_y: (...) share of the height by which the picture moves up.
+    """
+    cos, sin = angle.cos(), angle.sin()
+    zero, one = torch.zeros_like(angle), torch.ones_like(angle)
+    rows = (cos, sin + shear_x, shift_x, -sin + shear_y, cos, shift_y, zero, zero, one)
+    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+
+
+def warp(images: Tensor, matrices: Tensor, fill: float | None = None) -> Tensor:
+    """Resample every image once, bilinearly, with its own matrix.
+
+    Args:
+        images: (N, C, H, W) float in [0, 1].
+        matrices: (N, 3, 3) as :func:`affine` returns them, on any device.
+        fill: grey level outside the image; None mirrors the image at its borders.
+
+    Returns:
+        (N, C, H, W), in [0, 1].
+    """
+    height, width = images.shape[-2:]
+    grid = _grid(matrices.to(images), height, width)
+    if fill is None:
+        mirrored = F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+        return mirrored.clamp_(0, 1)
+    # grid_sample pads with zeros only: move the fill level there and back.
+    padded = F.grid_sample(images - fill, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return padded.add_(fill).clamp_(0, 1)
+
+
+def _grid(matrices: Tensor, height: int, width: int) -> Tensor:
+    """Return the sampling grid (N, H, W, 2); written out because affine_grid refuses an empty batch."""
+    # Pixel centres in [-1, 1]; lengths are relative to the width (x) and height (y), turns are made in pixels.
+    x = (torch.arange(width, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / width - 1
+    y = (torch.arange(height, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / height - 1
+    (xx, xy, x0), (yx, yy, y0) = (row.unbind(-1) for row in matrices[:, :2].unbind(1))
+    grid = matrices.new_empty(len(matrices), height, width, 2)
+    for axis, (along_x, along_y, offset) in enumerate(
+        ((xx, xy * (height / width), 2 * x0), (yx * (width / height), yy, 2 * y0))
+    ):
+        torch.add(
+            (along_x[:, None] * x)[:, None, :],
+            (along_y[:, None] * y + offset[:, None])[:, :, None],
+            out=grid[..., axis],
+        )
+    return grid

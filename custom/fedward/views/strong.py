@@ -1,0 +1,132 @@
+"""The strong view: RandAugment, drawn per sample."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedward.views import colour
+from fedward.views.check import check
+from fedward.views.geometry import affine, warp
+
+FILL = 128 / 255  # grey outside a turned image, as in the authors' code
+
+
+class Colour(NamedTuple):
+    """A photometric operation; its value is ``centre + reach * strength``, with the strength's sign only if signed."""
+
+    apply: Callable[[Tensor, Tensor], Tensor]
+    centre: float
+    reach: float
+    signed: bool
+
+
+GEOMETRIC = {"rotate": 2 * math.pi, "shear_x": 0.3, "shear_y": 0.3, "translate_x": 0.2, "translate_y": 0.2}
+COLOUR = {
+    "autocontrast": Colour(colour.autocontrast, 0, 0, False),
+    "equalize": Colour(colour.equalize, 0, 0, False),
+    "solarize": Colour(colour.solarize, 256 / 255, -25 / 255, False),
+    "posterize": Colour(colour.posterize, 8, -4, False),
+    "saturation": Colour(colour.saturation, 1, 0.9, True),
+    "contrast": Colour(colour.contrast, 1, 0.5, True),
+    "brightness": Colour(colour.brightness, 1, 0.3, True),
+    "sharpness": Colour(colour.sharpness, 1, 0.9, True),
+}
+OPERATIONS = (*GEOMETRIC, *COLOUR)
+
+
+class Draw(NamedTuple):
+    """What happens to every image: both (N, ops), on the CPU."""
+
+    operation: Tensor
+    """int64, index into OPERATIONS."""
+    strength: Tensor
+    """float32 in (-1, 1): the magnitude as a share of the operation's range, with a sign."""
+
+
+def strong(images: Tensor, generator: torch.Generator, ops: int = 6) -> Tensor:
+    """Return one strong view of every image, each with its own draw of operations and magnitudes.
+
+    ``ops`` of the 13 operations are drawn with replacement, each with a uniform magnitude: rotation 0-360 degrees, shear
+    +-0.3, translation +-0.2 of the side, solarize threshold 256-231, posterize 8-4 bits, saturation 1 +- 0.9, contrast
+    1 +- 0.5, brightness 1 +- 0.3, sharpness 1 +- 0.9, autocontrast, equalize.
+
+    Source: Cubuk et al., NeurIPS 2020 (RandAugment), with the operations, ranges and ``ops = 13 // 2`` of
+    Bdair et al., MELBA 2022 (FedPerl).
+
+    Args:
+        images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device. N = 0 is fine.
+        generator: CPU generator; the same state gives the same views on every device.
+        ops: operations per image, at least 0 (0 = the image itself).
+
+    Returns:
+        New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
+
+    Raises:
+        DataError: images of another shape or dtype.
+
+    Deviates: an image's geometric operations are composed, in their drawn order, into one resampling before its colour
+    operations, so that it is blurred once. Magnitudes are continuous, not ten steps. Equalize equalizes (the
+    authors' code leaves the image as it is). Everything outside the image is grey, not only after a rotation.
+    """
+    check(images)
+    return apply(images, draw(len(images), ops, generator))
+
+
+def draw(count: int, ops: int, generator: torch.Generator) -> Draw:
+    """Draw ``ops`` operations and strengths for each of ``count`` images."""
+    operation = torch.randint(len(OPERATIONS), (count, ops), generator=generator)
+    return Draw(operation, 2 * torch.rand(count, ops, generator=generator) - 1)
+
+
+def apply(images: Tensor, drawn: Draw) -> Tensor:
+    """Apply each image's operations to it; an image's view does not depend on the rest of the batch."""
+    pictures = list(images)
+    moved = (drawn.operation < len(GEOMETRIC)).any(1).nonzero().flatten()
+    if len(moved):
+        turned = warp(images[moved.to(images.device)], _matrices(drawn, moved), FILL)
+        for row, picture in zip(moved.tolist(), turned, strict=True):
+            pictures[row] = picture
+    strength = drawn.strength.to(images)
+    for change, rows, slots in _waves(drawn.operation.tolist()):
+        share = torch.stack([strength[row, slot] for row, slot in zip(rows, slots, strict=True)])
+    return torch.stack(pictures) if pictures else images.clone()
+
+
+def _matrices(drawn: Draw) -> Tensor:
+    """Return each image's composed geometric operations (N, 3, 3); colour operations count as identity."""
+    values = (
+        torch.where(drawn.operation == index, drawn.strength * reach, 0)
+        for index, reach in enumerate(GEOMETRIC.values())
+    )
+    steps = affine(*values).unbind(1)
+    # The matrices lead from output to input: the first operation stands leftmost.
+    return reduce(torch.matmul, steps, torch.eye(3).expand(len(drawn.operation), 3, 3))
+
+
+class _Wave(NamedTuple):
+    """Images that undergo the same colour operation at the same time: (row, slot) of each."""
+
+    colour: Colour
+    places: list[tuple[int, int]]
+
+
+def _waves(operations: list[list[int]]) -> list[_Wave]:
+    """Group colour operations into few waves, keeping every image's own order: the commonest next operation goes first."""
+    table = list(COLOUR.values())
+    queues = [
+        [(operation - len(GEOMETRIC), (row, slot)) for slot, operation in enumerate(chosen) if operation >= len(GEOMETRIC)]
+        for row, chosen in enumerate(operations)
+    ]
+    for queue in queues:
+        queue.reverse()
+    waves = []
+    while waiting := [queue for queue in queues if queue]:
+        (commonest, _), = Counter(queue[-1][0] for queue in waiting).most_common(1)
+        places = [queue.pop()[1] for queue in waiting if queue[-1][0] == commonest]
+        waves.append(_Wave(table[commonest], places))
+    return waves

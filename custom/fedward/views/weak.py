@@ -1,0 +1,52 @@
+"""The weak view: flips, a small turn and a small shift."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedward.views.check import check
+from fedward.views.geometry import affine, warp
+
+TURN = math.radians(20)  # FedPerl's transforms; its shift is ours, as in the random crop of FixMatch
+SHIFT = 0.06
+
+
+def weak(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Return one weak view of every image, each with its own draw.
+
+    Horizontal and vertical flip with probability 1/2, rotation uniform in +-20 degrees, shifts uniform in +-6 % of the
+    side, in one bilinear resampling that mirrors the image at its borders.
+
+    Source: Bdair et al., MELBA 2022 (FedPerl), Sec. 3: flips and rotation.
+
+    Args:
+        images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device. N = 0 is fine.
+        generator: CPU generator; the same state gives the same views on every device.
+
+    Returns:
+        New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
+
+    Raises:
+        DataError: images of another shape or dtype.
+
+    Deviates: the authors' code adds a colour jitter, which the paper does not mention; here colour is the strong
+    view's. The shift is an addition.
+    """
+    check(images)
+    turn, shift_x, shift_y, flip_x, flip_y = torch.rand(5, len(images), generator=generator)
+    matrices = affine(
+        angle=_signed(turn) * TURN,
+        shear_x=torch.zeros(len(images)),
+        shear_y=torch.zeros(len(images)),
+        shift_x=_signed(shift_x) * SHIFT,
+        shift_y=_signed(shift_y) * SHIFT,
+    )
+    matrices[:, 0] *= torch.where(flip_x < 0.5, -1, 1)[:, None]
+    matrices[:, 1] *= torch.where(flip_y < 0.5, -1, 1)[:, None]
+    return warp(images, matrices)
+
+
+def _signed(unit: Tensor) -> Tensor:
+    """Map [0, 1) to [-1, 1)."""
+    return 2 * unit - 1
