@@ -3,9 +3,9 @@
 from fedward.evaluation.classification import Metric, classification_metrics
 from fedward.evaluation.intervals import Interval, mean_and_interval, paired_difference
 from fedward.evaluation.selection import (
+    MetricRow,
     Selection,
     SiteChoice,
-    SiteMetric,
     best_global,
     best_per_site,
     last_round,
@@ -15,9 +15,9 @@ from fedward.evaluation.selection import (
 __all__ = [
     "Interval",
     "Metric",
+    "MetricRow",
     "Selection",
     "SiteChoice",
-    "SiteMetric",
     "best_global",
     "best_per_site",
     "classification_metrics",

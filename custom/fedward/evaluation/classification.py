@@ -58,14 +58,14 @@ def classification_metrics(
     ==========================================  =====================================================
 
     Raises:
-        DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are NaN, infinite or outside [0, 1].
+        DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are not finite or not in [0, 1].
 
     """
     scores, truth = _checked(probabilities, labels, classes)
     support = np.bincount(truth, minlength=len(classes))
     present = support > 0
     per_class = _per_class(scores, truth, support)
-    values: dict[str, float | None] = {name: None for name in _OVERALL}
+    values: dict[str, float | None] = dict.fromkeys(_OVERALL)
     if len(truth):
         values |= _overall(scores, truth, support, per_class)
     for index, name in enumerate(classes):
@@ -88,7 +88,9 @@ _OVERALL = (
 )
 
 
-def _overall(scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64], per: dict[str, Array]) -> dict[str, float | None]:
+def _overall(
+    scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64], per: dict[str, Array]
+) -> dict[str, float | None]:
     """Averages of at least one image; NaN marks an absent class in ``per``."""
     present = support > 0
     share = support[present] / support.sum()

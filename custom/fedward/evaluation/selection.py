@@ -8,22 +8,22 @@ round and the last round are reported next to it. Validation chooses, test is on
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 
-class SiteMetric(Protocol):
-    """One row of metrics.jsonl, as far as the choice of a round needs it."""
+@dataclass(frozen=True)
+class MetricRow:
+    """One row of metrics.jsonl."""
 
-    @property
-    def round(self) -> int: ...  # noqa: D102
-    @property
-    def site(self) -> str: ...  # noqa: D102
-    @property
-    def split(self) -> str: ...  # noqa: D102
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def value(self) -> float | None: ...  # noqa: D102
+    round: int
+    site: str
+    split: str
+    """``val``, ``test`` (the global model after ``round`` rounds) or ``train`` (the site's training in that round)."""
+    name: str
+    value: float | None
+    n: int = 0
+    """Images the number was computed on."""
+    classes: tuple[str, ...] = ()
+    """Classes present among them."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SiteChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """One protocol's outcome over all sites, in site-name order of the rows given."""
+    """One protocol's outcome over all sites, in the order they first appear in the rows."""
 
     protocol: str
     """``best_per_site``, ``best_global`` or ``last``."""
@@ -69,13 +69,13 @@ def mean(values: Iterable[float | None]) -> float | None:
     return sum(there) / len(there) if there else None
 
 
-def mean_over_sites(rows: Iterable[SiteMetric], metric: str, split: str = "val") -> dict[int, float]:
+def mean_over_sites(rows: Iterable[MetricRow], metric: str, split: str = "val") -> dict[int, float]:
     """Return round -> mean over the sites with a defined value, equal site weights; rounds without one are left out."""
     by_round = _table(rows, metric).get(split, {})
     return {r: sum(sites.values()) / len(sites) for r, sites in sorted(by_round.items())}
 
 
-def best_per_site(rows: Iterable[SiteMetric], metric: str) -> Selection:
+def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
     """Each site's own round of highest validation ``metric``, the earliest on ties, and its test value there."""
     rows = list(rows)
     table = _table(rows, metric)
@@ -86,7 +86,7 @@ def best_per_site(rows: Iterable[SiteMetric], metric: str) -> Selection:
     return Selection("best_per_site", metric, None, tuple(choices))
 
 
-def best_global(rows: Iterable[SiteMetric], metric: str) -> Selection:
+def best_global(rows: Iterable[MetricRow], metric: str) -> Selection:
     """The one round of highest mean validation ``metric`` over sites (equal weights), the earliest on ties.
 
     A round counts when more than half of the sites that ever reported the metric reported it there: a round seen by
@@ -99,7 +99,7 @@ def best_global(rows: Iterable[SiteMetric], metric: str) -> Selection:
     return _at(rows, table, _earliest_best(means), "best_global", metric)
 
 
-def last_round(rows: Iterable[SiteMetric], metric: str) -> Selection:
+def last_round(rows: Iterable[MetricRow], metric: str) -> Selection:
     """The last round with a validation or test value of ``metric``."""
     rows = list(rows)
     table = _table(rows, metric)
@@ -107,7 +107,7 @@ def last_round(rows: Iterable[SiteMetric], metric: str) -> Selection:
     return _at(rows, table, max(rounds, default=None), "last", metric)
 
 
-def _at(rows: list[SiteMetric], table: Table, chosen: int | None, protocol: str, metric: str) -> Selection:
+def _at(rows: list[MetricRow], table: Table, chosen: int | None, protocol: str, metric: str) -> Selection:
     return Selection(protocol, metric, chosen, tuple(_choice(table, site, chosen) for site in _sites(rows)))
 
 
@@ -122,12 +122,12 @@ def _earliest_best(values: dict[int, float]) -> int | None:
     return min(values, key=lambda r: (-values[r], r), default=None)
 
 
-def _sites(rows: list[SiteMetric]) -> list[str]:
+def _sites(rows: list[MetricRow]) -> list[str]:
     """Sites with a validation or test row, in order of first appearance."""
     return list(dict.fromkeys(row.site for row in rows if row.split in ("val", "test")))
 
 
-def _table(rows: Iterable[SiteMetric], metric: str) -> Table:
+def _table(rows: Iterable[MetricRow], metric: str) -> Table:
     table: Table = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if row.name == metric and row.value is not None:

@@ -208,7 +208,8 @@ class _Driver:
             "peer_models": sum(peers.values()),
         }
         run.append("rounds", summary)
-        self.console.round(summary, values)
+        kept = [meta["train"]["kept"] for meta in result.rows.values() if "kept" in meta["train"]]
+        self.console.round(summary, values, fmean(kept) if kept else None)
 
     def _judge(self, ask: Ask, result: _Exchange) -> dict[str, float]:
         """Return the key metric of the evaluated model at each site, and keep the model if it is the best so far."""

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.config import Experiment
+from fedward.federation.driver import run_experiment
+from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import Site
 from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
@@ -25,3 +27,27 @@ class LocalTransport:
         """Let each site answer its request; a site in this process cannot be late, so ``timeout`` is not used."""
         for name, request in sorted(requests.items()):
             deliver(name, self._sites[name].handle(request))
+
+
+def run_local(
+    experiment: Experiment | None,
+    folder: Path,
+    *,
+    sites: Sequence[str] = (),
+    resume: bool = False,
+    site_folders: Sequence[Path] = (),
+    cache: Path | None = None,
+) -> Path:
+    """Run an experiment in this process, or resume one; return the run folder.
+
+    With ``resume`` the experiment and the sites are those the folder was started with. Decoded images are cached in
+    ``cache``, or in the run folder.
+    """
+    if resume:
+        run = RunFolder.reopen(folder)
+        experiment, sites = run.experiment, run.sites
+    assert experiment is not None
+    transport = LocalTransport(experiment, sites, cache or folder / "sites", site_folders)
+    return run_experiment(
+        experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders
+    )

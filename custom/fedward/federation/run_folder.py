@@ -8,12 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedward import __version__
 from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
 from fedward.methods.workflow import State
 
-_PACKAGES = ("fedward", "nvflare", "torch", "monai", "numpy")
+_PACKAGES = ("nvflare", "torch", "monai", "numpy")
 _LOGS = ("metrics.jsonl", "rounds.jsonl", "peers.jsonl", "bytes.jsonl")
 _KEPT_STATES = 2
 
@@ -51,7 +52,7 @@ class RunFolder:
             "sites": sites,
             "started": _now(),
             "status": "running",
-            "versions": {name: version(name) for name in _PACKAGES},
+            "versions": {"fedward": __version__, **{name: version(name) for name in _PACKAGES}},
             "experiment": experiment.model_dump(mode="json"),
             "summary": {},
         }

@@ -33,7 +33,7 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
 
     Every tensor is read exactly once, key by key and within a key state by state, and summed in float64: states may
-    read lazily from disk, and memory holds the result plus one tensor however many states there are.
+    read lazily from disk, and memory holds the result and two tensors of one key however many states there are.
 
     Args:
         states: one or more state_dicts with equal keys, shapes and dtypes; any key order, device, floating dtype.

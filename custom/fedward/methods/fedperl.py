@@ -252,7 +252,7 @@ def pseudo_label(
         =======================  ==============================================================
         P = 0                    exactly FixMatch on ``local``
         equal peers and local    "mean" is FixMatch on ``local`` up to rounding
-        NaN in any p_i            not kept: a broken peer cannot label
+        NaN in any p_i           not kept: a broken peer cannot label
         =======================  ==============================================================
 
     Deviates: eq. (5) and (7) print the sum of T + 1 probabilities compared with τ. Its maximum is at least (T + 1) / K,

@@ -38,7 +38,10 @@ class Images:
 
 @dataclass(frozen=True)
 class SetAside:
-    """A row that is not used, and why. ``row`` is the line in the CSV (header = 1), or the index in an npz split."""
+    """A row that is not used, and why.
+
+    ``row`` is the line in the CSV (header = 1), or the index in an npz split.
+    """
 
     row: int
     sample_id: str
@@ -50,8 +53,8 @@ class SiteData:
     """One site's images in four disjoint sets.
 
     ``unlabelled`` are training images whose labels are absent or hidden: all its labels are -1, the hidden ones are not
-    in here. The labelled images are not repeated in it. No group (patient, lesion) is in two of train (labelled or not),
-    val and test. Any of the sets may be empty: a site without labels, a server's validation set.
+    in here. The labelled images are not repeated in it. No group (patient, lesion) is in two of train (labelled or
+    not), val and test. Any of the sets may be empty: a site without labels, a server's validation set.
     """
 
     site: str

@@ -143,7 +143,10 @@ def decode_files(
         _write(target, good(), failed, shape)
     except OSError as error:
         raise DataError(
-            f"site {site}, cache {cache}", expected="room to write", found=str(error), remedy="Name another cache folder."
+            f"site {site}, cache {cache}",
+            expected="room to write",
+            found=str(error),
+            remedy="Name another cache folder.",
         ) from None
     # Decoded just now, so a second damage is a failing disk and may be an error.
     return np.load(target, mmap_mode="r"), failed
@@ -174,7 +177,7 @@ def _open(target: Path, shape: tuple[int, int, int]) -> tuple[Pixels, dict[int, 
 def _checksum(pixels: Pixels, block: int = 256) -> int:
     crc = 0
     for start in range(0, len(pixels), block):
-        crc = zlib.crc32(np.ascontiguousarray(pixels[start : start + block]), crc)
+        crc = zlib.crc32(pixels[start : start + block].tobytes(), crc)
     return crc
 
 

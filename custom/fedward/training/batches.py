@@ -27,8 +27,8 @@ class Pixels:
     @classmethod
     def of(cls, images: Images, device: torch.device) -> "Pixels":
         """Copy a site's images to ``device``."""
-        pixels = torch.from_numpy(images.pixels[:]).permute(0, 3, 1, 2).contiguous()
-        labels = torch.from_numpy(images.labels[:])
+        pixels = torch.tensor(images.pixels).permute(0, 3, 1, 2).contiguous()
+        labels = torch.tensor(images.labels)
         return cls(_to(pixels, device), _to(labels, device))
 
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedward.errors import RunError
 from fedward.methods.local import Batch, Losses, Objective, RoundInputs
 from fedward.methods.settings import Settings
+from fedward.training.batches import Pixels
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,8 @@ def train(
 
 
 @torch.no_grad()
-def predict(net: nn.Module, pixels: Any, batch: int = 256) -> Tensor:
+def predict(net: nn.Module, pixels: Pixels, batch: int = 256) -> Tensor:
     """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's ``Pixels``; N may be 0."""
     net.eval()
-    index = torch.arange(len(pixels))
-    outputs = [torch.softmax(net(pixels.take(part)).float(), dim=1).cpu() for part in index.split(batch) if len(part)]
-    return torch.cat(outputs) if outputs else torch.empty((0, 0))
+    parts = torch.arange(len(pixels)).split(batch)
+    return torch.cat([torch.softmax(net(pixels.take(part)).float(), dim=1).cpu() for part in parts])

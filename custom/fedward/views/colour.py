@@ -28,7 +28,7 @@ def equalize(images: Tensor, value: Tensor) -> Tensor:
     upto = counts.cumsum(1)
     below = upto - counts
     # As Pillow: the brightest level present is left out of the step; it maps to white anyway.
-    step = torch.where(upto == pixels, below, 0).amax(1, keepdim=True) // 255
+    step = torch.where(upto == pixels, below, pixels).amin(1, keepdim=True) // 255
     grey = torch.arange(256, device=levels.device)
     table = torch.where(step > 0, ((below + step // 2) // step.clamp(min=1)).clamp_(max=255), grey)
     # int32 and index_select: several times faster on a CPU than int64 or fancy indexing.
@@ -78,7 +78,7 @@ def _grey(images: Tensor) -> Tensor:
     """Return the luminance (N, 1, H, W)."""
     if images.shape[1] == 1:
         return images
-    red, green, blue = images.split(1, dim=1)
+    red, green, blue = images[:, 0:1], images[:, 1:2], images[:, 2:3]
     return (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
 
 

@@ -22,7 +22,7 @@ def affine(angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tensor, shi
     cos, sin = angle.cos(), angle.sin()
     zero, one = torch.zeros_like(angle), torch.ones_like(angle)
     rows = (cos, sin + shear_x, shift_x, -sin + shear_y, cos, shift_y, zero, zero, one)
-    return torch.stack(rows, dim=-1).unflatten(-1, (3, 3))
+    return torch.stack(rows, dim=-1).reshape(*angle.shape, 3, 3)
 
 
 def warp(images: Tensor, matrices: Tensor, fill: float | None = None) -> Tensor:
@@ -47,18 +47,11 @@ def warp(images: Tensor, matrices: Tensor, fill: float | None = None) -> Tensor:
 
 
 def _grid(matrices: Tensor, height: int, width: int) -> Tensor:
-    """Return the sampling grid (N, H, W, 2); written out because affine_grid refuses an empty batch."""
-    # Pixel centres in [-1, 1]; lengths are relative to the width (x) and height (y), turns are made in pixels.
+    """Return the sampling grid (N, H, W, 2); as a broadcast sum, several times faster than F.affine_grid."""
+    # Pixel centres in [-1, 1]. Turns are made in pixels, so that pictures that are not square keep their angles.
     x = (torch.arange(width, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / width - 1
     y = (torch.arange(height, device=matrices.device, dtype=matrices.dtype) * 2 + 1) / height - 1
-    (xx, xy, x0), (yx, yy, y0) = (row.unbind(-1) for row in matrices[:, :2].unbind(1))
-    grid = matrices.new_empty(len(matrices), height, width, 2)
-    for axis, (along_x, along_y, offset) in enumerate(
-        ((xx, xy * (height / width), 2 * x0), (yx * (width / height), yy, 2 * y0))
-    ):
-        torch.add(
-            (along_x[:, None] * x)[:, None, :],
-            (along_y[:, None] * y + offset[:, None])[:, :, None],
-            out=grid[..., axis],
-        )
-    return grid
+    along_x, along_y, offset = (column[:, None, None] for column in matrices[:, :2].unbind(2))
+    along_x = along_x * matrices.new_tensor([1, width / height])
+    along_y = along_y * matrices.new_tensor([height / width, 1])
+    return along_x * x[:, None] + (along_y * y[:, None, None] + 2 * offset)

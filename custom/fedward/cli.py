@@ -1,0 +1,198 @@
+"""The ``fedward`` command."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedward import __version__
+from fedward.config import DataSpec, Experiment
+from fedward.errors import ConfigError, FedwardError
+from fedward.jobs import JOBS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 0 done, 1 the run or its data failed, 2 wrong use, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except FedwardError as error:
+        print(f"fedward: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        print("fedward: interrupted; finished rounds are kept, continue with `fedward run --resume`", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fedward", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"fedward {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a job in this process or in the FLARE simulator, or resume a run")
+    run.add_argument("job", nargs="?", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
+    run.add_argument("--out", type=Path, help="new run folder (default: runs/JOB)")
+    run.add_argument("--engine", choices=("local", "simulator"), default="local", help="default: local")
+    run.add_argument("--sites", type=int, default=10, help="number of sites, site-1 to site-N (default: 10)")
+    run.add_argument("--site-files", type=Path, help="folder with site-1.yaml ... for sites with data of their own")
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5 or net=resnet18")
+    run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
+    run.set_defaults(command=_run)
+
+    doctor = commands.add_parser("doctor", help="check a site's data before it joins")
+    doctor.add_argument("site_file", type=Path)
+    doctor.add_argument("--image-size", type=int, default=DataSpec().image_size)
+    doctor.add_argument("--classes", nargs="+", default=list(DataSpec().classes))
+    doctor.add_argument("--out", type=Path, default=Path("contact-sheet.png"), help="where the contact sheet goes")
+    doctor.set_defaults(command=_doctor)
+
+    partition = commands.add_parser("partition", help="write site files that cut a data set into ten sites")
+    partition.add_argument("dataset", type=Path, help="folder with manifest.csv and images")
+    partition.add_argument("--out", type=Path, required=True, help="folder for the site files")
+    partition.add_argument("--labelled", type=float, default=0.1, help="share of training labels in use (default: 0.1)")
+    partition.set_defaults(command=_partition)
+
+    jobs = commands.add_parser("jobs", help="export the jobs, or check that exported ones are fresh")
+    jobs.add_argument("folder", type=Path)
+    jobs.add_argument("--check", action="store_true", help="change nothing; fail if a job is stale")
+    jobs.add_argument("--only", choices=sorted(JOBS), help="one job only")
+    jobs.add_argument("--clinical", action="store_true", help="without own code: the package is installed at the sites")
+    jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the export")
+    jobs.set_defaults(command=_jobs)
+
+    report = commands.add_parser("report", help="write report.html of a run, compared with others if named")
+    report.add_argument("run", type=Path)
+    report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN")
+    report.set_defaults(command=_report)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.engine == "simulator":
+        return _run_simulator(options)
+    from fedward.federation.local import run_local
+
+    if options.resume:
+        run_local(None, options.resume, resume=True, site_folders=_site_folders(options))
+        return 0
+    experiment = load_experiment(_job(options), options.set)
+    folder = options.out or Path("runs") / Path(_job(options)).stem
+    run_local(experiment, folder, sites=site_names(options.sites), site_folders=_site_folders(options))
+    return 0
+
+
+def _run_simulator(options: argparse.Namespace) -> int:
+    from fedward.federation.flare.jobs import export_job
+
+    if options.resume:
+        raise ConfigError(
+            "fedward run --resume",
+            expected="the local engine",
+            found="--engine simulator",
+            remedy="Leave --engine away; the weights are the same. A FLARE job resumes through its run folder.",
+        )
+    name = Path(_job(options)).stem
+    folder = options.out or Path("runs") / name
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"folder {folder}", expected="a new or empty folder", found="files in it", remedy="Name another with --out."
+        )
+    job = folder / "job" / name
+    export_job(load_experiment(_job(options), options.set), job)
+    sites = ",".join(site_names(options.sites))
+    environment = dict(os.environ)
+    if options.site_files:
+        environment["FEDWARD_SITES"] = str(options.site_files.resolve())
+    command = ["nvflare", "simulator", str(job), "-w", str(folder / "workspace"), "-c", sites, "-t", str(options.sites)]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from fedward.sites.doctor import run
+
+    spec = DataSpec(classes=tuple(options.classes), image_size=options.image_size)
+    return run(options.site_file, spec, options.out)
+
+
+def _partition(options: argparse.Namespace) -> int:
+    from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
+
+    layout = fedperl_layout(read_skin(options.dataset / "manifest.csv"))
+    for path in write_site_files(layout, options.dataset, options.out, labelled=options.labelled):
+        print(path)
+    return 0
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    from fedward.federation.flare.jobs import export_job, stale_jobs
+
+    if options.check:
+        stale = stale_jobs(options.folder)
+        for name in stale:
+            print(f"fedward: job {name} is stale; export it with `make jobs`", file=sys.stderr)
+        return 1 if stale else 0
+    for name in [options.only] if options.only else JOBS:
+        export_job(load_experiment(name, options.set), options.folder / name, clinical=options.clinical)
+        print(options.folder / name)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from fedward.report import write_report
+
+    print(write_report(options.run, options.compare))
+    return 0
+
+
+def _job(options: argparse.Namespace) -> str:
+    if options.job is None:
+        raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
+    return str(options.job)
+
+
+def _site_folders(options: argparse.Namespace) -> list[Path]:
+    return [options.site_files] if options.site_files else []
+
+
+def site_names(count: int) -> list[str]:
+    """Return site-1 ... site-N, FLARE's own default names."""
+    return [f"site-{index}" for index in range(1, count + 1)]
+
+
+def load_experiment(job: str, changes: Sequence[str] = ()) -> Experiment:
+    """Return a shipped job's experiment, or one from a JSON file, with ``KEY=VALUE`` changes applied.
+
+    A key is a field of the experiment (``net``, ``data.image_size``, ``stand_in.labelled``) or, failing that, one of
+    the method's settings (``rounds``). Values are YAML.
+    """
+    if job in JOBS:
+        raw = JOBS[job].model_dump(mode="json")
+    else:
+        try:
+            raw = json.loads(Path(job).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"job {job}", expected=f"{', '.join(JOBS)} or a JSON file", found=str(error), remedy="Name one of them."
+            ) from error
+    for change in changes:
+        _apply(raw, change)
+    return Experiment.parse(raw, f"job {job}")
+
+
+def _apply(raw: dict[str, Any], change: str) -> None:
+    key, equals, value = change.partition("=")
+    if not equals:
+        raise ConfigError("--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5.")
+    *parents, last = key.split(".")
+    target = raw if key.split(".")[0] in Experiment.model_fields else raw.setdefault("options", {})
+    for parent in parents:
+        target[parent] = target.get(parent) or {}
+        target = target[parent]
+    target[last] = yaml.safe_load(value)

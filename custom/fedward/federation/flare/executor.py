@@ -1,0 +1,78 @@
+"""A site's half of a FLARE job: unpacks the request, lets the site answer, packs the answer."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from nvflare.apis.analytix import AnalyticsDataType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
+from nvflare.fuel.utils.memory_utils import cleanup_memory
+
+from fedward.federation.flare.places import site_folders, site_state
+from fedward.federation.flare.shareables import pack_answer, unpack
+
+if TYPE_CHECKING:
+    from fedward.federation.site import Site
+
+
+class FedwardExecutor(Executor):  # type: ignore[misc]
+    """Answers the controller's requests with a :class:`Site`, which it builds at the first one.
+
+    No exception leaves it: FLARE fails the whole job when one site's process dies.
+
+    Args:
+        experiment: an :class:`Experiment` as plain JSON values.
+    """
+
+    def __init__(self, experiment: dict[str, Any]) -> None:
+        super().__init__()
+        self.experiment = experiment
+        self._site: Site | None = None
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Return the site's answer; an error becomes an answer that names its kind."""
+        name, round_ = fl_ctx.get_identity_name(), None
+        try:
+            meta, arrays = unpack(shareable)
+            round_ = meta.get("round")
+            answer = self._answer(fl_ctx, meta, arrays, abort_signal)
+        except Exception as error:
+            self.log_exception(fl_ctx, f"round {round_}: {error}")
+            reason = f"{type(error).__name__}: the details are in the site's own log"
+            return pack_answer({"site": name, "round": round_, "error": reason}, {})
+        finally:
+            cleanup_memory()
+        for tag, step, value in scalars(answer.meta):
+            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
+            send_analytic_dxo(self, dxo, fl_ctx)
+        return pack_answer(answer.meta, answer.arrays)
+
+    def _answer(self, fl_ctx: FLContext, meta: dict[str, Any], arrays: dict[str, Any], abort_signal: Signal) -> Any:
+        from fedward.federation.wire import Message
+
+        if self._site is None:
+            self._site = self._new_site(fl_ctx)
+        return self._site.handle(Message(meta, arrays), lambda: bool(abort_signal.triggered))
+
+    def _new_site(self, fl_ctx: FLContext) -> "Site":
+        from fedward.config import Experiment
+        from fedward.federation.site import Site
+
+        workspace = fl_ctx.get_engine().get_workspace()
+        experiment = Experiment.parse(self.experiment, "FLARE job")
+        return Site(fl_ctx.get_identity_name(), experiment, site_state(workspace), site_folders(workspace))
+
+
+def scalars(meta: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
+    """Yield (tag, round, value) of an answer's training means and summary metrics, for TensorBoard.
+
+    Metrics are those of the model the round started from, so they belong to the round before.
+    """
+    for name, value in meta.get("train", {}).items():
+        yield f"train/{name}", meta["round"], value
+    for row in meta.get("metrics", []):
+        if "/" not in row["name"] and row["value"] is not None:
+            yield f"{row['split']}/{row['name']}", meta["round"] - 1, row["value"]

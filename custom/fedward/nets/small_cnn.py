@@ -1,0 +1,47 @@
+"""The small CNN of RSCFed and IsoFed."""
+
+from torch import Tensor, nn
+
+
+class SmallCNN(nn.Module):
+    """LeNet-size classifier for images of about 28 pixels: 74,832 parameters with 3 channels and 8 classes.
+
+    Two 5x5 convolutions (6 and 16 channels), each with ReLU and 2x2 max pooling; linear 120, 84; a projection 84, 256;
+    linear classifier. No normalisation layers, no dropout.
+
+    Source: Liang et al., CVPR 2022 (RSCFed), networks/models.py; Saha et al., MICCAI 2023 (IsoFed), Sec. 3.2.
+
+    Args:
+        classes: number of logits.
+        channels: input channels.
+
+    Shape: (N, channels, H, W) in [0, 1], H and W at least 16, to (N, classes).
+
+    Deviates: the maps are averaged to 4x4 before the linear layers, which changes nothing at 28x28, where they are 4x4,
+    and lets one set of weights take other sizes (the authors' flattened size is 256 at 28 pixels, 400 at 32). Inputs
+    are moved to [-1, 1] in place of statistics per data set, which no site should have to publish.
+    """
+
+    def __init__(self, classes: int, channels: int = 3) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 6, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(6, 16, 5),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+            nn.Linear(256, 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+        )
+        self.projection = nn.Sequential(nn.Linear(84, 84), nn.ReLU(), nn.Linear(84, 256))
+        self.classifier = nn.Linear(256, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits (N, classes)."""
+        logits: Tensor = self.classifier(self.projection(self.features(2 * images - 1)))
+        return logits

@@ -1,0 +1,94 @@
+"""What a run prints: one header, one row a round, one closing block, in 80 columns of plain text."""
+
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedward.config import Experiment
+
+WIDTH = 80
+FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors", "report.html")
+
+
+class Console:
+    """Prints a run's progress; everything it says is also in the run folder.
+
+    Args:
+        stream: where to; standard output by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._metric = "accuracy"
+
+    def header(self, experiment: Experiment, sites: Sequence[str], resumed_after: int = 0) -> None:
+        """Say what runs, on how many sites, and name the columns."""
+        self._metric = experiment.key_metric
+        rounds = experiment.options.get("rounds")
+        parts = [
+            f"fedward {experiment.method}",
+            f"{experiment.data.name} {experiment.data.image_size}px",
+            experiment.net,
+            f"{len(sites)} sites",
+            *([f"{rounds} rounds"] if rounds else []),
+            f"seed {experiment.seed}",
+            *([f"resumed after round {resumed_after}"] if resumed_after else []),
+        ]
+        self._wrapped(" · ".join(parts))
+        self._wrapped(f"val: {self._metric} of the model a round starts from, mean over sites [lowest, highest]")
+        self._line(f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}")
+
+    def round(self, row: Mapping[str, Any], values: Mapping[str, float], kept: float | None = None) -> None:
+        """Print one round.
+
+        Args:
+            row: a row of rounds.jsonl.
+            values: site -> key metric on its validation images; empty when the round was not evaluated.
+            kept: share of pseudo labels kept, mean over the sites that trained; None without pseudo labels.
+        """
+        replied = f"{len(row['replied'])}/{len(row['asked'])}"
+        down, up = (f"{row[way] / 1e6:.1f}" for way in ("bytes_down", "bytes_up"))
+        share = "-" if kept is None else f"{kept:.2f}"
+        self._line(
+            f"{row['round']:>6} {row['seconds']:>8.1f} {replied:>8}  {_spread(values):<20} {share:>5} {down:>9} {up:>9}"
+        )
+        for site, reason in row["failed"].items():
+            self._wrapped(f"{site}: {reason}", indent=" " * 7, most=3)
+
+    def closing(self, folder: Path, summary: Mapping[str, Any]) -> None:
+        """Say how the run ended, which round is best and why, and where the files are.
+
+        Args:
+            folder: the run folder.
+            summary: run.json's summary: ``rounds``, ``best_round``, ``best_value``; or the ``reason`` of a failure.
+        """
+        if "reason" in summary:
+            self._wrapped(f"failed: {summary['reason']}", most=6)
+        else:
+            self._wrapped(f"finished after {summary.get('rounds')} rounds")
+        if summary.get("best_round") is not None:
+            why = f"highest mean validation {self._metric} over sites, {summary['best_value']:.3f}"
+            self._wrapped(f"best: round {summary['best_round']} ({why})")
+        self._line(f"folder: {folder}")  # whole, even when it is long: a path cut or wrapped cannot be used
+        there = [name for name in FILES if (folder / name).exists()]
+        if there:
+            self._wrapped(f"files: {', '.join(there)}")
+
+    def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
+        lines = textwrap.wrap(
+            text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", max_lines=most, placeholder=" ..."
+        )
+        for line in lines:
+            self._line(line)
+
+    def _line(self, text: str) -> None:
+        print(text, file=self._stream or sys.stdout, flush=True)
+
+
+def _spread(values: Mapping[str, float]) -> str:
+    if not values:
+        return "-"
+    mean = sum(values.values()) / len(values)
+    return f"{mean:.3f} [{min(values.values()):.3f}, {max(values.values()):.3f}]"

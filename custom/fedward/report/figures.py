@@ -1,0 +1,246 @@
+"""Figures as inline SVG: text stays text, colours follow the page's light or dark scheme, nothing is loaded."""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+Lines = Mapping[str, Mapping[int, float]]
+"""Name -> round -> value."""
+
+INK, FAINT, SHADE = "#010203", "#040506", "#070809"
+SERIES = ("#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05", "#0a0b06")
+"""Stand-ins that become CSS variables, since an SVG attribute can hold a variable and matplotlib cannot."""
+
+_VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", SHADE: "var(--shade)"} | {
+    colour: f"var(--series-{index})" for index, colour in enumerate(SERIES, 1)
+}
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (8, 3)))
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fedward",
+    "text.parse_math": False,  # a site may be called $x$
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+}
+_MANY = 12
+"""From so many sites on, heat maps carry no numbers."""
+
+
+def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> str:
+    """One thin line per site, their mean and their range; the best single round is marked."""
+    mean = mean_line(lines)
+    low = {r: min(line[r] for line in lines.values() if r in line) for r in mean}
+    high = {r: max(line[r] for line in lines.values() if r in line) for r in mean}
+    figure, axes = _axes(7.2, 3.4)
+    for line in lines.values():
+        axes.plot(*_xy(line), color=FAINT, linewidth=0.8)
+    axes.fill_between(list(mean), list(low.values()), list(high.values()), color=SHADE, linewidth=0)
+    axes.plot(*_xy(mean), color=SERIES[0], linewidth=2.4)
+    _warm_up(axes, warm_up, mean)
+    if marked in mean:
+        axes.plot([marked], [mean[marked]], "o", color=SERIES[1], markersize=7)
+        _note(axes, marked, mean[marked], f"best single round: {marked}", max(mean))
+    _label(axes, "rounds of training", f"validation {metric}")
+    last = max(mean)
+    words = f"Validation {metric} by round: mean over {len(lines)} sites, {mean[last]:.3f} after round {last}"
+    return _svg(figure, words)
+
+
+def small_multiple(site: str, line: Mapping[int, float], mean: Mapping[int, float], best: int | None) -> str:
+    """One site's validation curve over the faint mean of all sites, on axes equal for all sites."""
+    figure, axes = _axes(2.6, 1.5)
+    axes.plot(*_xy(mean), color=FAINT, linewidth=1.4)
+    axes.plot(*_xy(line), color=SERIES[0], linewidth=1.6)
+    if best is not None:
+        axes.plot([best], [line[best]], "o", color=SERIES[1], markersize=5)
+    axes.set_ylim(0, 1)
+    axes.set_yticks([0, 0.5, 1])
+    axes.set_xlim(0, max(*mean, 1))
+    axes.locator_params(axis="x", nbins=3, integer=True)
+    return _svg(figure, f"{site}: {max(line.values()):.3f} at its best round {best}")
+
+
+def comparison(lines: Lines, metric: str) -> str:
+    """Mean over sites of several runs; lines differ in colour and dash and are named at their end."""
+    figure, axes = _axes(7.2, 3.4)
+    for index, (name, line) in enumerate(lines.items()):
+        style = {"color": SERIES[index % len(SERIES)], "linestyle": _DASHES[index % len(_DASHES)]}
+        axes.plot(*_xy(line), linewidth=2, label=name, **style)
+    # A legend label that begins with an underscore would be dropped if it came from the lines alone.
+    axes.legend(axes.lines, list(lines), frameon=False, loc="lower right")
+    _label(axes, "rounds of training", f"validation {metric}, mean over sites")
+    return _svg(figure, f"Validation {metric} by round for {', '.join(lines)}")
+
+
+def share_kept(lines: Lines, warm_up: int) -> str:
+    """Share of pseudo labels above the threshold: the sites that trained, and their mean."""
+    mean = mean_line(lines)
+    figure, axes = _axes(7.2, 2.4)
+    for line in lines.values():
+        axes.plot(*_xy(line), "o", color=FAINT, markersize=2.5)
+    axes.plot(*_xy(mean), color=SERIES[2], linewidth=2)
+    axes.set_ylim(0, 1.02)
+    _warm_up(axes, warm_up, mean)
+    _label(axes, "round", "share kept")
+    return _svg(figure, f"Share of pseudo labels kept by round, {mean[max(mean)]:.2f} in the last one")
+
+
+def traffic(rounds: Sequence[int], parts: Mapping[str, Sequence[float]]) -> str:
+    """Stacked megabytes per round; ``parts`` from the bottom up."""
+    figure, axes = _axes(7.2, 2.6)
+    floor = np.zeros(len(rounds))
+    for index, (name, values) in enumerate(parts.items()):
+        top = floor + np.asarray(values)
+        # Steps instead of bars: hundreds of rounds would be hundreds of shapes.
+        edges, low, high = _steps(rounds, floor, top)
+        axes.fill_between(edges, low, high, color=SERIES[index], linewidth=0, label=name)
+        floor = top
+    axes.set_ylim(0, max(float(floor.max()) * 1.25, 1e-6))
+    axes.legend(frameon=False, ncols=len(parts), loc="upper left")
+    _label(axes, "round", "MB")
+    return _svg(figure, f"Megabytes per round, {floor.mean():.1f} on average")
+
+
+def durations(seconds: Mapping[int, float]) -> str:
+    """Seconds per round."""
+    figure, axes = _axes(7.2, 1.9)
+    values = np.asarray(list(seconds.values()))
+    edges, low, high = _steps(list(seconds), np.zeros(len(values)), values)
+    axes.fill_between(edges, low, high, color=SERIES[4], linewidth=0)
+    axes.set_ylim(bottom=0)
+    _label(axes, "round", "seconds")
+    return _svg(figure, f"Seconds per round, median {np.median(values):.1f}")
+
+
+def heat_map(sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str, down: str, across: str) -> str:
+    """A square table as colours, with numbers while they fit; rows ``down``, columns ``across``."""
+    values = np.asarray(matrix, dtype=float)
+    figure, axes = _axes(5.2, 4.6)
+    lowest, highest = float(np.nanmin(values)), float(np.nanmax(values))
+    colours = mpl.colormaps["cividis"]
+    scaled = (values - lowest) / (highest - lowest or 1.0)
+    axes.pcolormesh(scaled, cmap=colours, vmin=0, vmax=1, edgecolor=SHADE, linewidth=0.4)
+    if len(sites) <= _MANY:
+        for (row, column), value in np.ndenumerate(values):
+            light = scaled[row, column] > 0.55  # cividis is darkest at 0
+            text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.1f}"
+            axes.text(column + 0.5, row + 0.5, text, color="#111111" if light else "#ffffff", ha="center", va="center")
+    ticks = np.arange(len(sites)) + 0.5
+    axes.set_xticks(ticks, [_short(site) for site in sites], rotation=90)
+    axes.set_yticks(ticks, [_short(site) for site in sites])
+    axes.tick_params(length=0)
+    axes.invert_yaxis()
+    axes.set_aspect("equal")
+    axes.spines[:].set_visible(False)
+    axes.grid(False)
+    _label(axes, across, down)
+    return _svg(figure, words)
+
+
+def community_order(matrix: Sequence[Sequence[float]]) -> list[int]:
+    """Return an order of sites in which alike ones are neighbours: the leaves of average-linkage clustering.
+
+    The matrix is a similarity (S, S), the larger the more alike; it is made symmetric first. Undefined is least alike.
+    """
+    values: NDArray[np.float64] = np.asarray(matrix, dtype=float)
+    if len(values) < 3:
+        return list(range(len(values)))
+    from scipy.cluster.hierarchy import leaves_list, linkage  # type: ignore[import-untyped,unused-ignore]
+
+    values = np.nan_to_num((values + values.T) / 2, nan=float(np.nanmin(values)))
+    upper = np.triu_indices(len(values), 1)
+    distance = np.max(values[upper]) - values[upper]
+    return [int(leaf) for leaf in leaves_list(linkage(distance, "average", optimal_ordering=True))]
+
+
+def mean_line(lines: Lines) -> dict[int, float]:
+    """Return round -> mean over the lines that have the round."""
+    rounds = sorted({r for line in lines.values() for r in line})
+    return {r: float(np.mean([line[r] for line in lines.values() if r in line])) for r in rounds}
+
+
+def _axes(width: float, height: float) -> tuple[Figure, Any]:
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots()
+        axes.grid(axis="y", color=FAINT, alpha=0.35, linewidth=0.6)
+        axes.tick_params(length=3, width=0.6)
+    return figure, axes
+
+
+def _xy(line: Mapping[int, float]) -> tuple[list[int], list[float]]:
+    return list(line), list(line.values())
+
+
+def _label(axes: Any, across: str, up: str) -> None:
+    with mpl.rc_context(_STYLE):
+        axes.set_xlabel(across)
+        axes.set_ylabel(up)
+
+
+def _warm_up(axes: Any, rounds: int, line: Mapping[int, float]) -> None:
+    if rounds <= 0:
+        return
+    end = min(rounds, max(line))
+    axes.axvspan(0, end, color=SHADE, linewidth=0, zorder=0)
+    axes.text(end / 2, 0.02, "warm-up", color=INK, ha="center", va="bottom", transform=axes.get_xaxis_transform())
+
+
+def _note(axes: Any, x: float, y: float, text: str, last: float) -> None:
+    left = x > last / 2
+    offset = (-8, 9) if left else (8, 9)
+    axes.annotate(text, (x, y), offset, textcoords="offset points", ha="right" if left else "left", color=INK)
+
+
+def _steps(
+    rounds: Sequence[int], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Each round r becomes the interval r - 0.4 .. r + 0.4, with nothing between intervals."""
+    at = np.asarray(rounds, dtype=float)
+    edges = np.stack([at - 0.4, at - 0.4, at + 0.4, at + 0.4], axis=1).ravel()
+    zero = low * 0
+    lows = np.stack([zero, low, low, zero], axis=1).ravel()
+    highs = np.stack([zero, high, high, zero], axis=1).ravel()
+    return edges, lows, highs
+
+
+def _short(site: str) -> str:
+    return site if len(site) <= 14 else site[:13] + "…"
+
+
+def _svg(figure: Figure, words: str) -> str:
+    """Return the figure as an ``<svg>`` that scales with its column; ``words`` describe it to who cannot see it."""
+    buffer = io.StringIO()
+    plain = {"Date": None, "Creator": None, "Format": None, "Type": None}
+    with mpl.rc_context(_STYLE):
+        figure.savefig(buffer, format="svg", metadata=plain)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    head, body = text.split(">", 1)
+    view = re.search(r'viewBox="([^"]+)"', head)
+    assert view is not None, "matplotlib wrote an svg without a viewBox"
+    width = round(float(view[1].split()[2]) * 4 / 3)
+    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    for stand_in, variable in _VARIABLES.items():
+        body = body.replace(stand_in, variable)
+    label = escape(words, quote=True)
+    return (
+        f'<svg viewBox="{view[1]}" role="img" aria-label="{label}" style="max-width: {width}px">'
+        f"<title>{escape(words)}</title>{body}"
+    )

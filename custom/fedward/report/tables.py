@@ -1,0 +1,234 @@
+"""The report's tables as plain values: no HTML, no figures, every number straight from a run's rows."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedward.evaluation.intervals import Interval, paired_difference
+from fedward.evaluation.selection import MetricRow, Selection, best_global, best_per_site, last_round, mean
+from fedward.report.run import RoundRow, Run
+
+FEW = 10
+"""Below so many images a number is shown grey and marked: one image more or less changes it by a tenth or more."""
+
+OVERALL = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "f1_weighted": "weighted F1",
+    "f1_macro": "macro F1",
+    "precision_weighted": "weighted precision",
+    "recall_weighted": "weighted recall",
+    "auroc_macro": "macro AUROC",
+    "auprc_macro": "macro AUPRC",
+}
+"""Metric -> how a person calls it."""
+
+
+def title_of(metric: str) -> str:
+    """Return a metric's name in words."""
+    return OVERALL.get(metric, metric.replace("_", " "))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The three protocols for one metric."""
+
+    own: Selection
+    shared: Selection
+    last: Selection
+
+    @classmethod
+    def of(cls, run: Run, metric: str) -> "Choices":
+        """Select rounds from a run's rows."""
+        relevant = [row for row in run.metrics if row.name == metric]
+        return cls(best_per_site(relevant, metric), best_global(relevant, metric), last_round(relevant, metric))
+
+    @property
+    def reported(self) -> int | None:
+        """The round whose model the report describes in detail: the best single one, else the last."""
+        return self.last.round if self.shared.round is None else self.shared.round
+
+
+@dataclass(frozen=True)
+class SiteLine:
+    """What one site brought to the run."""
+
+    site: str
+    labelled: int | None
+    unlabelled: int | None
+    val: int
+    test: int
+    trained: int
+    """Rounds in which its training was used."""
+    failures: int
+    present: tuple[str, ...]
+    absent: tuple[str, ...]
+    """Classes without a test image, in the data set's order; empty when nothing was measured."""
+
+    @property
+    def few(self) -> bool:
+        """Whether the site's test numbers rest on too few images."""
+        return self.test < FEW
+
+
+def site_lines(run: Run) -> list[SiteLine]:
+    """Return one line per site, in the run's order."""
+    trained = Counter(site for row in merged_rounds(run) for site in row.replied)
+    failures = Counter(site for row in run.rounds for site in row.failed)
+    return [_site_line(run, site, trained[site], failures[site]) for site in run.sites]
+
+
+def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
+    labelled, unlabelled = (run.newest(site, "train", name) for name in ("labelled", "unlabelled"))
+    val, test = (run.newest(site, split, "accuracy") for split in ("val", "test"))
+    present = test.classes if test else ()
+    return SiteLine(
+        site=site,
+        labelled=_whole(labelled),
+        unlabelled=_whole(unlabelled),
+        val=val.n if val else 0,
+        test=test.n if test else 0,
+        trained=trained,
+        failures=failures,
+        present=present,
+        absent=tuple(name for name in run.classes if name not in present) if test else (),
+    )
+
+
+def _whole(row: MetricRow | None) -> int | None:
+    return None if row is None or row.value is None else round(row.value)
+
+
+@dataclass(frozen=True)
+class ClassLine:
+    """One class at one round: test values per site and their mean over the sites that have the class."""
+
+    name: str
+    support: int
+    """Test images of the class over all sites."""
+    sites: int
+    """Sites with a test image of the class."""
+    f1: float | None
+    auroc: float | None
+    auprc: float | None
+    by_site: tuple[tuple[str, float | None, int], ...]
+    """(site, AUROC, support) for each site of the run."""
+
+
+def class_lines(run: Run, round_: int | None) -> list[ClassLine]:
+    """Return one line per class for the model after ``round_`` rounds."""
+    tests = {site: run.at(site, "test", round_) for site in run.sites}
+
+    def value(site: str, name: str) -> float | None:
+        row = tests[site].get(name)
+        return row.value if row else None
+
+    lines = []
+    for name in run.classes:
+        support = {site: int(value(site, f"support/{name}") or 0) for site in run.sites}
+        f1, auroc, auprc = (mean(value(s, f"{kind}/{name}") for s in run.sites) for kind in ("f1", "auroc", "auprc"))
+        by_site = tuple((site, value(site, f"auroc/{name}"), support[site]) for site in run.sites)
+        here = sum(count > 0 for count in support.values())
+        lines.append(ClassLine(name, sum(support.values()), here, f1, auroc, auprc, by_site))
+    return lines
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run beside the others, at its best single round and the last."""
+
+    name: str
+    run: Run
+    choices: Choices
+    auroc: float | None
+    """Macro AUROC on test at the best single round, mean over sites."""
+    megabytes: float
+    difference: Interval | None
+    """This run minus the first one: test metric at the best single round, paired over common sites."""
+    paired: int
+    """Sites in that difference."""
+
+
+def comparisons(runs: Sequence[Run], metric: str) -> list[Comparison]:
+    """Return one line per run; the first is what the others are compared with."""
+    lines: list[Comparison] = []
+    for run, name in zip(runs, names(runs), strict=True):
+        choices = Choices.of(run, metric)
+        pairs = _pairs(choices.shared, lines[0].choices.shared) if lines else []
+        lines.append(
+            Comparison(
+                name=name,
+                run=run,
+                choices=choices,
+                auroc=mean(test_values(run, "auroc_macro", choices.reported).values()),
+                megabytes=sum(row.down + row.up for row in run.bytes) / 1e6,
+                difference=paired_difference(*zip(*pairs, strict=True)) if pairs else None,
+                paired=len(pairs),
+            )
+        )
+    return lines
+
+
+def _pairs(a: Selection, b: Selection) -> list[tuple[float, float]]:
+    other = {choice.site: choice.test for choice in b.sites}
+    pairs = [(choice.test, other.get(choice.site)) for choice in a.sites]
+    return [(x, y) for x, y in pairs if x is not None and y is not None]
+
+
+def names(runs: Sequence[Run]) -> list[str]:
+    """Return a short name per run: the method where that tells them apart, with the folder where it does not."""
+    count = Counter(run.method for run in runs)
+    return [run.method if count[run.method] == 1 else f"{run.method} ({run.folder.name})" for run in runs]
+
+
+def test_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:
+    """Return site -> test value of the model after ``round_`` rounds, where defined."""
+    rows = {site: run.at(site, "test", round_).get(metric) for site in run.sites}
+    return {site: row.value for site, row in rows.items() if row is not None and row.value is not None}
+
+
+def merged_rounds(run: Run) -> list[RoundRow]:
+    """Return one row per round: exchanges of one round are added up."""
+    by_round: dict[int, list[RoundRow]] = {}
+    for row in run.rounds:
+        by_round.setdefault(row.round, []).append(row)
+    return [_merge(rows) for _, rows in sorted(by_round.items())]
+
+
+def _merge(rows: Sequence[RoundRow]) -> RoundRow:
+    return RoundRow(
+        round=rows[0].round,
+        seconds=sum(row.seconds for row in rows),
+        asked=_union(row.asked for row in rows),
+        replied=_union(row.replied for row in rows),
+        failed={site: reason for row in rows for site, reason in row.failed.items()},
+        bytes_down=sum(row.bytes_down for row in rows),
+        bytes_up=sum(row.bytes_up for row in rows),
+        peer_models=sum(row.peer_models for row in rows),
+    )
+
+
+def _union(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(site for group in groups for site in group))
+
+
+def peer_bytes(run: Run) -> dict[int, float]:
+    """Return round -> bytes of peer models sent down.
+
+    A site's message holds the global model and its peers, all of one size, so p peers are p / (p + 1) of it.
+    """
+    total: dict[int, float] = {}
+    for row in run.bytes:
+        total[row.round] = total.get(row.round, 0.0) + row.down * row.peer_models / (row.peer_models + 1)
+    return total
+
+
+def peer_shares(run: Run) -> tuple[list[str], list[list[float]]]:
+    """Return (sites, F): F[i][j] is the share of site i's choices of peers that fell on site j; rows sum to 1 or 0."""
+    counts: dict[str, Counter[str]] = {site: Counter() for site in run.sites}
+    for row in run.peers:
+        for site, peers in row.chosen.items():
+            counts.setdefault(site, Counter()).update(peers)
+    sites = list(counts)
+    totals: Mapping[str, int] = {site: sum(chosen.values()) for site, chosen in counts.items()}
+    return sites, [[counts[i][j] / totals[i] if totals[i] else 0.0 for j in sites] for i in sites]

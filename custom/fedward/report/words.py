@@ -1,0 +1,113 @@
+"""The report's findings as sentences a clinician can read; every number comes from the tables."""
+
+from collections.abc import Sequence
+
+from fedward.report.run import Run
+from fedward.report.tables import Choices, SiteLine, merged_rounds, test_values, title_of
+
+
+def banner(run: Run) -> str | None:
+    """Return what a reader must know first about a run that did not end well; None for one that did."""
+    if run.status == "finished":
+        return None
+    rounds = max((row.round for row in run.rounds), default=0)
+    done = f"{count(rounds, 'round')} on record"
+    if run.status == "failed":
+        return f"This run failed, with {done}: {run.summary.get('reason', 'no reason was recorded')}"
+    return f"This run has not finished, with {done}: it is still going on, or it was killed. Numbers are provisional."
+
+
+def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]:
+    """Return the key results, most important first; fewer where less was measured."""
+    found = [
+        _ranking(run, choices),
+        _key_metric(run, choices),
+        _protocols(choices),
+        _last(run, choices),
+        _coverage(sites),
+        _small(sites),
+        _missing(run),
+    ]
+    return [sentence for sentence in found if sentence]
+
+
+def _ranking(run: Run, choices: Choices) -> str | None:
+    values = test_values(run, "auroc_macro", choices.reported)
+    if not values:
+        return None
+    mean = sum(values.values()) / len(values)
+    return (
+        f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has "
+        f"a macro AUROC of {mean:.3f} on test images ({spread(values)}). Shown one image of a diagnosis and one of another, "
+        f"it ranks the right one higher in {mean * 100:.0f} of 100 such pairs; guessing would in 50."
+    )
+
+
+def _key_metric(run: Run, choices: Choices) -> str | None:
+    values = test_values(run, choices.shared.metric, choices.reported)
+    if not values:
+        return None
+    mean = sum(values.values()) / len(values)
+    start = test_values(run, choices.shared.metric, 0)
+    before = f"; before training it was {sum(start.values()) / len(start):.3f}" if start else ""
+    return f"Its test {title_of(choices.shared.metric)} is {mean:.3f} on average ({spread(values)}){before}."
+
+
+def _protocols(choices: Choices) -> str | None:
+    shared, own = choices.shared, choices.own
+    if shared.round is None or shared.test is None or own.test is None or shared.val is None:
+        return None
+    return (
+        f"Round {shared.round} was selected because its mean validation {title_of(shared.metric)} is the highest "
+        f"({shared.val:.3f}). Were each site to keep the round best on its own validation images, as some papers "
+        f"report, the mean test value would be {own.test:.3f}."
+    )
+
+
+def _last(run: Run, choices: Choices) -> str | None:
+    last = choices.last
+    if last.test is None or last.round is None:
+        return None
+    auroc = test_values(run, "auroc_macro", last.round)
+    ranking = f" and a macro AUROC of {sum(auroc.values()) / len(auroc):.3f}" if auroc else ""
+    same = " It is the selected model." if last.round == choices.reported else ""
+    which = "final model" if run.status == "finished" else "newest measured model"
+    return f"The {which} (round {last.round}) has a test {title_of(last.metric)} of {last.test:.3f}{ranking}.{same}"
+
+
+def _coverage(sites: Sequence[SiteLine]) -> str | None:
+    lacking = [line for line in sites if line.absent]
+    if not lacking:
+        return None
+    which = "; ".join(f"{line.site}: {', '.join(line.absent)}" for line in lacking)
+    verb = "lacks" if len(lacking) == 1 else "lack"
+    return (
+        f"{count(len(lacking), 'site')} {verb} test images of some classes, which their averages leave out ({which})."
+    )
+
+
+def _small(sites: Sequence[SiteLine]) -> str | None:
+    small = [f"{line.site} ({line.test})" for line in sites if line.test and line.few]
+    return f"Too few test images for a reliable number: {', '.join(small)}." if small else None
+
+
+def _missing(run: Run) -> str | None:
+    rounds = merged_rounds(run)
+    failures = sum(len(row.failed) for row in rounds)
+    if not rounds:
+        return None
+    if not failures:
+        return "Every site that was asked replied in every round."
+    affected = sum(bool(row.failed) for row in rounds)
+    return f"{count(failures, 'answer')} failed or came too late, in {affected} of {count(len(rounds), 'round')}."
+
+
+def spread(values: dict[str, float]) -> str:
+    """Return the lowest and highest value with their sites."""
+    low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    return f"lowest {values[low]:.3f} at {low}, highest {values[high]:.3f} at {high}"
+
+
+def count(number: int, noun: str) -> str:
+    """Return e.g. ``1 site`` or ``3 sites``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,50 @@
+"""A site's data: what there is, who labelled it, how it is split; from its own files or from the embedded phantom.
+
+Importing this package does not import torch; the FedVC draw, which needs it, is in :mod:`fedward.sites.sampling`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedward.sites.data import Images, SetAside, SiteData
+from fedward.sites.manifest import load_manifest
+from fedward.sites.npz import load_npz
+from fedward.sites.phantom import phantom_site, phantom_sites
+from fedward.sites.site_file import ManifestSite, find_site_file, read_site_file
+
+if TYPE_CHECKING:
+    from fedward.config import DataSpec
+
+__all__ = [
+    "Images",
+    "SetAside",
+    "SiteData",
+    "find_site_file",
+    "load_site",
+    "phantom_site",
+    "phantom_sites",
+]
+
+
+def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> SiteData:
+    """Load a site's data as its site file says.
+
+    Splits, the labelled share and the order of the images (by sample id within each set) depend on the rows and the
+    file's seed, not on the order of the rows. They are decided before an image is opened, so mending one file moves no
+    other image.
+
+    Args:
+        site_file: see :class:`fedward.sites.site_file.ManifestSite` and ``NpzSite``.
+        spec: the job's classes, image size and channels.
+        cache: folder for decoded images (see :func:`fedward.sites.images.decode_files`); not used for npz.
+
+    Returns:
+        The site's images; the rows that could not be used are in ``set_aside``. A site with one class, without labels,
+        or without training images is fine.
+
+    Raises:
+        DataError: the site file, CSV or npz cannot be read; a group is in two splits; more than ``max_set_aside`` of
+            the rows are unusable; or nothing is left.
+    """
+    file = read_site_file(site_file)
+    return load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)

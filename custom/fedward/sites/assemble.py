@@ -1,0 +1,101 @@
+"""From checked images with splits to a site's four sets; and the point at which too much was set aside."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedward.errors import DataError
+from fedward.sites.data import SPLITS, Images, Labels, Pixels, SetAside, SiteData
+from fedward.sites.site_file import ManifestSite, NpzSite
+from fedward.sites.split import labelled_share
+
+
+def divide(  # noqa: PLR0913 - named fields of one result
+    site: str,
+    classes: Sequence[str],
+    *,
+    ids: Sequence[str],
+    pixels: Pixels,
+    labels: Labels,
+    splits: Sequence[str],
+    labelled: float,
+    rng: np.random.Generator,
+    aside: Sequence[SetAside] = (),
+) -> SiteData:
+    """Return the four sets of N images whose splits are known, hiding all but a share of the training labels.
+
+    A set whose images lie next to each other stays a view of ``pixels``: val and test of a memmap are not read.
+    """
+    split = np.array([SPLITS.index(name) for name in splits], np.int64)
+    train = np.flatnonzero(split == 0)
+    seen = labelled_share(labels[train], labelled, rng)
+    hidden = np.full_like(labels, -1)
+
+    def images(index: npt.NDArray[np.intp], shown: Labels) -> Images:
+        together = len(index) and index[-1] - index[0] == len(index) - 1
+        chosen = pixels[index[0] : index[-1] + 1] if together else pixels[index]
+        return Images(tuple(ids[int(i)] for i in index), chosen, shown[index])
+
+    return SiteData(
+        site=site,
+        classes=tuple(classes),
+        labelled=images(train[seen], labels),
+        unlabelled=images(train[~seen], hidden),
+        val=images(np.flatnonzero(split == 1), labels),
+        test=images(np.flatnonzero(split == 2), labels),
+        set_aside=tuple(aside),
+    )
+
+
+def assemble(
+    file: ManifestSite | NpzSite,
+    classes: Sequence[str],
+    *,
+    ids: Sequence[str],
+    pixels: Pixels,
+    labels: Labels,
+    splits: Sequence[str],
+    aside: Sequence[SetAside],
+) -> SiteData:
+    """Return the four sets of a site with a file: ``labelled`` and the seed of its draw are the file's.
+
+    Raises:
+        DataError: nothing is left to use.
+    """
+    from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
+
+    if not len(ids):
+        raise DataError(
+            f"site {file.site}",
+            expected="at least one usable image",
+            found=f"none ({len(aside)} rows set aside)",
+            remedy="Check the site file.",
+        )
+    return divide(
+        f"{file.site}",
+        classes,
+        ids=ids,
+        pixels=pixels,
+        labels=labels,
+        splits=splits,
+        labelled=file.labelled,
+        rng=numpy_generator(file.split.seed, "labelled"),
+        aside=aside,
+    )
+
+
+def check_set_aside(where: str, aside: Sequence[SetAside], total: int, limit: float) -> None:
+    """Refuse a site of which too large a share had to be set aside.
+
+    Raises:
+        DataError: more than ``limit`` of the ``total`` rows; lists the first five.
+    """
+    if total and len(aside) > limit * total:
+        first = "; ".join(f"row {problem.row} ({problem.sample_id}): {problem.reason}" for problem in aside[:5])
+        raise DataError(
+            where,
+            expected=f"at most {limit:.0%} of {total} rows unusable",
+            found=f"{len(aside)}, the first: {first}",
+            remedy="Mend the rows, or raise max_set_aside in the site file.",
+        )

@@ -1,0 +1,182 @@
+"""What a site should know about its data before it joins: counts, what was set aside, leaks, and a contact sheet."""
+
+import hashlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from fedward.errors import DataError
+from fedward.sites import load_site
+from fedward.sites.data import Images, Pixels, SiteData
+
+if TYPE_CHECKING:
+    from fedward.config import DataSpec
+
+TINY = 5
+"""A class with fewer images than this in a split is too small to be judged there."""
+_WIDTH = 80
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings about one site; ``leaks`` must be mended, ``notes`` should be known."""
+
+    data: SiteData
+    leaks: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def text(self) -> str:
+        """Return the report for an 80-column terminal."""
+        data = self.data
+        lines = [f"{data.site}: {sum(map(len, _sets(data).values()))} images, {_size(data)}", "", *_table(data)]
+        train = len(data.labelled) + len(data.unlabelled)
+        lines += [
+            "",
+            f"labels seen: {len(data.labelled)} of {train} training images ({_percent(data.labelled, train)})",
+        ]
+        for title, items in (
+            ("LEAKS (must be mended)", self.leaks),
+            ("Notes", self.notes),
+            (f"Set aside: {len(data.set_aside)} rows", _set_aside(data)),
+        ):
+            if items:
+                lines += ["", title]
+                for item in items:
+                    lines += wrap(item, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+        return "\n".join(lines)
+
+
+def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Report:
+    """Load a site and look for what would spoil its training or its numbers.
+
+    A leak is an image whose pixels (as the network sees them) occur in two of train, val and test. Notes: one class
+    only, classes absent or tiny in a split, duplicates within a split, classes of which no label is seen.
+
+    Raises:
+        DataError: as :func:`fedward.sites.load_site`.
+    """
+    data = load_site(site_file, spec, cache)
+    leaks, repeats = _duplicates(data)
+    return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
+
+
+def run(site_file: Path, spec: "DataSpec", out: Path) -> int:
+    """Print the report of a site and write ``<site>-contact-sheet.png`` into ``out``.
+
+    Returns:
+        0: the site can join; 1: its data cannot be used or leaks (said on the console).
+    """
+    try:
+        report = examine(site_file, spec)
+    except DataError as error:
+        print("\n".join(wrap(f"Not usable. {error}", _WIDTH)))
+        return 1
+    out.mkdir(parents=True, exist_ok=True)
+    sheet = out / f"{report.data.site}-contact-sheet.png"
+    contact_sheet(report.data, sheet)
+    print(f"{report.text()}\n\nContact sheet (what the network sees): {sheet}")
+    return 1 if report.leaks else 0
+
+
+def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72) -> None:
+    """Write a PNG of what the network will see.
+
+    One row for each class with labelled images (green frames), one of unlabelled images (grey), then validation
+    (blue) and test (violet); the first images of each, with their counts.
+    """
+    rows: list[tuple[str, Pixels, int, str]] = []
+    for index, name in enumerate(data.classes):
+        chosen = np.flatnonzero(data.labelled.labels == index)
+        if len(chosen):
+            rows.append((name, data.labelled.pixels[chosen[:columns]], len(chosen), "#2e9e4f"))
+    for name, images, colour in (
+        ("unlabelled", data.unlabelled, "#8a8a8a"),
+        ("val", data.val, "#2f6fd0"),
+        ("test", data.test, "#8b4fc2"),
+    ):
+        if len(images):
+            rows.append((name, images.pixels[:columns], len(images), colour))
+    margin, step = 96, tile + 8
+    sheet = Image.new("RGB", (margin + columns * step, 24 + max(len(rows), 1) * step), "white")
+    pen = ImageDraw.Draw(sheet)
+    pen.text((6, 6), f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test", fill="black")
+    for row, (name, pixels, count, colour) in enumerate(rows):
+        top = 24 + row * step
+        pen.text((6, top + tile // 2 - 12), f"{name}\n{count} images", fill="black")
+        for column, image in enumerate(pixels):
+            left = margin + column * step
+            pen.rectangle((left - 2, top - 2, left + tile + 1, top + tile + 1), outline=colour, width=2)
+            sheet.paste(_picture(image).resize((tile, tile), Image.Resampling.NEAREST), (left, top))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path)
+
+
+def _picture(image: Pixels) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(image[..., 0] if image.shape[2] == 1 else image))
+
+
+def _sets(data: SiteData) -> dict[str, Images]:
+    return {"labelled": data.labelled, "unlabelled": data.unlabelled, "val": data.val, "test": data.test}
+
+
+def _size(data: SiteData) -> str:
+    height, width, channels = data.labelled.pixels.shape[1:]
+    return f"{height}x{width}, {'grey' if channels == 1 else 'RGB'}"
+
+
+def _percent(images: Images, total: int) -> str:
+    return f"{len(images) / total:.0%}" if total else "-"
+
+
+def _table(data: SiteData) -> list[str]:
+    columns = ("labelled", "val", "test")
+    width = max(12, *(len(name) for name in data.classes)) + 2
+    lines = [f"{'class':<{width}}" + "".join(f"{name:>12}" for name in (*columns, "unlabelled"))]
+    counts = {name: np.bincount(_sets(data)[name].labels, minlength=len(data.classes)) for name in columns}
+    for index, name in enumerate(data.classes):
+        lines.append(f"{name:<{width}}" + "".join(f"{counts[column][index]:>12}" for column in columns))
+    totals = [len(_sets(data)[name]) for name in (*columns, "unlabelled")]
+    return [*lines, f"{'all':<{width}}" + "".join(f"{total:>12}" for total in totals)]
+
+
+def _set_aside(data: SiteData, most: int = 20) -> list[str]:
+    lines = [f"row {row.row} ({row.sample_id}): {row.reason}" for row in data.set_aside[:most]]
+    return lines + ([f"and {len(data.set_aside) - most} more"] if len(data.set_aside) > most else [])
+
+
+def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
+    places: dict[bytes, list[tuple[str, str]]] = defaultdict(list)
+    for name, images in _sets(data).items():
+        split = name if name in ("val", "test") else "train"
+        for sample, pixels in zip(images.ids, images.pixels, strict=True):
+            places[hashlib.sha256(pixels.tobytes()).digest()].append((split, sample))
+    leaks: list[str] = []
+    repeats: list[str] = []
+    for same in places.values():
+        if len(same) > 1:
+            text = f"one image, several times: {', '.join(f'{sample} ({split})' for split, sample in same)}"
+            (leaks if len({split for split, _ in same}) > 1 else repeats).append(text)
+    return leaks, repeats
+
+
+def _notes(data: SiteData) -> list[str]:
+    notes = []
+    present = {int(label) for images in _sets(data).values() for label in images.labels if label >= 0}
+    if len(present) == 1:
+        notes.append(f"the site has one class only: {data.classes[min(present)]}")
+    absent = [name for index, name in enumerate(data.classes) if index not in present]
+    if absent and present:
+        notes.append(f"no labelled, val or test image of {', '.join(absent)}")
+    for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):
+        counts = Counter(int(label) for label in images.labels)
+        small = [f"{data.classes[index]} {counts[index]}" for index in sorted(present) if counts[index] < TINY]
+        if len(images) and small:
+            notes.append(f"{name}: fewer than {TINY} images of {', '.join(small)}")
+    if not len(data.labelled):
+        notes.append("no training label is seen: the site can only take part in methods for unlabelled sites")
+    return notes

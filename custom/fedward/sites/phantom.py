@@ -1,0 +1,130 @@
+"""The embedded phantom: a procedural dermoscopy set at ten sites, so that the quick start needs no download.
+
+The layout follows FedPerl's (Bdair et al., MELBA 2022, Sec. 3): sites 1-5 are a community (one archive cut in five),
+6-8 another, 9 and 10 stand alone with their own cameras and patients. Sizes, and which diagnoses are common, are of the
+same kind as there; naevi dominate everywhere but at site 9, and DF, VASC and SCC are rare or absent.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedward.errors import DataError
+from fedward.sites.assemble import divide
+from fedward.sites.data import SPLITS, SiteData
+from fedward.sites.lesions import LOOKS, Colour, Style, draw
+from fedward.sites.split import group_split
+
+if TYPE_CHECKING:
+    from fedward.config import DataSpec, StandIn
+
+LUMA = (0.299, 0.587, 0.114)
+"""Red, green and blue in grey (ITU-R 601, as Pillow converts)."""
+SPLIT_SHARES = (0.60, 0.15, 0.25)
+"""Train, validation, test."""
+
+_ARCHIVE = {"MEL": 0.18, "NV": 0.47, "BCC": 0.13, "AK": 0.05, "BKL": 0.11, "DF": 0.015, "VASC": 0.015, "SCC": 0.03}
+_CLINIC = {"MEL": 0.12, "NV": 0.63, "BCC": 0.06, "AK": 0.03, "BKL": 0.12, "DF": 0.02, "VASC": 0.02}
+_OUTDOOR = {"MEL": 0.03, "NV": 0.11, "BCC": 0.36, "AK": 0.31, "BKL": 0.10, "SCC": 0.09}
+_ATLAS = {"MEL": 0.25, "NV": 0.53, "BCC": 0.06, "BKL": 0.06, "DF": 0.05, "VASC": 0.05}
+_PUBLIC = {"MEL": 0.16, "NV": 0.40, "BCC": 0.12, "AK": 0.08, "BKL": 0.12, "DF": 0.04, "VASC": 0.04, "SCC": 0.04}
+
+
+@dataclass(frozen=True)
+class _Place:
+    relative_size: float
+    priors: dict[str, float]
+    style: Style
+
+
+def _archive(size: float, gains: Colour, **style: float) -> _Place:
+    return _Place(size, _ARCHIVE, Style(gains=gains, corners=0.15, blur=0.4, **style))
+
+
+def _clinic(size: float, gains: Colour, **style: float) -> _Place:
+    return _Place(size, _CLINIC, Style(gains=gains, corners=0.75, blur=0.55, gamma=1.15, **style))
+
+
+_PLACES = {
+    "site-1": _archive(1.0, (1.05, 0.95, 0.93)),
+    "site-2": _archive(1.0, (1.07, 0.97, 0.92)),
+    "site-3": _archive(1.0, (1.05, 0.94, 0.90), hair=1.4),
+    "site-4": _archive(1.0, (1.03, 0.96, 0.95), noise=0.02),
+    "site-5": _archive(0.8, (1.06, 0.93, 0.94), zoom=0.92),
+    "site-6": _clinic(1.0, (0.86, 0.88, 1.12)),
+    "site-7": _clinic(1.0, (0.84, 0.90, 1.15), gel=0.5),
+    "site-8": _clinic(0.5, (0.88, 0.87, 1.10), zoom=1.1),
+    "site-9": _Place(0.6, _OUTDOOR, Style((0.98, 1.04, 0.76), 0.80, 0.0, 0.85, 0.03, 0.75, 1.3, 0.0)),
+    "site-10": _Place(0.25, _ATLAS, Style((1.12, 1.00, 1.02), 1.5, 0.35, 0.3, 0.01, 1.2, 0.5, 0.2)),
+}
+SERVER = "server"
+"""Name of the public validation set: every camera of the ten sites in turn, less imbalanced."""
+
+
+def phantom_sites() -> list[str]:
+    """Return the names of the ten sites, without the server's."""
+    return list(_PLACES)
+
+
+def phantom_site(site: str, spec: "DataSpec", stand_in: "StandIn", seed: int) -> SiteData:
+    """Draw one site's data.
+
+    A site has ``stand_in.images`` times its relative size images (site-10: a quarter), each of its own lesion; 60, 15
+    and 25 % are in train, val and test by :func:`~fedward.sites.split.group_split`, and ``stand_in.labelled`` of the
+    training labels are seen by :func:`~fedward.sites.split.labelled_share`. The server has ``stand_in.images`` images,
+    all in val. Class counts follow the site's priors by largest remainder, so a rare class may have one image in train
+    and none in val. Ids and the order of the images say nothing about classes. A site drops classes that are not in
+    ``spec.classes``.
+
+    Raises:
+        DataError: no such site, or a class that the phantom cannot draw, or none of the site's.
+    """
+    from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
+
+    place = _Place(1.0, _PUBLIC, Style()) if site == SERVER else _PLACES.get(site)
+    if place is None:
+        raise DataError(
+            f"phantom site {site}",
+            expected=f"one of {', '.join([*_PLACES, SERVER])}",
+            found=repr(site),
+            remedy="Rename the site, or give it a site file.",
+        )
+    names = _diagnoses(site, place, spec, max(round(stand_in.images * place.relative_size), 1), seed)
+    labels = np.array([spec.classes.index(name) for name in names], np.int64)
+    ids = [f"{site}-{index:04d}" for index in range(len(names))]
+    cameras = [other.style for other in _PLACES.values()]
+    style = [cameras[index % len(cameras)] for index in range(len(names))] if site == SERVER else place.style
+    pixels = draw(names, spec.image_size, style, numpy_generator(seed, "phantom pixels", site))
+    if spec.channels == 1:
+        pixels = (pixels @ np.array(LUMA)).round().astype(np.uint8)[..., None]
+    shares = (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES
+    return divide(
+        site,
+        spec.classes,
+        ids=ids,
+        pixels=pixels,
+        labels=labels,
+        splits=[SPLITS[part] for part in group_split(ids, labels, shares, seed)],
+        labelled=stand_in.labelled,
+        rng=numpy_generator(seed, "phantom labelled", site),
+    )
+
+
+def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: int) -> list[str]:
+    from fedward.seeds import numpy_generator
+
+    strange = [name for name in spec.classes if name not in LOOKS]
+    priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
+    if strange or not priors:
+        raise DataError(
+            f"phantom site {site}",
+            expected=f"classes among {', '.join(place.priors)}",
+            found=", ".join(strange or spec.classes),
+            remedy="The phantom is a stand-in for dermoscopy only: give this data set site files.",
+        )
+    quota = {name: images * share / sum(priors.values()) for name, share in priors.items()}
+    counts = {name: int(number) for name, number in quota.items()}
+    short = sorted(quota, key=lambda name: counts[name] - quota[name])[: images - sum(counts.values())]
+    ordered = [name for name in quota for _ in range(counts[name] + (name in short))]
+    return [ordered[index] for index in numpy_generator(seed, "phantom labels", site).permutation(images)]

@@ -1,0 +1,34 @@
+"""Shared fixtures: a tiny experiment on the phantom, and the folder of real data."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedward.config import DataSpec, Experiment, StandIn
+
+
+def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
+    """Three rounds of two steps on a few phantom images; ``options`` are merged into the method's."""
+    options: dict[str, Any] = {"rounds": 3, "participants": 2, "images_per_round": 16, "batch": 8, "learning_rate": 1e-3}
+    if method == "fedperl":
+        options |= {"warm_up": 1, "committee": 2}
+    if method != "fedavg":
+        options["threshold"] = 0.0
+    base: dict[str, Any] = {
+        "method": method,
+        "data": DataSpec(image_size=16),
+        "stand_in": StandIn(images=40, labelled=0.5),
+        "seed": 3,
+    }
+    return Experiment(**{**base, **changes, "options": {**options, **changes.get("options", {})}})
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real images; the test is skipped, and says so, where FEDWARD_DATA names none."""
+    folder = os.environ.get("FEDWARD_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("FEDWARD_DATA names no folder with real images")
+    return Path(folder)

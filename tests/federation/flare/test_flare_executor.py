@@ -1,0 +1,133 @@
+"""The executor: one site, built late; no exception and no torch before there is work."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from conftest import tiny
+from fedward.federation import wire
+from fedward.federation.flare import executor as module
+from fedward.federation.flare.executor import FedwardExecutor, scalars
+from fedward.federation.flare.shareables import TASK, pack_request, unpack
+from fedward.federation.site import Site
+from fedward.methods.workflow import Ask, Work
+from fedward.nets import build
+
+
+class Context:
+    """What the executor asks of an FLContext."""
+
+    def __init__(self, folder):
+        (folder / "local").mkdir(exist_ok=True)
+        workspace = SimpleNamespace(get_root_dir=lambda: str(folder), get_site_config_dir=lambda: str(folder / "local"))
+        self.engine = SimpleNamespace(get_workspace=lambda: workspace)
+
+    def get_engine(self):
+        return self.engine
+
+    def get_identity_name(self):
+        return "site-1"
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The scalars that would go to TensorBoard."""
+    found = []
+    monkeypatch.setattr(module, "send_analytic_dxo", lambda component, dxo, fl_ctx: found.append(dxo))
+    monkeypatch.setattr(FedwardExecutor, "log_exception", lambda self, fl_ctx, text: None)
+    return found
+
+
+def request(task="train", evaluate=True):
+    model = build("small_cnn", 8, 3, seed=3).state_dict()
+    work = {"site-1": Work()} if task == "train" else {}
+    (message,) = wire.requests(Ask(1, model, work), ["site-1"] if evaluate else []).values()
+    return message
+
+
+def run(executor, message, folder, signal=None):
+    shareable = message if isinstance(message, Shareable) else pack_request(message.meta, message.arrays)
+    return unpack(executor.execute(TASK, shareable, Context(folder), signal or Signal()))
+
+
+def test_the_answer_is_the_sites(tmp_path, sent):
+    experiment = tiny("fedavg")
+    meta, arrays = run(FedwardExecutor(experiment.model_dump(mode="json")), request(), tmp_path)
+    expected = Site("site-1", experiment, tmp_path).handle(request())
+    meta["train"].pop("seconds"), expected.meta["train"].pop("seconds")
+    assert meta == expected.meta
+    assert list(arrays) == list(expected.arrays)
+    assert all((arrays[name] == expected.arrays[name]).all() for name in arrays)
+    assert {dxo.data["track_key"] for dxo in sent} >= {"train/loss", "val/accuracy", "test/auroc_macro"}
+
+
+def test_an_evaluation_needs_no_arrays(tmp_path, sent):
+    meta, arrays = run(FedwardExecutor(tiny("fedavg").model_dump(mode="json")), request("idle"), tmp_path)
+    assert arrays == {}
+    assert meta["metrics"]
+
+
+def test_one_process_builds_its_site_once(tmp_path, sent, monkeypatch):
+    built = []
+    start = Site.__init__
+    monkeypatch.setattr(Site, "__init__", lambda self, *args: (built.append(self), start(self, *args))[1])
+    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    for _ in range(2):
+        run(executor, request("idle"), tmp_path)
+    assert len(built) == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError("patient-0017.png"), RuntimeError("CUDA out of memory"), KeyError("x")])
+def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, sent, monkeypatch, error):
+    def fails(self, *_):
+        raise error
+
+    monkeypatch.setattr(Site, "handle", fails)
+    meta, arrays = run(FedwardExecutor(tiny().model_dump(mode="json")), request(), tmp_path)
+    assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
+    assert meta["error"].startswith(type(error).__name__)
+    assert "patient" not in meta["error"]
+    wire.check_answer(wire.Message(meta), "site-1", request())
+
+
+def test_wrong_settings_and_foreign_tasks_become_answers(tmp_path, sent):
+    meta, _ = run(FedwardExecutor({"method": "nonsense"}), request(), tmp_path)
+    assert "ConfigError" in meta["error"]
+    meta, _ = run(FedwardExecutor(tiny().model_dump(mode="json")), Shareable(), tmp_path)
+    assert "WireError" in meta["error"]
+
+
+def test_an_abort_reaches_the_training(tmp_path, sent):
+    signal = Signal()
+    signal.trigger(True)
+    meta, arrays = run(FedwardExecutor(tiny("fedavg").model_dump(mode="json")), request(), tmp_path, signal)
+    assert "abort" in meta["error"]
+    assert arrays == {}
+
+
+def test_a_sites_own_file_comes_first(tmp_path, sent):
+    context = Context(tmp_path)
+    (tmp_path / "local" / "site-1.yaml").write_text("kind: npz\nfile: missing.npz\n")
+    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    message = request()
+    meta, _ = unpack(executor.execute(TASK, pack_request(message.meta, message.arrays), context, Signal()))
+    assert "DataError" in meta["error"]
+
+
+def test_scalars_say_which_model_they_are_of():
+    row = {"split": "val", "name": "accuracy", "value": 0.5}
+    meta = {"round": 4, "train": {"loss": 2.0}, "metrics": [row, {**row, "name": "f1/MEL"}, {**row, "value": None}]}
+    assert list(scalars(meta)) == [("train/loss", 4, 2.0), ("val/accuracy", 3, 0.5)]
+    assert list(scalars({"round": 4, "error": "boom"})) == []
+
+
+def test_an_idle_process_imports_no_torch():
+    code = (
+        "import sys, fedward.federation.flare.executor;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'monai', 'timm', 'sklearn')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

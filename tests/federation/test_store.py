@@ -1,0 +1,83 @@
+"""Models and states on disk come back as they were, and nothing newer than a restart point survives."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from fedward.errors import RunError
+from fedward.federation.store import SiteModels, StoredState, load_state, save_model, save_state
+
+MODEL = {"z.weight": torch.randn(3, 4), "a.count": torch.tensor(7), "m.empty": torch.zeros(0)}
+
+
+def same(a, b):
+    return list(a) == list(b) and all(torch.equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
+
+
+def test_stored_state_keeps_order_values_and_dtypes(tmp_path):
+    save_model(tmp_path / "model.safetensors", MODEL)
+    assert same(StoredState(tmp_path / "model.safetensors"), MODEL)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_newest_model_wins_and_pruning_keeps_it(tmp_path):
+    models = SiteModels(tmp_path)
+    for round_ in (1, 3, 2):
+        models.put("s", round_, {"w": torch.tensor(float(round_))})
+    models = SiteModels(tmp_path)
+    assert models["s"]["w"] == 3
+    models.prune()
+    assert [path.stem for path in (tmp_path / "s").iterdir()] == ["00003"]
+    assert list(models) == ["s"]
+
+
+def test_an_interrupted_round_is_forgotten(tmp_path):
+    models = SiteModels(tmp_path)
+    models.put("s", 1, {"w": torch.tensor(1.0)})
+    models.put("s", 2, {"w": torch.tensor(2.0)})
+    models.put("t", 2, {"w": torch.tensor(2.0)})
+    models.forget_after(1)
+    assert models["s"]["w"] == 1
+    assert "t" not in models
+
+
+@pytest.mark.parametrize("name", ["../up", "", "a/b", ".hidden", "a b"])
+def test_site_names_cannot_leave_the_folder(tmp_path, name):
+    with pytest.raises(RunError, match="letters"):
+        SiteModels(tmp_path).put(name, 1, MODEL)
+
+
+@dataclass
+class State:
+    round: int
+    model: dict[str, torch.Tensor]
+    extra: dict[str, float] = field(default_factory=dict)
+    moments: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Other:
+    round: int
+
+
+def test_state_comes_back(tmp_path):
+    state = State(4, MODEL, {"s": 0.5}, {"s": torch.ones(2, dtype=torch.float64)})
+    save_state(tmp_path / "00004", state)
+    loaded = load_state(tmp_path / "00004", State)
+    assert (loaded.round, loaded.extra) == (4, {"s": 0.5})
+    assert same(loaded.model, MODEL)
+    assert same(loaded.moments, state.moments)
+
+
+def test_empty_mappings_come_back_empty(tmp_path):
+    save_state(tmp_path / "s", State(0, MODEL))
+    loaded = load_state(tmp_path / "s", State)
+    assert loaded.extra == {}
+    assert loaded.moments == {}
+
+
+def test_a_state_of_another_method_is_refused(tmp_path):
+    save_state(tmp_path / "s", State(0, MODEL))
+    with pytest.raises(RunError, match="Resume with the method"):
+        load_state(tmp_path / "s", Other)

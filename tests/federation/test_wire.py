@@ -1,0 +1,138 @@
+"""Only what the wire list names leaves a site."""
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import tiny
+from fedward.errors import WireError
+from fedward.federation import wire
+from fedward.federation.site import Site
+from fedward.federation.wire import Message
+from fedward.methods.workflow import Ask, Work
+
+MODEL = {"a.weight": torch.tensor([1.0, 2.0]), "bn.num_batches_tracked": torch.tensor(4), "bn.mean": torch.tensor([0.5])}
+
+
+def request(task="train"):
+    ask = Ask(1, MODEL, {"s": Work(task=task, models={"peer0": MODEL})} if task != "idle" else {})
+    return wire.requests(ask, ["s"])["s"]
+
+
+def answer(**meta):
+    base = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 4, "steps": 2, "train": {"loss": 1.0}, "metrics": []}
+    arrays = {"diff/a.weight": np.array([0.5, -1], np.float32), "diff/bn.mean": np.array([1.0], np.float32)}
+    return Message({**base, **meta}, arrays)
+
+
+def test_request_carries_floats_only_and_names_roles():
+    message = request()
+    assert sorted(message.arrays) == ["model/a.weight", "model/bn.mean", "peer0/a.weight", "peer0/bn.mean"]
+    assert wire.roles(message) == ["peer0"]
+    assert message.meta == {"task": "train", "evaluate": True, "round": 1}
+    assert message.nbytes == 2 * 3 * 4
+
+
+def test_idle_sites_get_the_model_without_peers():
+    assert sorted(request("idle").arrays) == ["model/a.weight", "model/bn.mean"]
+
+
+def test_rebuild_is_sent_plus_difference_and_keeps_integers():
+    rebuilt = wire.rebuild(MODEL, answer())
+    assert rebuilt["a.weight"].tolist() == [1.5, 1.0]
+    assert rebuilt["bn.mean"].tolist() == [1.5]
+    assert rebuilt["bn.num_batches_tracked"] is MODEL["bn.num_batches_tracked"]
+    assert list(rebuilt) == list(MODEL)
+
+
+def test_difference_undoes_rebuild():
+    trained = {**MODEL, "a.weight": torch.tensor([4.0, 4.0])}
+    assert wire.difference(trained, MODEL)["diff/a.weight"].tolist() == [3.0, 2.0]
+
+
+def test_a_good_answer_passes():
+    wire.check_answer(answer(), "s", request())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [1, 2]}, "labels"),
+        ({"site": "other"}, "site other"),
+        ({"round": 0}, "round 0"),
+        ({"labelled": -1}, "labelled"),
+        ({"steps": 1.5}, "steps"),
+        ({"train": {"loss": float("nan")}}, "loss"),
+        ({"train": {"ids": 1.0}}, "ids"),
+        ({"metrics": [{"split": "val", "name": "patient", "value": 1.0, "n": 1, "classes": []}]}, "patient"),
+        ({"metrics": [{"split": "val", "name": "accuracy", "value": 1.0, "n": 1, "classes": [], "path": "x"}]}, "path"),
+        ({"metrics": [{"split": "v", "name": "accuracy", "value": float("inf"), "n": 1, "classes": []}]}, "accuracy"),
+    ],
+)
+def test_meta_outside_the_list_is_refused(change, message):
+    with pytest.raises(WireError, match=message):
+        wire.check_answer(answer(**change), "s", request())
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("diff/extra", np.zeros(1, np.float32), "extra"),
+        ("pixels", np.zeros(1, np.float32), "pixels"),
+        ("diff/a.weight", None, "nothing"),
+        ("diff/a.weight", np.zeros(3, np.float32), r"\(3,\)"),
+        ("diff/a.weight", np.zeros(2, np.float64), "float64"),
+        ("diff/a.weight", np.array([np.nan, 0], np.float32), "NaN"),
+    ],
+)
+def test_arrays_outside_the_list_are_refused(name, array, message):
+    bad = answer()
+    bad.arrays[name] = array
+    if array is None:
+        del bad.arrays[name]
+    with pytest.raises(WireError, match=message):
+        wire.check_answer(bad, "s", request())
+
+
+def test_an_idle_site_may_not_upload_a_model():
+    with pytest.raises(WireError, match="arrays of s"):
+        wire.check_answer(answer(), "s", request("idle"))
+
+
+def test_a_request_of_another_shape_is_refused_with_the_tensor_name():
+    with pytest.raises(WireError, match=r"model/bn\.mean"):
+        wire.unflatten("model", {"model/a.weight": np.zeros(2, np.float32)}, MODEL)
+
+
+def test_numbers_on_few_images_stay_at_the_site():
+    def row(name, value):
+        return {"split": "test", "name": name, "value": value, "n": 9, "classes": ["MEL", "NV"]}
+
+    rows = [row("f1/MEL", 0.5), row("support/MEL", 4), row("f1/NV", 0.7), row("support/NV", 5), row("accuracy", 0.6)]
+    values = {kept["name"]: kept["value"] for kept in wire.withhold_small_counts(rows)}
+    assert values == {"f1/MEL": None, "support/MEL": None, "f1/NV": 0.7, "support/NV": 5, "accuracy": 0.6}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ssfl", "fedperl"])
+def test_every_method_sends_exactly_the_listed_names(method, tmp_path):
+    """The whole answer of a real site, as it would be serialised: names, shapes and dtypes."""
+    experiment = tiny(method)
+    site = Site("site-1", experiment, tmp_path)
+    model = site._template
+    ask = Ask(1, {key: value.clone() for key, value in model.items()}, {"site-1": Work()})
+    reply = site.handle(wire.requests(ask, ["site-1"])["site-1"])
+    assert "error" not in reply.meta
+    assert set(reply.meta) <= wire.ANSWER_FIELDS
+    expected = {f"diff/{key}": tuple(value.shape) for key, value in model.items() if value.is_floating_point()}
+    assert {name: array.shape for name, array in reply.arrays.items()} == expected
+    assert all(array.dtype == np.float32 for array in reply.arrays.values())
+    assert {row["split"] for row in reply.meta["metrics"]} == {"val", "test"}
+
+
+def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
+    experiment = tiny(stand_in=None)
+    site = Site("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
+    ask = Ask(1, dict(site._template), {"site-1": Work()})
+    reply = site.handle(wire.requests(ask, [])["site-1"])
+    assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
+    assert not reply.arrays

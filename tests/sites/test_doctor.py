@@ -1,0 +1,74 @@
+import shutil
+
+import numpy as np
+from PIL import Image
+
+from fedward.sites import phantom_site
+from fedward.sites.doctor import contact_sheet, examine, run
+
+
+def test_a_clean_site(hospital, tmp_path, capsys):
+    report = examine(hospital.write(labelled=0.5), hospital.spec)
+    assert not report.leaks
+    assert run(hospital.write(labelled=0.5), hospital.spec, tmp_path / "out") == 0
+    text = capsys.readouterr().out
+    assert "site-1: 40 images, 16x16, RGB" in text
+    assert "labels seen: 12 of 24 training images (50%)" in text
+    assert max(map(len, text.split("Contact sheet")[0].splitlines())) <= 80
+    with Image.open(tmp_path / "out" / "site-1-contact-sheet.png") as sheet:
+        assert sheet.size[0] > 500
+
+
+def test_the_same_picture_in_two_splits_is_a_leak(hospital, tmp_path, capsys):
+    hospital.header.append("split")
+    for index, row in enumerate(hospital.rows):
+        row.append("train" if index < 20 else "test")
+    shutil.copy(hospital.folder / hospital.rows[0][1], hospital.folder / hospital.rows[30][1])
+    shutil.copy(hospital.folder / hospital.rows[2][1], hospital.folder / hospital.rows[4][1])
+    report = examine(hospital.write(), hospital.spec)
+    assert report.leaks == ("one image, several times: s000 (train), s030 (test)",)
+    assert "one image, several times: s002 (train), s004 (train)" in report.notes
+    assert run(hospital.write(), hospital.spec, tmp_path) == 1
+    assert "LEAKS" in capsys.readouterr().out
+
+
+def test_one_class_tiny_classes_and_bad_rows_are_told(hospital):
+    for row in hospital.rows:
+        row[2] = "NV"
+    hospital.rows[3][2] = "WART"
+    report = examine(hospital.write(), hospital.spec)
+    assert "the site has one class only: NV" in report.notes
+    assert "no labelled, val or test image of MEL, BCC" in report.notes
+    text = report.text()
+    assert "Set aside: 1 rows" in text
+    assert "row 5 (s003)" in text
+
+
+def test_no_labels_are_told(hospital):
+    report = examine(hospital.write(columns={"label": None}), hospital.spec)
+    assert any("no training label" in note for note in report.notes)
+
+
+def test_an_unusable_site_is_told_without_a_traceback(hospital, tmp_path, capsys):
+    site_file = hospital.write()
+    (hospital.folder / "manifest.csv").unlink()
+    assert run(site_file, hospital.spec, tmp_path) == 1
+    assert "Not usable. site site-1" in capsys.readouterr().out
+
+
+def test_the_sheet_shows_the_pixels_the_network_sees(hospital, tmp_path):
+    data = examine(hospital.write(), hospital.spec).data
+    contact_sheet(data, tmp_path / "sheet.png", columns=2, tile=16)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        pixels = np.asarray(sheet)
+    first = data.labelled.pixels[data.labelled.labels == 0][0]
+    assert np.array_equal(pixels[24:40, 96:112], first)
+    assert pixels.shape == (24 + 5 * 24, 96 + 2 * 24, 3)
+
+
+def test_grey_and_empty_sets_have_a_sheet_too(tmp_path):
+    from fedward.config import DataSpec, StandIn
+
+    grey = phantom_site("server", DataSpec(channels=1), StandIn(images=16), 1)
+    contact_sheet(grey, tmp_path / "sheet.png")
+    assert (tmp_path / "sheet.png").is_file()

@@ -1,0 +1,336 @@
+import os
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from fedward.config import DataSpec
+from fedward.errors import DataError
+from fedward.sites import find_site_file, load_site
+from fedward.sites.manifest import NO_LABEL_TO_EVALUATE
+
+SETS = ("labelled", "unlabelled", "val", "test")
+
+
+def ids(data):
+    return {name: getattr(data, name).ids for name in SETS}
+
+
+def same(one, other):
+    return ids(one) == ids(other) and all(
+        np.array_equal(getattr(one, name).pixels, getattr(other, name).pixels)
+        and np.array_equal(getattr(one, name).labels, getattr(other, name).labels)
+        for name in SETS
+    )
+
+
+def test_every_image_is_in_one_set_and_no_group_in_two_splits(hospital):
+    data = load_site(hospital.write(labelled=0.5), hospital.spec)
+    found = ids(data)
+    assert sorted(sum(found.values(), ())) == [row[0] for row in hospital.rows]
+    group = {row[0]: row[3] for row in hospital.rows}
+    split = {"labelled": "train", "unlabelled": "train"}
+    assert max(Counter(g for g, _ in {(group[i], split.get(n, n)) for n in SETS for i in found[n]}).values()) == 1
+    assert data.site == "site-1"
+    assert data.classes == ("MEL", "NV", "BCC")
+    assert data.labelled.pixels.shape[1:] == (16, 16, 3)
+    assert data.labelled.pixels.dtype == np.uint8
+    label = {row[0]: hospital.spec.classes.index(row[2]) for row in hospital.rows}
+    for name in ("labelled", "val", "test"):
+        assert [label[i] for i in found[name]] == getattr(data, name).labels.tolist()
+    assert (data.unlabelled.labels == -1).all()
+    assert not data.set_aside
+
+
+def test_row_order_does_not_matter(hospital):
+    site_file = hospital.write(labelled=0.4)
+    first = load_site(site_file, hospital.spec)
+    hospital.rows.reverse()
+    hospital.write(labelled=0.4)
+    assert same(first, load_site(site_file, hospital.spec))
+
+
+def test_hidden_labels_are_not_in_the_data(hospital):
+    """Blank the labels that were hidden: the methods see the very same data."""
+    hospital.header.append("split")
+    for index, row in enumerate(hospital.rows):
+        row.append("train" if index < 30 else "test")
+    whole = load_site(hospital.write(labelled=0.3), hospital.spec)
+    hidden = [row for row in hospital.rows if row[0] in whole.unlabelled.ids]
+    assert len(hidden) == 21
+    for row in hidden:
+        row[2] = ""
+    blanked = load_site(hospital.write(labelled=1), hospital.spec)
+    assert same(whole, blanked)
+
+
+def test_a_given_split_is_kept(hospital):
+    hospital.header.append("fold")
+    for index, row in enumerate(hospital.rows):
+        row.append(["train", "VAL", "test"][index // 2 % 3])
+    data = load_site(hospital.write(columns={"split": "fold"}), hospital.spec)
+    assert data.val.ids == tuple(row[0] for row in hospital.rows if row[4] == "VAL")
+    assert data.test.ids == tuple(row[0] for row in hospital.rows if row[4] == "test")
+
+
+def test_a_group_in_two_splits_is_an_error(hospital):
+    hospital.header.append("split")
+    for index, row in enumerate(hospital.rows):
+        row.append("train" if index % 2 else "test")
+    with pytest.raises(DataError, match=r"site-1.*column split.*each group in one split.*g00, g01.*15 more"):
+        load_site(hospital.write(), hospital.spec)
+
+
+def test_evaluation_needs_labels_but_does_not_count_against_the_site(hospital):
+    hospital.header.append("split")
+    for index, row in enumerate(hospital.rows):
+        row[2] = "" if index >= 20 else row[2]
+        row.append("train" if index < 10 else "val")
+    data = load_site(hospital.write(), hospital.spec)
+    assert len(data.val) == 10
+    assert {row.reason for row in data.set_aside} == {NO_LABEL_TO_EVALUATE}
+    assert len(data.set_aside) == 20
+
+
+def test_a_site_without_labels_only_trains(hospital):
+    data = load_site(hospital.write(columns={"label": None}), hospital.spec)
+    assert len(data.unlabelled) == 40
+    assert not len(data.labelled) + len(data.val) + len(data.test)
+
+
+def test_the_site_names_columns_labels_and_rows(hospital):
+    hospital.header[:] = ["Bild-Nr", "Datei", "Befund", "Patient"]
+    for row in hospital.rows:
+        row[2] = {"MEL": "Melanom", "NV": "Nävus", "BCC": "weg"}[row[2]]
+    data = load_site(
+        hospital.write(
+            columns={"sample_id": "Bild-Nr", "image": "Datei", "label": "Befund", "group": "Patient"},
+            labels={"Melanom": "MEL", "Nävus": "NV"},
+            ignore_labels=["weg"],
+            where={"Patient": ["g00", "g01", "g02", "g03"]},
+            split={"val": 0, "test": 0},
+        ),
+        hospital.spec,
+    )
+    assert data.labelled.ids == ("s000", "s001", "s002", "s003", "s006", "s007")
+    assert data.labelled.labels.tolist() == [0, 0, 1, 1, 0, 0]
+
+
+def test_shares_cut_the_rows_once(hospital):
+    parts = [load_site(hospital.write(share=[i, 3]), hospital.spec) for i in (1, 2, 3)]
+    everyone = [i for part in parts for name in SETS for i in getattr(part, name).ids]
+    assert sorted(everyone) == [row[0] for row in hospital.rows]
+
+
+def test_one_class_is_fine(hospital):
+    for row in hospital.rows:
+        row[2] = "NV"
+    assert set(load_site(hospital.write(), hospital.spec).labelled.labels.tolist()) == {1}
+
+
+def spoil_missing(hospital):
+    hospital.rows[3][1] = "images/none.png"
+    return "expected an image file, found none at 'images/none.png'"
+
+
+def spoil_truncated(hospital):
+    path = hospital.folder / hospital.rows[3][1]
+    path.write_bytes(path.read_bytes()[:300])
+    return "expected a whole image"
+
+
+def spoil_text(hospital):
+    (hospital.folder / hospital.rows[3][1]).write_text("no image")
+    return "expected a whole image, found UnidentifiedImageError"
+
+
+def spoil_blank(hospital):
+    Image.new("RGB", (30, 30), (7, 8, 9)).save(hospital.folder / hospital.rows[3][1])
+    return "blank"
+
+
+def spoil_label(hospital):
+    hospital.rows[3][2] = "WART"
+    return "expected a label among MEL, NV, BCC, found 'WART'"
+
+
+def spoil_duplicate(hospital):
+    hospital.rows[3][0] = "s001"
+    return "expected a sample_id of its own, found that of line 3"
+
+
+def spoil_no_id(hospital):
+    hospital.rows[3][0] = ""
+    return "expected a sample_id, found none"
+
+
+def spoil_short(hospital):
+    hospital.rows[3].pop()
+    return "expected 4 cells, found 3"
+
+
+def spoil_absolute(hospital):
+    hospital.rows[3][1] = str(hospital.folder / "images" / "000.png")
+    return "expected a path relative to"
+
+
+def spoil_outside(hospital):
+    shutil.copy(hospital.folder / "images" / "000.png", hospital.folder.parent / "secret.png")
+    hospital.rows[3][1] = "../secret.png"
+    return "which leaves it"
+
+
+def spoil_link(hospital):
+    shutil.copy(hospital.folder / "images" / "000.png", hospital.folder.parent / "secret.png")
+    os.symlink(hospital.folder.parent / "secret.png", hospital.folder / "images" / "link.png")
+    hospital.rows[3][1] = "images/link.png"
+    return "which leaves it"
+
+
+SPOILERS = [value for name, value in sorted(globals().items()) if name.startswith("spoil_")]
+
+
+@pytest.mark.parametrize("spoil", SPOILERS)
+def test_one_bad_row_is_set_aside_with_its_line_and_the_rest_is_kept(hospital, spoil):
+    reason = spoil(hospital)
+    data = load_site(hospital.write(), hospital.spec)
+    assert [row.row for row in data.set_aside] == [5]
+    assert reason in data.set_aside[0].reason
+    assert sum(len(getattr(data, name)) for name in SETS) == 39
+
+
+@pytest.mark.parametrize("spoil", SPOILERS)
+def test_too_many_bad_rows_are_an_error_that_lists_them(hospital, spoil):
+    reason = spoil(hospital)
+    with pytest.raises(DataError) as caught:
+        load_site(hospital.write(max_set_aside=0.02), hospital.spec)
+    text = str(caught.value)
+    assert "site site-1" in text
+    assert "manifest.csv" in text
+    assert "row 5" in text
+    assert reason in text
+
+
+def test_an_unknown_split_is_set_aside(hospital):
+    hospital.header.append("split")
+    for row in hospital.rows:
+        row.append("train")
+    hospital.rows[3][4] = "holdout"
+    data = load_site(hospital.write(), hospital.spec)
+    assert data.set_aside[0].reason == "expected a split among train, val, test, found 'holdout'"
+
+
+def test_mending_a_file_moves_no_other_image(hospital):
+    spoil_truncated(hospital)
+    spoilt = ids(load_site(hospital.write(labelled=0.5), hospital.spec))
+    hospital.picture("003.png", 3)
+    mended = ids(load_site(hospital.write(labelled=0.5), hospital.spec))
+    assert all(set(spoilt[name]) == set(mended[name]) - {"s003"} for name in SETS)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_encodings_and_delimiters(hospital, encoding, delimiter):
+    for row in hospital.rows:
+        row[3] = f"Müller {row[3]}"
+    data = load_site(hospital.write(delimiter, encoding, where={"group": ["Müller g00"]}), hospital.spec)
+    assert data.labelled.ids == ("s000", "s001")
+
+
+def test_missing_columns_are_named(hospital):
+    hospital.header[3] = "patient"
+    with pytest.raises(DataError, match=r"manifest.csv, line 1: expected columns .*missing: group.*columns"):
+        load_site(hospital.write(), hospital.spec)
+
+
+def test_repeated_columns_are_named(hospital):
+    hospital.header.append("label")
+    for row in hospital.rows:
+        row.append("NV")
+    with pytest.raises(DataError, match="label more than once"):
+        load_site(hospital.write(), hospital.spec)
+
+
+def test_broken_quoting_names_the_line(hospital):
+    site_file = hospital.write()
+    with (hospital.folder / "manifest.csv").open("a") as file:
+        file.write('"open,x,NV,g\n')
+    with pytest.raises(DataError, match=r"line 42: expected a CSV row"):
+        load_site(site_file, hospital.spec)
+
+
+def test_line_numbers_survive_line_breaks_in_cells(hospital):
+    hospital.rows[1][3] = "g\n0"
+    hospital.rows[3][2] = "WART"
+    assert load_site(hospital.write(), hospital.spec).set_aside[0].row == 6
+
+
+def test_a_table_that_is_no_text(hospital):
+    site_file = hospital.write()
+    (hospital.folder / "manifest.csv").write_bytes(b"\x81\x00\x00\x8d")
+    with pytest.raises(DataError, match="UTF-8, UTF-16 or cp1252"):
+        load_site(site_file, hospital.spec)
+
+
+@pytest.mark.parametrize("where", [{}, {"group": ["nobody"]}])
+def test_an_empty_site_is_an_error(hospital, where):
+    if not where:
+        hospital.rows.clear()
+    with pytest.raises(DataError, match="at least one row"):
+        load_site(hospital.write(where=where), hospital.spec)
+
+
+def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
+    for row in hospital.rows:
+        row[2] = "WART"
+    with pytest.raises(DataError, match="at most 5% of 40 rows unusable, found 40"):
+        load_site(hospital.write(), hospital.spec)
+    with pytest.raises(DataError, match="at least one usable image, found none"):
+        load_site(hospital.write(max_set_aside=1), hospital.spec)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ({"kind": "dicom"}, "dicom"),
+        ({"kind": "manifest"}, "field folder"),
+        ({"kind": "manifest", "folder": ".", "labeled": 0.1}, "field labeled"),
+        ({"kind": "manifest", "folder": ".", "labelled": 2}, "field labelled"),
+        ({"kind": "manifest", "folder": ".", "share": [3, 2]}, "1 <= i <= k"),
+        ({"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}}, "field split: expected val"),
+        ({"kind": "manifest", "folder": ".", "labels": {"x": "WART"}}, "field labels.*WART"),
+        ({"kind": "manifest", "folder": ".", "manifest": "other.csv"}, "other.csv: expected a CSV file, found No such"),
+        ([1, 2], "field kind"),
+    ],
+)
+def test_a_wrong_site_file_names_the_field(hospital, content, found):
+    site_file = hospital.write()
+    site_file.write_text(yaml.safe_dump(content))
+    with pytest.raises(DataError, match=f"(?s)site-1.*{found}"):
+        load_site(site_file, hospital.spec)
+
+
+@pytest.mark.parametrize("text", ["kind: [", None])
+def test_an_unreadable_site_file(tmp_path, text):
+    site_file = tmp_path / "site-1.yaml"
+    if text:
+        site_file.write_text(text)
+    with pytest.raises(DataError, match="a readable YAML file"):
+        load_site(site_file, DataSpec())
+
+
+def test_find_site_file_takes_the_first_folder_that_has_one(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    own, shared = tmp_path / "b" / "site-2.yaml", tmp_path / "b" / "fedward_site.yaml"
+    assert find_site_file("site-2", [tmp_path / "a", tmp_path / "b"]) is None
+    shared.touch()
+    assert find_site_file("site-2", [tmp_path / "a", tmp_path / "b"]) == shared
+    own.touch()
+    assert find_site_file("site-2", [tmp_path / "a", tmp_path / "b"]) == own
+    for name in ("../b/site-2", "", ".."):
+        with pytest.raises(DataError, match="plain name"):
+            find_site_file(name, [tmp_path])

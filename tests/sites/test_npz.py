@@ -1,0 +1,115 @@
+import numpy as np
+import pytest
+import yaml
+
+from fedward.config import DataSpec
+from fedward.errors import DataError
+from fedward.sites import load_site
+from fedward.sites.partition import write_npz_site_files
+
+SPEC = DataSpec(classes=("A", "B", "C"), image_size=16)
+SETS = ("labelled", "unlabelled", "val", "test")
+
+
+def write(folder, *, shape=(16, 16, 3), **changed):
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, count in (("train", 60), ("val", 12), ("test", 24)):
+        arrays[f"{split}_images"] = rng.integers(0, 256, (count, *shape), np.uint8)
+        arrays[f"{split}_labels"] = (np.arange(count) % 3).astype(np.uint8)[:, None]
+    arrays.update(changed)
+    np.savez(folder / "toy.npz", **arrays)
+    return arrays
+
+
+def site(folder, **fields):
+    path = folder / "site-1.yaml"
+    path.write_text(yaml.safe_dump({"kind": "npz", "file": "toy.npz", **fields}))
+    return path
+
+
+def test_the_official_splits_are_kept(tmp_path):
+    arrays = write(tmp_path)
+    data = load_site(site(tmp_path, labelled=0.1), SPEC)
+    assert [len(getattr(data, name)) for name in SETS] == [6, 54, 12, 24]
+    assert np.bincount(data.labelled.labels).tolist() == [2, 2, 2]
+    assert np.array_equal(data.test.pixels, arrays["test_images"])
+    assert data.test.labels.tolist() == arrays["test_labels"][:, 0].tolist()
+    assert (data.unlabelled.labels == -1).all()
+
+
+def test_grey_is_repeated_and_resized(tmp_path):
+    arrays = write(tmp_path, shape=(28, 28))
+    data = load_site(site(tmp_path), SPEC)
+    assert data.val.pixels.shape == (12, 16, 16, 3)
+    assert (data.val.pixels[..., 0] == data.val.pixels[..., 2]).all()
+    same_size = load_site(site(tmp_path), DataSpec(classes=SPEC.classes, image_size=28, channels=1))
+    assert np.array_equal(same_size.val.pixels[..., 0], arrays["val_images"])
+
+
+def test_numbers_are_named_by_the_site(tmp_path):
+    write(tmp_path)
+    data = load_site(site(tmp_path, labels={0: "C", 1: "B", 2: "A"}), SPEC)
+    assert data.val.labels.tolist() == [2, 1, 0] * 4
+    with pytest.raises(DataError, match=r"field labels.*D"):
+        load_site(site(tmp_path, labels={0: "D"}), SPEC)
+
+
+def test_shares_and_indices_cut_every_image_once(tmp_path):
+    write(tmp_path)
+    for gamma in (None, 0.5):
+        files = write_npz_site_files(tmp_path / "toy.npz", SPEC.classes, tmp_path / f"s{gamma}", 4, gamma, 1.0)
+        found = [i for file in files for name in SETS for i in getattr(load_site(file, SPEC), name).ids]
+        assert len(files) == 4
+        assert len(found) == len(set(found)) == 96
+
+
+def test_indices_out_of_bounds_are_refused(tmp_path):
+    write(tmp_path)
+    for wanted in ([0, 60], [-1], [1, 1]):
+        with pytest.raises(DataError, match=r"field indices\.train"):
+            load_site(site(tmp_path, indices={"train": wanted}), SPEC)
+
+
+def test_blank_images_and_unknown_labels_are_set_aside(tmp_path):
+    arrays = write(tmp_path)
+    arrays["train_images"][7] = 3
+    arrays["val_labels"][2] = 9
+    write(tmp_path, **arrays)
+    data = load_site(site(tmp_path), SPEC)
+    assert [(row.row, row.sample_id) for row in data.set_aside] == [(7, "train-7"), (2, "val-2")]
+    assert "blank" in data.set_aside[0].reason
+    assert data.set_aside[1].reason == "expected a label among [0, 1, 2], found 9"
+    with pytest.raises(DataError, match="at most 1% of 96 rows"):
+        load_site(site(tmp_path, max_set_aside=0.01), SPEC)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"train_labels": np.zeros((60, 14), np.uint8)},
+        {"train_labels": np.zeros((59, 1), np.uint8)},
+        {"train_labels": np.zeros((60, 1), np.float32)},
+        {"train_images": np.zeros((60, 16, 16, 3), np.float32)},
+        {"train_images": np.zeros((60, 16), np.uint8)},
+        {"train_images": np.array([None] * 60)},
+    ],
+)
+def test_other_contents_are_refused(tmp_path, changed):
+    write(tmp_path, **changed)
+    with pytest.raises(DataError, match=r"site site-1, .*toy\.npz, train"):
+        load_site(site(tmp_path), SPEC)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 broken", b"text"])
+def test_broken_files_are_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "toy.npz").write_bytes(content)
+    with pytest.raises(DataError, match="an npz file with train_images"):
+        load_site(site(tmp_path), SPEC)
+
+
+def test_missing_arrays_are_refused(tmp_path):
+    np.savez(tmp_path / "toy.npz", images=np.zeros(3))
+    with pytest.raises(DataError, match="train_images and train_labels"):
+        load_site(site(tmp_path), SPEC)

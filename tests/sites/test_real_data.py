@@ -1,0 +1,55 @@
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedward.config import DataSpec
+from fedward.sites import load_site
+from fedward.sites.partition import fedperl_layout, read_skin, write_npz_site_files, write_site_files
+
+DATA = Path(os.environ.get("FEDWARD_DATA", ""))
+pytestmark = [
+    pytest.mark.real_data,
+    pytest.mark.skipif("FEDWARD_DATA" not in os.environ, reason="FEDWARD_DATA names no folder with the real data"),
+]
+
+
+@pytest.fixture(scope="module")
+def layout():
+    return fedperl_layout(read_skin(DATA / "skin" / "manifest.csv"))
+
+
+def test_the_skin_layout_has_these_sizes_and_no_lesion_twice(layout):
+    sizes = {site: len(samples) for site, samples in layout.items()}
+    assert list(sizes.values()) == [552, 550, 550, 549, 549, 1124, 1122, 1117, 2259, 439, 1000]
+    assert sum(sizes[f"site-{index}"] for index in range(1, 6)) == 2750
+    assert sum(sizes[f"site-{index}"] for index in range(6, 9)) == 3363
+    places = Counter(group for group, _ in {(s.group, site) for site, part in layout.items() for s in part})
+    assert max(places.values()) == 1
+
+
+def test_the_skin_sites_load_whole(layout, tmp_path):
+    small = {site: layout[site] for site in ("site-1", "site-10", "server")}
+    for file in write_site_files(small, DATA / "skin", tmp_path / "sites"):
+        data = load_site(file, DataSpec(), tmp_path / "cache")
+        assert not [row for row in data.set_aside if "blank" in row.reason or "whole" in row.reason]
+        train = len(data.labelled) + len(data.unlabelled)
+        assert train + len(data.val) + len(data.test) + len(data.set_aside) == len(layout[file.stem])
+        if file.stem == "server":
+            assert train + len(data.test) == 0
+        else:
+            assert train == pytest.approx(0.6 * len(layout[file.stem]), abs=8)
+            assert len(data.labelled) == pytest.approx(0.1 * train, abs=6)
+
+
+def test_a_medmnist_file_is_cut_into_sites_that_cover_it(tmp_path):
+    file = DATA / "medmnist" / "pneumoniamnist.npz"
+    spec = DataSpec(name="pneumonia", classes=("normal", "pneumonia"), image_size=28, channels=1)
+    for gamma in (None, 0.5):
+        sites = write_npz_site_files(file, spec.classes, tmp_path / f"{gamma}", 3, gamma, 0.1)
+        loaded = [load_site(site, spec) for site in sites]
+        counts = np.array([[len(d.labelled) + len(d.unlabelled), len(d.val), len(d.test)] for d in loaded])
+        aside = [row for data in loaded for row in data.set_aside]
+        assert counts.sum() + len(aside) == 4708 + 524 + 624
