@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from fedward import __version__
-from fedward.config import DataSpec, Experiment
+from fedward.config import DataSpec, Experiment, explain
 from fedward.errors import ConfigError, FedwardError
 from fedward.jobs import JOBS
 
@@ -50,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("site_file", type=Path)
     doctor.add_argument("--image-size", type=int, default=DataSpec().image_size)
     doctor.add_argument("--classes", nargs="+", default=list(DataSpec().classes))
-    doctor.add_argument("--out", type=Path, default=Path("contact-sheet.png"), help="where the contact sheet goes")
+    doctor.add_argument("--out", type=Path, default=Path(), help="folder for the contact sheet (default: this one)")
     doctor.set_defaults(command=_doctor)
 
     partition = commands.add_parser("partition", help="write site files that cut a data set into ten sites")
@@ -117,7 +118,10 @@ def _run_simulator(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from fedward.sites.doctor import run
 
-    spec = DataSpec(classes=tuple(options.classes), image_size=options.image_size)
+    try:
+        spec = DataSpec(classes=tuple(options.classes), image_size=options.image_size)
+    except ValidationError as error:
+        raise explain(error, "fedward doctor") from error
     return run(options.site_file, spec, options.out)
 
 
@@ -162,7 +166,9 @@ def _site_folders(options: argparse.Namespace) -> list[Path]:
 
 
 def site_names(count: int) -> list[str]:
-    """Return site-1 ... site-N, FLARE's own default names."""
+    """Return site-1 ... site-N, FLARE's own default names; raise :class:`ConfigError` for none."""
+    if count < 1:
+        raise ConfigError("--sites", expected="at least 1 site", found=f"{count}", remedy="Name a number above 0.")
     return [f"site-{index}" for index in range(1, count + 1)]
 
 
@@ -172,17 +178,19 @@ def load_experiment(job: str, changes: Sequence[str] = ()) -> Experiment:
     A key is a field of the experiment (``net``, ``data.image_size``, ``stand_in.labelled``) or, failing that, one of
     the method's settings (``rounds``). Values are YAML.
     """
-    if job in JOBS:
-        raw = JOBS[job].model_dump(mode="json")
-    else:
-        try:
-            raw = json.loads(Path(job).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"job {job}", expected=f"{', '.join(JOBS)} or a JSON file", found=str(error), remedy="Name one of them."
-            ) from error
+    raw = (JOBS[job] if job in JOBS else _read(job)).model_dump(mode="json")
     for change in changes:
         _apply(raw, change)
+    return Experiment.parse(raw, f"job {job}")
+
+
+def _read(job: str) -> Experiment:
+    try:
+        raw = json.loads(Path(job).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"job {job}", expected=f"{', '.join(JOBS)} or a JSON file", found=str(error), remedy="Name one of them."
+        ) from error
     return Experiment.parse(raw, f"job {job}")
 
 
@@ -195,4 +203,10 @@ def _apply(raw: dict[str, Any], change: str) -> None:
     for parent in parents:
         target[parent] = target.get(parent) or {}
         target = target[parent]
-    target[last] = yaml.safe_load(value)
+        if not isinstance(target, dict):
+            raise ConfigError("--set", expected="a field", found=f"{key}: {parent} has none", remedy="Name its parent.")
+    try:
+        target[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        found = " ".join(str(error).split())
+        raise ConfigError(f"--set {key}", expected="a value in YAML", found=found, remedy="Quote it.") from error

@@ -104,13 +104,24 @@ def test_a_request_of_another_shape_is_refused_with_the_tensor_name():
         wire.unflatten("model", {"model/a.weight": np.zeros(2, np.float32)}, MODEL)
 
 
-def test_numbers_on_few_images_stay_at_the_site():
-    def row(name, value):
-        return {"split": "test", "name": name, "value": value, "n": 9, "classes": ["MEL", "NV"]}
+def test_numbers_on_few_images_stay_at_the_site_and_cannot_be_subtracted():
+    def withheld(**support):
+        rows = [
+            {"split": "test", "name": f"{kind}/{name}", "value": value, "n": 99, "classes": []}
+            for name, value in support.items()
+            for kind in ("f1", "support")
+        ]
+        overall = {"split": "test", "name": "accuracy", "value": 0.6, "n": 99, "classes": []}
+        kept = wire.withhold_small_counts([*rows, overall])
+        assert kept[-1] == overall
+        assert all((row["value"] is None) == (twin["value"] is None) for row, twin in zip(kept[:-1:2], kept[1::2], strict=True))
+        return {row["name"].split("/")[1] for row in kept if row["value"] is None}
 
-    rows = [row("f1/MEL", 0.5), row("support/MEL", 4), row("f1/NV", 0.7), row("support/NV", 5), row("accuracy", 0.6)]
-    values = {kept["name"]: kept["value"] for kept in wire.withhold_small_counts(rows)}
-    assert values == {"f1/MEL": None, "support/MEL": None, "f1/NV": 0.7, "support/NV": 5, "accuracy": 0.6}
+    assert withheld(MEL=5, NV=50) == set()
+    assert withheld(MEL=4, DF=1, NV=50) == {"MEL", "DF"}
+    assert withheld(MEL=4, NV=50, BCC=20) == {"MEL", "BCC"}  # one hidden count would be n minus the others
+    assert withheld(MEL=0, NV=50, BCC=20) == {"MEL"}  # absent, as the list of present classes says anyway
+    assert withheld(MEL=4) == {"MEL"}
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ssfl", "fedperl"])

@@ -312,7 +312,7 @@ def test_class_weights_ignore_scale_and_follow_permutation(counts: list[int], fa
 
 
 def test_class_weights_leave_the_counts_alone() -> None:
-    counts = torch.tensor([0.0, 2.0, 8.0], dtype=torch.float64)
+    counts = torch.tensor([0.0, 2.0, 8.0])
     class_weights(counts)
     assert counts.tolist() == [0, 2, 8]
 

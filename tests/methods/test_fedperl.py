@@ -111,7 +111,7 @@ def test_moments_of_a_net_include_batchnorm_statistics() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     before = layer_moments(net.state_dict())
     assert before.shape == (2 * 6,)  # weight, bias, weight, bias, running_mean, running_var
-    assert not before.requires_grad
+    assert not layer_moments(dict(net.named_parameters())).requires_grad
     net(10 + torch.randn(8, 3))
     assert not torch.equal(layer_moments(net.state_dict()), before)
 
@@ -243,6 +243,8 @@ def test_equal_models_are_equally_similar_to_the_last_bit(seed: int, scale: str)
     for other in (1, 3, 5):
         assert len(set(found[other, [0, 2, 4, 6]].tolist())) == 1
     assert found.max() == 1
+    opposite = similarity(torch.cat([moments, -moments]), "none")
+    assert opposite.min() >= -1
 
 
 def test_similarity_carries_no_gradient_and_leaves_moments_alone() -> None:
@@ -579,6 +581,10 @@ def test_consistency_invariances(size: tuple[int, int, int, int], data: st.DataO
     torch.testing.assert_close(consistency(local[rows][:, names], peers[order][:, rows][:, :, names]), loss)
     torch.testing.assert_close(consistency(local, peers.repeat(3, 1, 1)), loss)
     assert 0 <= loss.item() <= 1
+
+
+def test_consistency_of_a_single_number_is_its_squared_distance() -> None:
+    assert consistency(torch.tensor([[0.25]]), torch.tensor([[[0.75]]])).item() == 0.25
 
 
 def test_consistency_with_oneself_is_zero() -> None:

@@ -8,6 +8,7 @@ round and the last round are reported next to it. Validation chooses, test is on
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ Table = dict[str, dict[int, dict[str, float]]]
 def mean(values: Iterable[float | None]) -> float | None:
     """Return the mean of the defined values, None when there is none."""
     there = [value for value in values if value is not None]
-    return sum(there) / len(there) if there else None
+    return fmean(there) if there else None
 
 
 def mean_over_sites(rows: Iterable[MetricRow], metric: str, split: str = "val") -> dict[int, float]:
     """Return round -> mean over the sites with a defined value, equal site weights; rounds without one are left out."""
     by_round = _table(rows, metric).get(split, {})
-    return {r: sum(sites.values()) / len(sites) for r, sites in sorted(by_round.items())}
+    return {r: fmean(sites.values()) for r, sites in sorted(by_round.items())}
 
 
 def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
@@ -95,7 +96,7 @@ def best_global(rows: Iterable[MetricRow], metric: str) -> Selection:
     rows = list(rows)
     table = _table(rows, metric)
     quorum = len({site for sites in table["val"].values() for site in sites}) / 2
-    means = {r: sum(sites.values()) / len(sites) for r, sites in table["val"].items() if len(sites) > quorum}
+    means = {r: fmean(sites.values()) for r, sites in table["val"].items() if len(sites) > quorum}
     return _at(rows, table, _earliest_best(means), "best_global", metric)
 
 
@@ -119,7 +120,8 @@ def _choice(table: Table, site: str, chosen: int | None) -> SiteChoice:
 
 
 def _earliest_best(values: dict[int, float]) -> int | None:
-    return min(values, key=lambda r: (-values[r], r), default=None)
+    # Means of the same numbers in another order may differ in the last bit: that is a tie.
+    return min(values, key=lambda r: (-round(values[r], 12), r), default=None)
 
 
 def _sites(rows: list[MetricRow]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +18,7 @@ from fedward.federation.wire import Message
 from fedward.methods import method_of
 from fedward.methods.workflow import Ask, Federation, Reply, State
 from fedward.nets import build
+from fedward.report import write_report
 from fedward.report.console import Console
 
 _EMPTY_ROUNDS_IN_A_ROW = 3
@@ -87,7 +89,10 @@ class _Driver:
             self._finish(state)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
-            run.set_status("failed", {"reason": str(error) or type(error).__name__})
+            reason = {"reason": str(error) or type(error).__name__}
+            run.set_status("failed", reason)
+            write_report(run.path)
+            self.console.closing(run.path, reason)
             raise
         return run.path
 
@@ -114,10 +119,9 @@ class _Driver:
         while ask is not None:
             before = state.round
             replies = self._exchange(ask)
-            try:
+            ask = None  # its models go before the next ones are made
+            with suppress(StopIteration):
                 ask = rounds.send(replies)
-            except StopIteration:
-                ask = None
             if state.round != before:
                 self.run_folder.commit(state.round, state)
 
@@ -182,7 +186,7 @@ class _Driver:
             for row in meta["metrics"]:
                 run.append("metrics", {"round": ask.round - 1, "site": site, **row})
             counts = {name: meta[name] for name in ("labelled", "unlabelled")}
-            for name, value in meta["train"].items():
+            for name, value in (meta["train"] and {**meta["train"], **counts}).items():
                 run.append(
                     "metrics",
                     {"round": ask.round, "site": site, "split": "train", "name": name, "value": value}
@@ -220,10 +224,11 @@ class _Driver:
             for row in meta["metrics"]
             if row["split"] == "val" and row["name"] == key and row["value"] is not None
         }
-        if values:
+        # A round judged by a minority of the sites must not win; nor one that rounding alone puts ahead.
+        if len(values) > len(self.run_folder.sites) / 2:
             best = self.run_folder.best()
             mean = fmean(values.values())
-            if best is None or mean > best[1]:
+            if best is None or mean > best[1] + 1e-12:
                 sidecar = {"round": ask.round - 1, "metric": f"mean over sites of val {key}", "value": mean}
                 self.run_folder.save_global("best", ask.model, sidecar)
         return values
@@ -237,4 +242,5 @@ class _Driver:
         best = run.best()
         summary = {"rounds": state.round, "best_round": best and best[0], "best_value": best and best[1]}
         run.set_status("finished", summary)
+        write_report(run.path)
         self.console.closing(run.path, summary)

@@ -24,7 +24,7 @@ from fedward.nets import build
 from fedward.seeds import derive
 from fedward.sites import Images, SiteData, find_site_file, load_site, phantom_site
 from fedward.training.batches import Pixels, round_batches
-from fedward.training.trainer import predict, train
+from fedward.training.evaluation import predict
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +104,8 @@ class Site:
 
         A site with nothing the method can learn from takes 0 steps and returns the model it was given.
         """
+        from fedward.training.trainer import train  # here: MONAI takes seconds to import, and evaluation needs none of it
+
         method, started = self._method, time.perf_counter()
         objective = method.objective()
         unlabelled = self._unlabelled if objective.wants_unlabelled else None

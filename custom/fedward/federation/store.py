@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fedward.errors import RunError
@@ -19,19 +18,50 @@ from fedward.methods.workflow import State
 StateT = TypeVar("StateT")
 
 
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
 class StoredState(Mapping[str, torch.Tensor]):
-    """A model in a safetensors file; each access reads that one tensor from disk."""
+    """A model in a safetensors file; each access reads that one tensor from disk.
+
+    The header is parsed once: ``safe_open`` would do so for every tensor, and a file it keeps open stays mapped, so that
+    the pages read would count as memory.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with safe_open(path, framework="pt") as file:
-            # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
-            self._keys: list[str] = json.loads(file.metadata()["order"])
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            self._header = json.loads(file.read(length))
+        self._start = 8 + length
+        # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
+        self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
 
     def __getitem__(self, key: str) -> torch.Tensor:
-        with safe_open(self._path, framework="pt") as file:
-            tensor: torch.Tensor = file.get_tensor(key)
-            return tensor
+        entry = self._header[key]
+        tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(self._start + entry["data_offsets"][0])
+            read = file.readinto(tensor.flatten().view(torch.uint8).numpy())
+        if read != tensor.nbytes:
+            raise RunError(
+                f"tensor {key} in {self._path}",
+                expected=f"{tensor.nbytes} bytes",
+                found=f"{read}",
+                remedy="The file is damaged; restore it, or start a new run.",
+            )
+        return tensor
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)

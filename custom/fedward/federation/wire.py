@@ -58,7 +58,9 @@ def travelling(state: State) -> list[str]:
 
 def flatten(role: str, state: State) -> dict[str, np.ndarray]:
     """Return a model's floating-point tensors as float32 arrays named ``<role>/<tensor>``."""
-    return {f"{role}/{key}": state[key].to(torch.float32).numpy() for key in travelling(state)}
+    return {
+        f"{role}/{key}": tensor.to(torch.float32).numpy() for key, tensor in state.items() if tensor.is_floating_point()
+    }
 
 
 def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> dict[str, torch.Tensor]:
@@ -115,16 +117,31 @@ def rebuild(model: State, answer: Message) -> dict[str, torch.Tensor]:
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return metric rows with every per-class value on fewer than :data:`SMALLEST_COUNT` images set to None."""
-    support = {
-        (row["split"], row["name"].split("/", 1)[1]): row["value"] for row in rows if row["name"].startswith("support/")
-    }
+    """Return metric rows with every per-class value on fewer than :data:`SMALLEST_COUNT` images set to None.
+
+    Where that would hide one present class only, the next smallest is withheld too: the number of all images minus the
+    others would give the hidden count away.
+    """
+    support: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["name"].startswith("support/"):
+            support.setdefault(row["split"], {})[_class_of(row)] = row["value"] or 0
+    hidden = {split: _hidden(counts) for split, counts in support.items()}
     return [
-        {**row, "value": None}
-        if "/" in row["name"] and (support.get((row["split"], row["name"].split("/", 1)[1])) or 0) < SMALLEST_COUNT
-        else row
-        for row in rows
+        {**row, "value": None} if "/" in row["name"] and _class_of(row) in hidden[row["split"]] else row for row in rows
     ]
+
+
+def _hidden(counts: Mapping[str, float]) -> set[str]:
+    small = {name for name, count in counts.items() if count < SMALLEST_COUNT}
+    shown = sorted((count, name) for name, count in counts.items() if name not in small)
+    if sum(counts[name] > 0 for name in small) == 1 and shown:
+        small.add(shown[0][1])
+    return small
+
+
+def _class_of(row: Mapping[str, Any]) -> str:
+    return str(row["name"].split("/", 1)[1])
 
 
 def check_answer(answer: Message, site: str, request: Message) -> None:

@@ -36,11 +36,12 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     read lazily from disk, and memory holds the result and two tensors of one key however many states there are.
 
     Args:
-        states: one or more state_dicts with equal keys, shapes and dtypes; any key order, device, floating dtype.
+        states: one or more state_dicts on one device with equal keys, shapes and dtypes; any key order, any
+            floating dtype.
         weights: one finite number >= 0 a state, such as its number of images; their sum is > 0.
 
     Returns:
-        A new dict in the key order of the first state, on its device and in its dtypes, sharing no memory with it.
+        A new dict in the key order and the dtypes of the first state, sharing no memory with it.
         Floating-point tensors, BatchNorm statistics included, lie between the smallest and the largest input;
         all others (BatchNorm's ``num_batches_tracked``) are those of the first state.
 
@@ -95,7 +96,7 @@ def class_weights(counts: Tensor) -> Tensor:
         no label at all     all 100
         ==================  ==========================================================
     """
-    frequency = counts.to(torch.float64)
+    frequency = counts.to(torch.float32)
     if frequency.dim() != 1 or not len(frequency) or not bool(((frequency >= 0) & frequency.isfinite()).all()):
         raise ConfigError(
             "fedavg.class_weights",
@@ -108,7 +109,7 @@ def class_weights(counts: Tensor) -> Tensor:
     if bool(present.any()):
         # torch.median would return the lower of the two middle values.
         weights[present] = frequency[present].quantile(0.5) / frequency[present]
-    return weights.to(torch.float32)
+    return weights
 
 
 class Supervised:
@@ -219,7 +220,7 @@ def _average_key(states: Sequence[State], shares: Sequence[float], key: str) -> 
         if tensor.shape != first.shape or tensor.dtype != first.dtype:
             raise _mismatch(index, key, _describe(first), _describe(tensor))
         if share > 0:  # 0 · NaN would be NaN
-            total.add_(tensor.to(total), alpha=share)
+            total.add_(tensor, alpha=share)  # computed in float64
     return total.to(first.dtype) if first.is_floating_point() else first.clone()
 
 

@@ -226,7 +226,6 @@ def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
     return weighted_average(states, [1.0] * len(states))
 
 
-@torch.no_grad()
 def pseudo_label(
     local: Tensor, peers: Tensor, threshold: float, combine: Literal["mean", "sum"] = "mean"
 ) -> tuple[Tensor, Tensor]:
@@ -398,8 +397,13 @@ class FedPerl(FedAvg):
             round_ = state.round + 1
             sites = draw_participants(federation, self.settings.participants, round_)
             peers, record = self.choose_peers(sites, round_, state, federation)
-            work = {site: Work(models=self.peer_models(peers[site], federation)) for site in sites}
-            replies = yield Ask(round_, state.model, work, record)
+            # No name for the work: its models, one or more a site, are freed before the next round makes new ones.
+            replies = yield Ask(
+                round_,
+                state.model,
+                {site: Work(models=self.peer_models(peers[site], federation)) for site in sites},
+                record,
+            )
             state.model = average_replies(replies, state.model)
             for reply in replies:
                 state.moments = {**state.moments, reply.site: layer_moments(reply.state)}

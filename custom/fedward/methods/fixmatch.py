@@ -18,7 +18,6 @@ from fedward.methods.local import Batch, Losses, Objective, RoundInputs, probabi
 from fedward.methods.settings import Settings, Share
 
 
-@torch.no_grad()
 def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
     """Label each image with its most probable class, and keep the confident ones.
 
@@ -127,8 +126,11 @@ class FixMatchObjective:
         if batch.labelled is not None and batch.labels is not None:
             terms["loss_supervised"] = supervised_loss(net, batch.labelled, batch.labels, inputs)
         if batch.weak is not None and batch.strong is not None:
+            # Strong views first: the gradient of BatchNorm in evaluation mode reads the running statistics when it is
+            # taken, so no training pass may move them after the weak views.
+            logits = net(batch.strong)
             labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
-            loss = pseudo_label_loss(net(batch.strong), labels, keep)
+            loss = pseudo_label_loss(logits, labels, keep)
             terms |= {"loss_pseudo": self.settings.unlabelled_weight * loss, **teaching}
             notes["kept"] = keep.float().mean()
         return Losses(terms, notes)

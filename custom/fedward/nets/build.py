@@ -5,7 +5,12 @@ from torch import nn
 
 from fedward.errors import ConfigError
 from fedward.nets.small_cnn import SmallCNN
+from fedward.nets.small_cnn_bn import SmallCNNBN
 from fedward.seeds import derive
+
+
+OWN = {"small_cnn": SmallCNN, "small_cnn_bn": SmallCNNBN}
+"""Networks of this package: they need no timm, which takes seconds to import."""
 
 
 def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, seed: int = 0) -> nn.Module:
@@ -15,7 +20,7 @@ def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, 
     build the network without the weights and receive them from the server.
 
     Args:
-        name: ``small_cnn`` or any name timm lists.
+        name: ``small_cnn``, ``small_cnn_bn`` or any name timm lists.
         classes: number of logits, at least 1.
         channels: 1 or 3.
         pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the
@@ -31,15 +36,15 @@ def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, 
     # CPU only: torch.manual_seed would also reseed every CUDA device, which fork_rng(devices=[]) does not restore.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, "net", name))
-        if name != "small_cnn":
-            from fedward.nets import backbone  # timm takes seconds to import
+        if name not in OWN:
+            from fedward.nets import backbone  # here, because it imports timm
 
             return backbone.build(name, classes, channels, pretrained)
         if pretrained:
             raise ConfigError(
-                "net small_cnn",
+                f"net {name}",
                 expected="pretrained = false",
                 found="pretrained = true",
                 remedy="There are no weights for it; tf_efficientnet_lite0 has some.",
             )
-        return SmallCNN(classes, channels)
+        return OWN[name](classes, channels)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedward.config import Experiment
+from fedward.report.words import count
 
 WIDTH = 80
 FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors", "report.html")
@@ -31,13 +32,14 @@ class Console:
             f"fedward {experiment.method}",
             f"{experiment.data.name} {experiment.data.image_size}px",
             experiment.net,
-            f"{len(sites)} sites",
+            count(len(sites), "site"),
             *([f"{rounds} rounds"] if rounds else []),
             f"seed {experiment.seed}",
-            *([f"resumed after round {resumed_after}"] if resumed_after else []),
         ]
         self._wrapped(" · ".join(parts))
-        self._wrapped(f"val: {self._metric} of the model a round starts from, mean over sites [lowest, highest]")
+        if resumed_after:
+            self._line(f"resumed after round {resumed_after}")
+        self._wrapped(f"val: {self._metric} of the model a round starts from, site mean [lowest, highest]")
         self._line(f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}")
 
     def round(self, row: Mapping[str, Any], values: Mapping[str, float], kept: float | None = None) -> None:
@@ -67,7 +69,7 @@ class Console:
         if "reason" in summary:
             self._wrapped(f"failed: {summary['reason']}", most=6)
         else:
-            self._wrapped(f"finished after {summary.get('rounds')} rounds")
+            self._wrapped(f"finished after {count(summary['rounds'], 'round')}")
         if summary.get("best_round") is not None:
             why = f"highest mean validation {self._metric} over sites, {summary['best_value']:.3f}"
             self._wrapped(f"best: round {summary['best_round']} ({why})")

@@ -38,6 +38,8 @@ _STYLE = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
+_WIDE = 10.6
+"""Inches of a figure as wide as the page."""
 _MANY = 12
 """From so many sites on, heat maps carry no numbers."""
 
@@ -47,7 +49,7 @@ def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> 
     mean = mean_line(lines)
     low = {r: min(line[r] for line in lines.values() if r in line) for r in mean}
     high = {r: max(line[r] for line in lines.values() if r in line) for r in mean}
-    figure, axes = _axes(7.2, 3.4)
+    figure, axes = _axes(_WIDE, 3.6)
     for line in lines.values():
         axes.plot(*_xy(line), color=FAINT, linewidth=0.8)
     axes.fill_between(list(mean), list(low.values()), list(high.values()), color=SHADE, linewidth=0)
@@ -56,7 +58,7 @@ def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> 
     if marked in mean:
         axes.plot([marked], [mean[marked]], "o", color=SERIES[1], markersize=7)
         _note(axes, marked, mean[marked], f"best single round: {marked}", max(mean))
-    _label(axes, "rounds of training", f"validation {metric}")
+    _by_round(axes, "rounds of training", f"validation {metric}")
     last = max(mean)
     words = f"Validation {metric} by round: mean over {len(lines)} sites, {mean[last]:.3f} after round {last}"
     return _svg(figure, words)
@@ -68,7 +70,7 @@ def small_multiple(site: str, line: Mapping[int, float], mean: Mapping[int, floa
     axes.plot(*_xy(mean), color=FAINT, linewidth=1.4)
     axes.plot(*_xy(line), color=SERIES[0], linewidth=1.6)
     if best is not None:
-        axes.plot([best], [line[best]], "o", color=SERIES[1], markersize=5)
+        axes.plot([best], [line[best]], "o", color=SERIES[1], markersize=5, clip_on=False)
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.5, 1])
     axes.set_xlim(0, max(*mean, 1))
@@ -78,32 +80,32 @@ def small_multiple(site: str, line: Mapping[int, float], mean: Mapping[int, floa
 
 def comparison(lines: Lines, metric: str) -> str:
     """Mean over sites of several runs; lines differ in colour and dash and are named at their end."""
-    figure, axes = _axes(7.2, 3.4)
+    figure, axes = _axes(_WIDE, 3.6)
     for index, (name, line) in enumerate(lines.items()):
         style = {"color": SERIES[index % len(SERIES)], "linestyle": _DASHES[index % len(_DASHES)]}
         axes.plot(*_xy(line), linewidth=2, label=name, **style)
     # A legend label that begins with an underscore would be dropped if it came from the lines alone.
-    axes.legend(axes.lines, list(lines), frameon=False, loc="lower right")
-    _label(axes, "rounds of training", f"validation {metric}, mean over sites")
+    axes.legend(axes.lines, list(lines), frameon=False, labelcolor=INK, loc="lower right")
+    _by_round(axes, "rounds of training", f"validation {metric}")
     return _svg(figure, f"Validation {metric} by round for {', '.join(lines)}")
 
 
 def share_kept(lines: Lines, warm_up: int) -> str:
     """Share of pseudo labels above the threshold: the sites that trained, and their mean."""
     mean = mean_line(lines)
-    figure, axes = _axes(7.2, 2.4)
+    figure, axes = _axes(_WIDE, 2.4)
     for line in lines.values():
         axes.plot(*_xy(line), "o", color=FAINT, markersize=2.5)
     axes.plot(*_xy(mean), color=SERIES[2], linewidth=2)
     axes.set_ylim(0, 1.02)
-    _warm_up(axes, warm_up, mean)
-    _label(axes, "round", "share kept")
+    _warm_up(axes, warm_up, mean, start=0.5)
+    _by_round(axes, "round", "share kept")
     return _svg(figure, f"Share of pseudo labels kept by round, {mean[max(mean)]:.2f} in the last one")
 
 
 def traffic(rounds: Sequence[int], parts: Mapping[str, Sequence[float]]) -> str:
     """Stacked megabytes per round; ``parts`` from the bottom up."""
-    figure, axes = _axes(7.2, 2.6)
+    figure, axes = _axes(_WIDE, 2.6)
     floor = np.zeros(len(rounds))
     for index, (name, values) in enumerate(parts.items()):
         top = floor + np.asarray(values)
@@ -112,19 +114,19 @@ def traffic(rounds: Sequence[int], parts: Mapping[str, Sequence[float]]) -> str:
         axes.fill_between(edges, low, high, color=SERIES[index], linewidth=0, label=name)
         floor = top
     axes.set_ylim(0, max(float(floor.max()) * 1.25, 1e-6))
-    axes.legend(frameon=False, ncols=len(parts), loc="upper left")
-    _label(axes, "round", "MB")
+    axes.legend(frameon=False, labelcolor=INK, ncols=len(parts), loc="upper left")
+    _by_round(axes, "round", "MB")
     return _svg(figure, f"Megabytes per round, {floor.mean():.1f} on average")
 
 
 def durations(seconds: Mapping[int, float]) -> str:
     """Seconds per round."""
-    figure, axes = _axes(7.2, 1.9)
+    figure, axes = _axes(_WIDE, 1.9)
     values = np.asarray(list(seconds.values()))
     edges, low, high = _steps(list(seconds), np.zeros(len(values)), values)
     axes.fill_between(edges, low, high, color=SERIES[4], linewidth=0)
     axes.set_ylim(bottom=0)
-    _label(axes, "round", "seconds")
+    _by_round(axes, "round", "seconds")
     return _svg(figure, f"Seconds per round, median {np.median(values):.1f}")
 
 
@@ -132,7 +134,7 @@ def heat_map(sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str
     """A square table as colours, with numbers while they fit; rows ``down``, columns ``across``."""
     values = np.asarray(matrix, dtype=float)
     figure, axes = _axes(5.2, 4.6)
-    lowest, highest = float(np.nanmin(values)), float(np.nanmax(values))
+    lowest, highest = float(values.min()), float(values.max())
     colours = mpl.colormaps["cividis"]
     scaled = (values - lowest) / (highest - lowest or 1.0)
     axes.pcolormesh(scaled, cmap=colours, vmin=0, vmax=1, edgecolor=SHADE, linewidth=0.4)
@@ -156,14 +158,14 @@ def heat_map(sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str
 def community_order(matrix: Sequence[Sequence[float]]) -> list[int]:
     """Return an order of sites in which alike ones are neighbours: the leaves of average-linkage clustering.
 
-    The matrix is a similarity (S, S), the larger the more alike; it is made symmetric first. Undefined is least alike.
+    The matrix is a similarity (S, S), finite, the larger the more alike; it is made symmetric first.
     """
     values: NDArray[np.float64] = np.asarray(matrix, dtype=float)
     if len(values) < 3:
         return list(range(len(values)))
     from scipy.cluster.hierarchy import leaves_list, linkage  # type: ignore[import-untyped,unused-ignore]
 
-    values = np.nan_to_num((values + values.T) / 2, nan=float(np.nanmin(values)))
+    values = (values + values.T) / 2
     upper = np.triu_indices(len(values), 1)
     distance = np.max(values[upper]) - values[upper]
     return [int(leaf) for leaf in leaves_list(linkage(distance, "average", optimal_ordering=True))]
@@ -194,12 +196,19 @@ def _label(axes: Any, across: str, up: str) -> None:
         axes.set_ylabel(up)
 
 
-def _warm_up(axes: Any, rounds: int, line: Mapping[int, float]) -> None:
+def _by_round(axes: Any, across: str, up: str) -> None:
+    _label(axes, across, up)
+    axes.locator_params(axis="x", integer=True)
+
+
+def _warm_up(axes: Any, rounds: int, line: Mapping[int, float], start: float = 0.0) -> None:
     if rounds <= 0:
         return
-    end = min(rounds, max(line))
-    axes.axvspan(0, end, color=SHADE, linewidth=0, zorder=0)
-    axes.text(end / 2, 0.02, "warm-up", color=INK, ha="center", va="bottom", transform=axes.get_xaxis_transform())
+    end = start + min(rounds, max(line))
+    axes.axvspan(start, end, color=SHADE, linewidth=0, zorder=0)
+    axes.text(
+        (start + end) / 2, 0.02, "warm-up", color=INK, ha="center", va="bottom", transform=axes.get_xaxis_transform()
+    )
 
 
 def _note(axes: Any, x: float, y: float, text: str, last: float) -> None:

@@ -22,7 +22,7 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"num": _number, "mb": _megabytes, "mean": mean}
+    environment.filters |= {"num": _number, "mb": _megabytes, "upfirst": _upfirst}
     return environment.get_template("report.html").render(_content(run, others))
 
 
@@ -200,3 +200,8 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 def _megabytes(count: float) -> str:
     return f"{count / 1e6:,.1f}"
+
+
+def _upfirst(text: str) -> str:
+    """Return the text with a capital first letter and the rest as it is: macro AUROC is no Macro auroc."""
+    return text[:1].upper() + text[1:]

@@ -1,7 +1,6 @@
 """A run folder, read back: the only way reports and commands learn what a run did."""
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,7 +89,7 @@ class Run:
         ==================================  =========================================================
         last line cut off (killed run)      left out, said in ``notes``
         two rows of one round               both kept: a method may exchange more than once in a round
-        a value that is not finite          None, counted in ``notes``
+        a metric that is not finite         None, counted in ``notes``
         a broken line before the last       :class:`RunError` with file and line
         no run.json, or another format      :class:`RunError`
         ==================================  =========================================================
@@ -237,7 +236,7 @@ def _metric(raw: Any) -> MetricRow:
 def _round(raw: Any) -> RoundRow:
     return RoundRow(
         round=int(raw["round"]),
-        seconds=_number(raw["seconds"]),
+        seconds=float(raw["seconds"]),
         asked=tuple(map(str, raw["asked"])),
         replied=tuple(map(str, raw["replied"])),
         failed={str(site): str(reason) for site, reason in raw["failed"].items()},
@@ -249,7 +248,7 @@ def _round(raw: Any) -> RoundRow:
 
 def _peer(raw: Any) -> PeerRow:
     sites = tuple(map(str, raw["sites"]))
-    similarity = tuple(tuple(map(_number, line)) for line in raw["similarity"])
+    similarity = tuple(tuple(map(float, line)) for line in raw["similarity"])
     if any(len(line) != len(sites) for line in similarity) or len(similarity) != len(sites):
         raise ValueError(f"similarity is not {len(sites)} x {len(sites)}")
     return PeerRow(
@@ -269,7 +268,3 @@ def _byte(raw: Any) -> ByteRow:
         up=int(raw["up"]),
         peer_models=int(raw["peer_models"]),
     )
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)

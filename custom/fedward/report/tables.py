@@ -100,37 +100,65 @@ def _whole(row: MetricRow | None) -> int | None:
 
 
 @dataclass(frozen=True)
+class ClassAtSite:
+    """One class at one site."""
+
+    site: str
+    auroc: float | None
+    support: int | None
+    """Test images of the class; None where the site does not tell."""
+    why: str
+    """Why there is no AUROC; empty where there is one."""
+
+
+@dataclass(frozen=True)
 class ClassLine:
-    """One class at one round: test values per site and their mean over the sites that have the class."""
+    """One class at one round: test values per site and their mean over the sites that tell theirs."""
 
     name: str
     support: int
-    """Test images of the class over all sites."""
+    """Test images of the class over the sites that tell."""
     sites: int
     """Sites with a test image of the class."""
+    withheld: int
+    """Those of them that have too few to tell: small counts do not leave a site."""
     f1: float | None
     auroc: float | None
     auprc: float | None
-    by_site: tuple[tuple[str, float | None, int], ...]
-    """(site, AUROC, support) for each site of the run."""
+    by_site: tuple[ClassAtSite, ...]
 
 
 def class_lines(run: Run, round_: int | None) -> list[ClassLine]:
     """Return one line per class for the model after ``round_`` rounds."""
     tests = {site: run.at(site, "test", round_) for site in run.sites}
+    return [_class_line(name, tests) for name in run.classes]
 
-    def value(site: str, name: str) -> float | None:
-        row = tests[site].get(name)
-        return row.value if row else None
 
-    lines = []
-    for name in run.classes:
-        support = {site: int(value(site, f"support/{name}") or 0) for site in run.sites}
-        f1, auroc, auprc = (mean(value(s, f"{kind}/{name}") for s in run.sites) for kind in ("f1", "auroc", "auprc"))
-        by_site = tuple((site, value(site, f"auroc/{name}"), support[site]) for site in run.sites)
-        here = sum(count > 0 for count in support.values())
-        lines.append(ClassLine(name, sum(support.values()), here, f1, auroc, auprc, by_site))
-    return lines
+def _class_line(name: str, tests: Mapping[str, Mapping[str, MetricRow]]) -> ClassLine:
+    at = tuple(_class_at_site(site, name, rows) for site, rows in tests.items())
+    f1, auroc, auprc = (
+        mean(_value(rows, f"{kind}/{name}") for rows in tests.values()) for kind in ("f1", "auroc", "auprc")
+    )
+    present = [here for here in at if here.why not in ("absent", "not measured")]
+    withheld = sum(here.support is None for here in present)
+    support = sum(here.support or 0 for here in at)
+    return ClassLine(name, support, len(present), withheld, f1, auroc, auprc, at)
+
+
+def _class_at_site(site: str, name: str, rows: Mapping[str, MetricRow]) -> ClassAtSite:
+    auroc, count = _value(rows, f"auroc/{name}"), rows.get(f"support/{name}")
+    if count is None:
+        return ClassAtSite(site, auroc, None, "not measured")
+    if name not in count.classes:
+        return ClassAtSite(site, None, 0, "absent")
+    if count.value is None:
+        return ClassAtSite(site, None, None, "withheld")
+    return ClassAtSite(site, auroc, round(count.value), "only class" if auroc is None else "")
+
+
+def _value(rows: Mapping[str, MetricRow], name: str) -> float | None:
+    row = rows.get(name)
+    return row.value if row else None
 
 
 @dataclass(frozen=True)

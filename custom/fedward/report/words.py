@@ -36,10 +36,11 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     if not values:
         return None
     mean = sum(values.values()) / len(values)
+    sites = count(len(values), "site")
     return (
-        f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has "
-        f"a macro AUROC of {mean:.3f} on test images ({spread(values)}). Shown one image of a diagnosis and one of another, "
-        f"it ranks the right one higher in {mean * 100:.0f} of 100 such pairs; guessing would in 50."
+        f"On average over {sites}, the selected model (round {choices.reported}) has a macro AUROC of {mean:.3f} "
+        f"on test images ({spread(values)}). Shown one image of a diagnosis and one of another, it ranks the right one "
+        f"higher in {mean * 100:.0f} of 100 such pairs; guessing would in 50."
     )
 
 
@@ -61,6 +62,7 @@ def _protocols(choices: Choices) -> str | None:
         f"Round {shared.round} was selected because its mean validation {title_of(shared.metric)} is the highest "
         f"({shared.val:.3f}). Were each site to keep the round best on its own validation images, as some papers "
         f"report, the mean test value would be {own.test:.3f}."
+        f"{' It is the model before training: no round improved on it.' if shared.round == 0 else ''}"
     )
 
 

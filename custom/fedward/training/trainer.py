@@ -1,5 +1,6 @@
 """One site's round of local training, on MONAI's trainer, for every method."""
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from fedward.errors import RunError
 from fedward.methods.local import Batch, Losses, Objective, RoundInputs
 from fedward.methods.settings import Settings
-from fedward.training.batches import Pixels
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,12 @@ class _Means:
         return {name: float(total) / self.steps for name, total in self._sums.items()}
 
 
+def _has_gradient(losses: Losses) -> bool:
+    """Return whether a step without labelled images has anything to learn from; waits for the device."""
+    consistency = losses.terms.get("loss_consistency")
+    return (consistency is not None and consistency.requires_grad) or bool(losses.notes["kept"] > 0)
+
+
 def train(
     net: nn.Module,
     batches: Iterable[Batch],
@@ -53,7 +59,7 @@ def train(
     """Train ``net`` in place for one federated round and return the means of its losses.
 
     The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A step in which
-    nothing has a loss (no labelled images, no pseudo label kept) changes nothing: Adam would else move by momentum.
+    nothing has a gradient (no labelled images, no pseudo label kept, no peers) changes nothing: Adam would else move by momentum.
 
     Args:
         net: on ``device``.
@@ -78,7 +84,7 @@ def train(
             losses = objective.losses(net, batch, inputs)
             total = torch.stack(list(losses.terms.values())).sum()
         means.add(losses, total)
-        if batch.labelled is None and not bool(losses.notes["kept"] > 0):
+        if batch.labelled is None and not _has_gradient(losses):
             return
         optimizer.zero_grad(set_to_none=True)
         total.backward()
@@ -86,14 +92,16 @@ def train(
             nn.utils.clip_grad_norm_(net.parameters(), settings.clip_gradient)
         optimizer.step()
 
-    Trainer(
+    trainer = Trainer(
         device=device,
         max_epochs=1,
         data_loader=batches,
         epoch_length=settings.steps,
         prepare_batch=lambda batch, *_: batch,
         iteration_update=step,
-    ).run()
+    )
+    trainer.logger.setLevel(logging.WARNING)  # one line a round and site would bury the console's table
+    trainer.run()
     values = means.read()
     if not all(torch.isfinite(torch.tensor(list(values.values())))):
         raise RunError(
@@ -103,11 +111,3 @@ def train(
             remedy="Lower learning_rate or set clip_gradient.",
         )
     return Trained(means.steps, values)
-
-
-@torch.no_grad()
-def predict(net: nn.Module, pixels: Pixels, batch: int = 256) -> Tensor:
-    """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's ``Pixels``; N may be 0."""
-    net.eval()
-    parts = torch.arange(len(pixels)).split(batch)
-    return torch.cat([torch.softmax(net(pixels.take(part)).float(), dim=1).cpu() for part in parts])

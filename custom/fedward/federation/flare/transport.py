@@ -44,12 +44,12 @@ class FlareTransport:
         connected = set(self.sites())
         answers: Queue[tuple[str, Message]] = Queue()
         tasks: dict[str, Task] = {}
-        for site, request in sorted(requests.items()):
-            if site in connected:
-                tasks[site] = self._send(site, request, timeout, answers)
-            else:
-                deliver(site, _failed(site, request, "not connected to this job"))
         try:
+            for site, request in sorted(requests.items()):
+                if site in connected:
+                    tasks[site] = self._send(site, request, timeout, answers)
+                else:
+                    deliver(site, _failed(site, request, "not connected to this job"))
             while tasks:
                 self._stop_if_aborted()
                 try:

@@ -1,12 +1,10 @@
 """Made-up run folders, written as the contract says and drawn from a seed."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 SITES = tuple(f"site-{number}" for number in range(1, 11))
@@ -14,18 +12,6 @@ COMMUNITY = (0, 0, 0, 0, 0, 1, 1, 1, 2, 3)
 ABSENT = {"site-6": ("SCC",), "site-7": ("SCC", "AK"), "site-9": ("DF", "VASC"), "site-10": ("AK", "DF", "SCC")}
 OVERALL = ("accuracy", "balanced_accuracy", "f1_weighted", "f1_macro", "precision_weighted", "recall_weighted")
 MODEL_BYTES = 412_000
-
-MakeRun = Callable[..., Path]
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    """Return a function that writes a run folder below the test's own folder."""
-
-    def make(name: str = "run", **changes: Any) -> Path:
-        return write_run(tmp_path / name, **changes)
-
-    return make
 
 
 def write_run(
@@ -138,7 +124,12 @@ def _peers(draw: Any, round_: int, sites: tuple[str, ...], asked: list[str]) -> 
 
 
 def _round(
-    round_: int, seconds: float, asked: list[str], replied: list[str], failed: dict[str, str], sizes: list[dict[str, Any]]
+    round_: int,
+    seconds: float,
+    asked: list[str],
+    replied: list[str],
+    failed: dict[str, str],
+    sizes: list[dict[str, Any]],
 ) -> dict[str, Any]:
     total = {way: sum(row[way] for row in sizes) for way in ("down", "up", "peer_models")}
     who = {"round": round_, "seconds": round(seconds, 3), "asked": asked, "replied": replied, "failed": failed}

@@ -1,0 +1,263 @@
+"""What the federation itself costs: seconds beside training, the server's memory, bytes on the wire.
+
+    python benchmarks/rounds.py [overhead] [simulator] [memory] [bytes] [--quick]
+
+- **overhead**: the in-process engine. Time of a round outside the sites' training and evaluation: messages, checks,
+  averaging, files. CPU time is what other work on the machine disturbs least; the wall clock includes waiting for the
+  disk. The first rounds, in which the sites load their data, are left out.
+- **simulator**: the same rounds in the FLARE simulator, with a thread for every site and with one for all.
+- **memory**: peak memory of the server, in a process of its own for each number of sites, with sites that answer at
+  once and train nothing.
+- **bytes**: what one site receives and sends in a round, in models.
+
+Without a name all of them run.
+"""
+
+import argparse
+import io
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedward.cli import load_experiment, site_names
+from fedward.config import Experiment
+from fedward.federation.driver import run_experiment
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.local import LocalTransport
+from fedward.federation.site import Site
+from fedward.federation.store import StoredState
+from fedward.federation.transport import Deliver
+from fedward.federation.wire import Message
+from fedward.report.console import Console
+
+LIMITS = {"overhead": 0.05, "memory": 0.1}
+LARGE = ("net=tf_efficientnet_lite0", "data.image_size=48")
+METHODS = {
+    "SSFL": ("ssfl", ()),
+    "FedPerl": ("fedperl", ("warm_up=1",)),
+    "FedPerl without anonymisation": ("fedperl", ("warm_up=1", "anonymise=false")),
+}
+
+
+def quiet() -> Console:
+    """Return a console that prints nowhere."""
+    return Console(io.StringIO())
+
+
+class Timed:
+    """Adds up the CPU and wall seconds spent in functions."""
+
+    def __init__(self) -> None:
+        self.spent = np.zeros(2)
+
+    def wrap(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = clocks()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spent += clocks() - start
+
+        return timed
+
+
+def clocks() -> np.ndarray:
+    """Return (CPU, wall) seconds."""
+    return np.array([time.process_time(), time.perf_counter()])
+
+
+class Marking(LocalTransport):
+    """Notes the clocks, and what the sites have used so far, at the start of every exchange."""
+
+    def __init__(self, timed: Timed, *args: Any) -> None:
+        super().__init__(*args)
+        self.timed, self.marks = timed, []
+
+    def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+        self.marks.append((clocks(), self.timed.spent.copy()))
+        super().exchange(requests, timeout, deliver)
+
+
+def overhead(folder: Path, quick: bool) -> None:
+    """Print seconds of a round in and outside of the sites."""
+    print("\n### In-process engine: time of a round beside training and evaluation\n")
+    print("| method and network | rounds | CPU s a round | share beside training, CPU | wall | aim |")
+    print("|---|--:|--:|--:|--:|---|")
+    timed = Timed()
+    plain = Site.train, Site.evaluate
+    Site.train, Site.evaluate = map(timed.wrap, plain)  # type: ignore[method-assign]
+    cases = {
+        "FedPerl, small_cnn, 32 px": ("fedperl", ()),
+        "SSFL, small_cnn, 32 px": ("ssfl", ()),
+        "FedPerl, tf_efficientnet_lite0, 48 px": ("fedperl", LARGE),
+    }
+    for name, (job, changes) in cases.items():
+        rounds = 3 if quick or "lite0" in name else 12
+        experiment = load_experiment(job, [*changes, f"rounds={rounds}"] + ["warm_up=1"] * (job == "fedperl"))
+        out = folder / name.replace(" ", "-")
+        transport = Marking(timed, experiment, site_names(10), folder / "cache")
+        run_experiment(experiment, out, transport, engine="local", console=quiet())
+        # The first exchange evaluates everywhere, and so loads every site's data.
+        spans = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(transport.marks[1:], transport.marks[2:], strict=False)]
+        total, inside = (np.sum(part, axis=0) for part in zip(*spans, strict=True))
+        share = 1 - inside / total
+        print(
+            f"| {name} | {len(spans)} | {total[0] / len(spans):.2f} | {share[0]:.1%} | {share[1]:.1%} "
+            f"| at most {LIMITS['overhead']:.0%} |",
+            flush=True,
+        )
+    Site.train, Site.evaluate = plain  # type: ignore[method-assign]
+
+
+def simulator(folder: Path, quick: bool) -> None:
+    """Print seconds of a round of the FLARE simulator."""
+    sites, rounds = 4, 4 if quick else 8
+    print(f"\n### FLARE simulator: a round with {sites} sites, all training\n")
+    print("| threads | rounds | s a round | training, all sites | slowest site | round minus training |")
+    print("|---|--:|--:|--:|--:|--:|")
+    # Evaluated before the first round and after the last only: what is left of a round is training and transport.
+    changes = [f"rounds={rounds}", f"participants={sites}", "warm_up=1", f"evaluate_every={rounds}"]
+    experiment = load_experiment("fedperl", changes)
+    for threads in (sites, 1):
+        job, workspace = folder / f"job-{threads}" / "fedperl", folder / f"workspace-{threads}"
+        export_job(experiment, job)
+        names = ",".join(site_names(sites))
+        command = ["nvflare", "simulator", str(job), "-w", str(workspace), "-c", names, "-t", str(threads)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        (run,) = (path.parent for path in workspace.rglob("rounds.jsonl"))
+        seconds = {row["round"]: row["seconds"] for row in rows(run, "rounds") if row["round"] > 1}
+        training: dict[int, list[float]] = {round_: [] for round_ in seconds}
+        for row in rows(run, "metrics"):
+            if row["name"] == "seconds" and row["round"] in training:
+                training[row["round"]].append(row["value"])
+        whole, slowest = (statistics.median(function(training[r]) for r in seconds) for function in (sum, max))
+        # Sites of one thread train one after another, sites with threads of their own at the same time.
+        rest = statistics.median(seconds[r] - (sum if threads == 1 else max)(training[r]) for r in seconds)
+        middle = statistics.median(seconds.values())
+        cells = [f"{value:.2f}" for value in (middle, whole, slowest)]
+        print(f"| {threads} | {len(seconds)} | {' | '.join(cells)} | {rest:.2f} s, {rest / middle:.0%} |", flush=True)
+
+
+class Echo:
+    """Sites that answer at once with a small difference."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def sites(self) -> list[str]:
+        return self.names
+
+    def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+        for site in sorted(requests):
+            deliver(site, self._answer(site, requests[site]))
+
+    @staticmethod
+    def _answer(site: str, request: Message) -> Message:
+        works = request.meta["task"] != "idle"
+        meta = {"site": site, "round": request.meta["round"], "labelled": 1, "unlabelled": 1, "steps": int(works)}
+        diff = {
+            name.replace("model/", "diff/", 1): np.full(array.shape, 1e-4, np.float32)
+            for name, array in request.arrays.items()
+            if works and name.startswith("model/")
+        }
+        return Message({**meta, "train": {}, "metrics": []}, diff)
+
+
+def measure_memory(method: str, sites: int, folder: Path) -> None:
+    """Print the peak memory of a run with ``sites`` sites a round, before and after it, and the model's size."""
+    job, changes = METHODS[method]
+    experiment = load_experiment(job, [*LARGE, *changes, "rounds=4", f"participants={sites}", "evaluate_every=99"])
+    from fedward.nets import build  # timm and the network belong to the base line
+
+    net = build(experiment.net, len(experiment.data.classes), 3)
+    size = sum(value.nbytes for value in net.state_dict().values() if value.is_floating_point())
+    before = peak()
+    run_experiment(experiment, folder / "run", Echo(site_names(sites)), engine="local", console=quiet())
+    print(json.dumps({"before": before, "peak": peak(), "model": size}))
+
+
+def peak() -> int:
+    """Return the largest resident memory of this process so far in bytes (Linux)."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
+
+
+def memory(folder: Path, quick: bool) -> None:
+    """Print the server's peak memory against the number of sites."""
+    counts = (3, 10) if quick else (3, 10, 30)
+    print("\n### Server memory: peak of a run with so many sites a round, in MB above the process without one\n")
+    print(f"| method | {' | '.join(f'{count} sites' for count in counts)} | models for each further site | aim |")
+    print(f"|---|{'--:|' * len(counts)}--:|---|")
+    for method in METHODS:
+        results = []
+        for count in counts:
+            out = folder / f"{METHODS[method][0]}-{len(METHODS[method][1])}-{count}"
+            command = [sys.executable, __file__, "--measure-memory", method, str(count), str(out)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            results.append(json.loads(done.stdout.splitlines()[-1]))
+            shutil.rmtree(out)
+        above = [result["peak"] - result["before"] for result in results]
+        slope = (above[-1] - above[0]) / (counts[-1] - counts[0]) / results[0]["model"]
+        cells = [f"{value / 1e6:.0f}" for value in above]
+        print(f"| {method} | {' | '.join(cells)} | {slope:.2f} | at most {LIMITS['memory']} |", flush=True)
+    print(f"\nOne model: {results[0]['model'] / 1e6:.1f} MB; the process without a run: {results[0]['before'] / 1e6:.0f} MB.")
+
+
+def wire_bytes(folder: Path, quick: bool) -> None:
+    """Print what travels in a round past the warm-up."""
+    del quick
+    print("\n### Bytes of one training site and round, past the warm-up, in models\n")
+    print("| method | model, MB | down | up | peer models |\n|---|--:|--:|--:|--:|")
+    for method, (job, changes) in METHODS.items():
+        settings = ["rounds=5", "participants=4", "images_per_round=16", "evaluate_every=99", *LARGE[:1], *changes]
+        experiment: Experiment = load_experiment(job, [*settings, "data.image_size=32", "stand_in.images=40"])
+        out = folder / method.replace(" ", "-")
+        transport = LocalTransport(experiment, site_names(4), folder / "cache")
+        run_experiment(experiment, out, transport, engine="local", console=quiet())
+        state = StoredState(out / "model.safetensors")
+        size = sum(value.nbytes for value in state.values() if value.is_floating_point())
+        past = [row for row in rows(out, "bytes") if 2 < row["round"] <= 5]
+        columns = [statistics.mean(row[name] for row in past) for name in ("down", "up", "peer_models")]
+        down, up = columns[0] / size, columns[1] / size
+        print(f"| {method} | {size / 1e6:.1f} | {down:.2f} | {up:.2f} | {columns[2]:.2f} |", flush=True)
+
+
+def rows(run: Path, log: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a log."""
+    return map(json.loads, (run / f"{log}.jsonl").read_text(encoding="utf-8").splitlines())
+
+
+PARTS = {"overhead": overhead, "simulator": simulator, "memory": memory, "bytes": wire_bytes}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, fewer sites")
+    parser.add_argument("--measure-memory", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.measure_memory:
+        method, sites, folder = options.measure_memory
+        measure_memory(method, int(sites), Path(folder))
+        return
+    for name in options.parts or PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            PARTS[name](Path(folder), options.quick)
+
+
+if __name__ == "__main__":
+    main()

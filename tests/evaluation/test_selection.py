@@ -1,0 +1,132 @@
+"""The three ways of choosing a round, and means over runs."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedward.errors import ConfigError
+from fedward.evaluation import (
+    MetricRow,
+    best_global,
+    best_per_site,
+    last_round,
+    mean_and_interval,
+    mean_over_sites,
+    paired_difference,
+)
+
+
+def rows(table, metric="accuracy"):
+    """{(round, site): (val, test)} -> metric rows."""
+    return [
+        MetricRow(round_, site, split, metric, value)
+        for (round_, site), pair in table.items()
+        for split, value in zip(("val", "test"), pair, strict=True)
+    ]
+
+
+TABLE = {
+    (0, "x"): (0.2, 0.1),
+    (0, "y"): (0.5, 0.6),
+    (1, "x"): (0.6, 0.5),
+    (1, "y"): (0.7, 0.4),
+    (2, "x"): (0.9, 0.7),
+    (2, "y"): (0.4, 0.3),
+    (3, "x"): (0.8, 0.9),
+    (3, "y"): (0.5, 0.8),
+}
+"""Means of val: .35, .65, .65, .65. Best of x: round 2, of y: round 1."""
+
+
+def test_best_per_site_takes_each_sites_own_round():
+    chosen = best_per_site(rows(TABLE), "accuracy")
+    assert [(c.site, c.round, c.val, c.test) for c in chosen.sites] == [("x", 2, 0.9, 0.7), ("y", 1, 0.7, 0.4)]
+    assert chosen.round is None
+    assert chosen.test == pytest.approx(0.55)
+
+
+def test_best_global_takes_the_earliest_of_equal_means():
+    chosen = best_global(rows(TABLE), "accuracy")
+    assert chosen.round == 1
+    assert [(c.site, c.val, c.test) for c in chosen.sites] == [("x", 0.6, 0.5), ("y", 0.7, 0.4)]
+    assert chosen.val == pytest.approx(0.65)
+    assert chosen.test == pytest.approx(0.45)
+
+
+def test_last_round_chooses_nothing():
+    chosen = last_round(rows(TABLE), "accuracy")
+    assert (chosen.round, chosen.test) == (3, pytest.approx(0.85))
+
+
+def test_test_values_never_choose():
+    flipped = {key: (val, 1 - test) for key, (val, test) in TABLE.items()}
+    assert best_global(rows(flipped), "accuracy").round == best_global(rows(TABLE), "accuracy").round
+
+
+def test_each_site_counts_once_whatever_its_size():
+    big = [MetricRow(0, "x", "val", "accuracy", 1.0, n=1000), MetricRow(0, "y", "val", "accuracy", 0.0, n=1)]
+    assert mean_over_sites(big, "accuracy") == {0: 0.5}
+
+
+def test_a_round_seen_by_half_the_sites_or_fewer_cannot_win():
+    table = {(0, site): (0.5, 0.5) for site in "wxyz"} | {(1, site): (1.0, 1.0) for site in "wx"}
+    assert best_global(rows(table), "accuracy").round == 0
+    assert best_global(rows(table | {(1, "y"): (0.9, 0.9)}), "accuracy").round == 1
+
+
+def test_undefined_values_are_left_out():
+    table = {(0, "x"): (None, 0.5), (0, "y"): (0.4, None), (1, "y"): (0.3, 0.9)}
+    chosen = best_per_site(rows(table), "accuracy")
+    assert [(c.site, c.round, c.test) for c in chosen.sites] == [("x", None, None), ("y", 0, None)]
+    assert chosen.test is None
+    assert mean_over_sites(rows(table), "accuracy") == {0: 0.4, 1: 0.3}
+
+
+def test_nothing_measured_chooses_nothing():
+    for choose in (best_per_site, best_global, last_round):
+        chosen = choose([MetricRow(1, "x", "train", "loss", 0.3)], "accuracy")
+        assert (chosen.round, chosen.sites, chosen.test) == (None, (), None)
+
+
+@given(st.dictionaries(st.tuples(st.integers(0, 5), st.sampled_from("xyz")), st.tuples(*[st.floats(0, 1)] * 2)))
+def test_no_round_beats_the_chosen_one(table):
+    made = rows(table)
+    for choice in best_per_site(made, "accuracy").sites:
+        own = {r: val for (r, site), (val, _) in table.items() if site == choice.site}
+        assert choice.val == own[choice.round]
+        assert choice.val == pytest.approx(max(own.values()), abs=1e-11)
+        assert all(val < choice.val for r, val in own.items() if r < choice.round)
+
+
+def test_interval_worked_by_hand():
+    """1, 2, 3: mean 2, sd 1, t(.975, 2) = 4.302653, half width 4.302653 / sqrt(3) = 2.484138."""
+    found = mean_and_interval([1, 2, 3])
+    assert (found.mean, found.sd, found.n) == (2, 1, 3)
+    assert (found.low, found.high) == (pytest.approx(2 - 2.484138, abs=1e-6), pytest.approx(2 + 2.484138, abs=1e-6))
+
+
+def test_one_run_has_no_interval():
+    found = mean_and_interval([0.7])
+    assert (found.mean, found.sd, found.low, found.high, found.n) == (0.7, None, None, None, 1)
+
+
+@pytest.mark.parametrize("values", [[], [0.1, math.nan], [math.inf]])
+def test_missing_runs_are_not_dropped(values):
+    with pytest.raises(ConfigError, match="mean over runs"):
+        mean_and_interval(values)
+
+
+def test_paired_difference_removes_what_pairs_share():
+    """Seeds differ by whole units and methods by .1 +- .01: paired, the interval is as narrow as the methods'."""
+    found = paired_difference([1.11, 2.10, 3.09], [1.0, 2.0, 3.0])
+    assert found.mean == pytest.approx(0.1)
+    assert found.sd == pytest.approx(0.01)
+    assert found.low is not None
+    assert found.low == pytest.approx(0.1 - 0.02484138, abs=1e-7)
+
+
+def test_pairs_must_match():
+    with pytest.raises(ConfigError, match="2 and 1"):
+        paired_difference([1, 2], [1])

@@ -1,0 +1,134 @@
+"""Two rounds of every method on three phantom sites: the numbers must be those of traces.json.
+
+They pin what no other test sees, such as the order of random draws. Where a change is meant to move them, write them
+anew, look at the difference, and give the reason in the commit as well:
+
+    FEDWARD_BLESS="strong views are drawn before weak ones" python -m pytest tests/golden
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import tiny
+from fedward.federation.local import run_local
+from fedward.federation.store import StoredState
+from fedward.methods import METHODS
+
+SITES = ["site-1", "site-6", "site-9"]
+"""Two communities and a loner."""
+TRACES = Path(__file__).with_name("traces.json")
+RELATIVE = 1e-4
+"""Machines differ in the last digits of a convolution."""
+
+
+def trace(method: str, folder: Path) -> list[dict[str, Any]]:
+    """Run two rounds and return each one's training losses by site, peers, and the size and change of the model."""
+    experiment = tiny(method, net="small_cnn_bn", options={"rounds": 2, "participants": 3})
+    run = run_local(experiment, folder, sites=SITES)
+    losses, peers = rows(run / "metrics.jsonl"), rows(run / "peers.jsonl")
+    models = [model_after(run, round_) for round_ in (0, 1, 2)]
+    return [
+        {
+            "losses": {
+                site: {
+                    row["name"]: row["value"]
+                    for row in losses
+                    if (row["round"], row["site"], row["split"]) == (round_, site, "train")
+                    and row["name"].startswith(("loss", "kept"))
+                }
+                for site in SITES
+            },
+            "peers": next((row["chosen"] for row in peers if row["round"] == round_), {}),
+            "norm": norms(models[round_]),
+            "moved": norms({key: models[round_][key] - models[round_ - 1][key] for key in models[0]}),
+        }
+        for round_ in (1, 2)
+    ]
+
+
+def rows(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def model_after(run: Path, round_: int) -> dict[str, Tensor]:
+    """Return the global model after a round; the one before the first is not kept, but follows from the seed."""
+    if round_ == 0:
+        from fedward.nets import build
+
+        return dict(build("small_cnn_bn", 8, 3, seed=3).state_dict())
+    stored = StoredState(run / "rounds" / f"{round_:05d}" / "state.safetensors")
+    return {key.removeprefix("model/"): stored[key] for key in stored if key.startswith("model/")}
+
+
+def norms(state: dict[str, Tensor]) -> dict[str, float]:
+    """Return the Euclidean norms of four parts of a model, by kind of tensor."""
+    parts: dict[str, list[Tensor]] = {"convolutions": [], "normalisation": [], "statistics": [], "classifier": []}
+    for key, tensor in state.items():
+        if "running" in key:
+            parts["statistics"].append(tensor)
+        elif tensor.dim() == 4:
+            parts["convolutions"].append(tensor)
+        elif key.startswith(list(state)[-1].rsplit(".", 1)[0]):
+            parts["classifier"].append(tensor)
+        elif tensor.is_floating_point():
+            parts["normalisation"].append(tensor)
+    return {
+        name: float(torch.cat([tensor.double().flatten() for tensor in tensors]).norm())
+        for name, tensors in parts.items()
+    }
+
+
+def bless(method: str, found: list[dict[str, Any]], reason: str) -> None:
+    content = json.loads(TRACES.read_text()) if TRACES.exists() else {}
+    content[method] = {"reason": reason, "rounds": found}
+    TRACES.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def differences(found: Any, expected: Any, where: str = "") -> list[str]:
+    """Return where two traces differ, and by how much."""
+    if isinstance(expected, dict | list) and type(found) is type(expected) and len(found) == len(expected):
+        keys = list(expected) if isinstance(expected, dict) else range(len(expected))
+        if isinstance(expected, list) or set(found) == set(expected):
+            return [text for key in keys for text in differences(found[key], expected[key], f"{where}/{key}")]
+    close = isinstance(found, float) and found == pytest.approx(expected, rel=RELATIVE, abs=1e-7)
+    return [] if close or found == expected else [f"{where}: {found}, expected {expected}"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_rounds_give_the_golden_numbers(method: str, tmp_path: Path) -> None:
+    found = trace(method, tmp_path / "run")
+    if reason := os.environ.get("FEDWARD_BLESS"):
+        bless(method, found, reason)
+        pytest.skip(f"wrote {TRACES.name} anew: {reason}")
+    assert differences(found, json.loads(TRACES.read_text())[method]["rounds"]) == []
+
+
+def test_every_golden_trace_is_checked_and_has_a_reason() -> None:
+    content = json.loads(TRACES.read_text())
+    assert set(content) == set(METHODS)
+    assert all(trace["reason"].strip() for trace in content.values())
+
+
+def test_golden_methods_differ_where_they_should() -> None:
+    """SSFL adds pseudo labels to FedAvg, FedPerl adds peers to SSFL, and those only after its warm-up."""
+    fedavg, ssfl, fedperl = (json.loads(TRACES.read_text())[name]["rounds"] for name in ("fedavg", "ssfl", "fedperl"))
+    assert set(fedavg[0]["losses"]["site-1"]) == {"loss", "loss_supervised"}
+    assert differences(fedperl[0], ssfl[0]) == []
+    assert differences(fedperl[1], ssfl[1])
+    assert fedperl[1]["losses"]["site-1"]["loss_consistency"] > 0
+    assert fedperl[1]["peers"]["site-1"] in (["site-6", "site-9"], ["site-9", "site-6"])
+
+
+def test_a_difference_is_found_and_named() -> None:
+    expected = {"losses": [{"a": 1.0, "b": 2.0}], "peers": {"x": ["y"]}}
+    assert differences({"losses": [{"a": 1.00005, "b": 2.0}], "peers": {"x": ["y"]}}, expected) == []
+    found = {"losses": [{"a": 1.001, "b": 2.0}], "peers": {"x": ["z"]}}
+    assert [text.split(":")[0] for text in differences(found, expected)] == ["/losses/0/a", "/peers/x/0"]
+    assert differences({"losses": [{"a": 1.0}], "peers": {"x": ["y"]}}, expected)
+    assert differences({"losses": [{"a": 1.0, "c": 2.0}], "peers": {"x": ["y"]}}, expected)

@@ -1,0 +1,480 @@
+"""FedPerl's server half, driven by hand: who gets which peers, and what a round leaves behind."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.methods import METHODS, settings_of
+from fedward.methods.fedavg import FedAvg, average_replies, draw_participants
+from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments
+from fedward.methods.settings import Settings
+from fedward.methods.workflow import Ask, Federation, Reply, State
+
+SITES = [f"site-{index}" for index in range(1, 7)]
+
+
+def model(value: float) -> dict[str, Tensor]:
+    """A model whose moments tell it apart from every other; its first weight is its name."""
+    noise = torch.randn(4, generator=torch.Generator().manual_seed(int(value * 100) % 2**31))
+    return {"w": torch.tensor([value, 2.0]), "b": noise, "bn.num_batches_tracked": torch.tensor(int(value))}
+
+
+def assert_states_equal(found: State, expected: State) -> None:
+    assert set(found) == set(expected)
+    for key in expected:
+        assert torch.equal(found[key], expected[key]), key
+
+
+@dataclass
+class Server:
+    """Drives a workflow with made-up replies, keeping each site's last model as the real driver does."""
+
+    options: Mapping[str, Any]
+    sites: Sequence[str] = tuple(SITES)
+    seed: int = 0
+    validate: Callable[[State], float] | None = None
+    fails: Callable[[int, str], bool] = lambda round_, site: False
+    value: Callable[[int, str], float] = lambda round_, site: 10.0 * int(site.split("-")[1]) + round_
+    models: dict[str, State] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        defaults = {"participants": len(self.sites), "rounds": 4, "warm_up": 0, "committee": 2}
+        settings = settings_of("fedperl", {**defaults, **self.options})
+        self.method = FedPerl(settings)  # type: ignore[arg-type]
+        self.federation = Federation(tuple(self.sites), self.seed, self.models, self.validate)
+        self.state = self.method.start(model(0.0))
+        assert isinstance(self.state, FedPerlState)
+
+    def run(self) -> list[Ask]:
+        """Return every ask; the models of the moment it was asked in are in ``before``."""
+        rounds, asks, self.before = self.method.rounds(self.state, self.federation), [], []
+        ask = next(rounds, None)
+        while ask is not None:
+            asks.append(ask)
+            self.before.append(dict(self.models))
+            replies = []
+            for site in sorted(ask.work):
+                if not self.fails(ask.round, site):
+                    self.models[site] = model(self.value(ask.round, site))
+                    replies.append(Reply(site, self.models[site], 5, 5, 4))
+            try:
+                ask = rounds.send(replies)
+            except StopIteration:
+                ask = None
+        return asks
+
+
+def chosen(ask: Ask) -> dict[str, list[str]]:
+    return dict(ask.record["peers"]["chosen"]) if ask.record else {}
+
+
+def peers_sent(ask: Ask) -> dict[str, int]:
+    return {site: len(work.models) for site, work in ask.work.items()}
+
+
+# --- Algorithm 1
+
+
+def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> None:
+    server = Server({"participants": 3, "rounds": 5})
+    asks = server.run()
+    assert [ask.round for ask in asks] == [1, 2, 3, 4, 5]
+    for ask in asks:
+        assert list(ask.work) == draw_participants(server.federation, 3, ask.round)
+        assert all(work.task == "train" for work in ask.work.values())
+    assert server.state.round == 5
+
+
+def test_the_global_model_is_the_mean_of_the_replies_and_starts_the_next_round() -> None:
+    server = Server({"participants": 2, "rounds": 2})
+    first, second = server.run()
+    expected = average_replies([Reply(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
+    assert_states_equal(first.model, model(0.0))
+    assert_states_equal(second.model, expected)
+    assert expected["w"][0] == sum(server.value(1, site) for site in first.work) / 2
+
+
+def test_warm_up_rounds_have_no_peers() -> None:
+    asks = Server({"warm_up": 2, "rounds": 4}).run()
+    assert [sum(peers_sent(ask).values()) for ask in asks] == [0, 0, 6, 6]
+    assert [bool(ask.record) for ask in asks] == [False, False, True, True]
+
+
+def test_without_warm_up_the_first_round_has_no_peers_either() -> None:
+    first, *_ = Server({}).run()
+    assert sum(peers_sent(first).values()) == 0
+    assert not first.record
+
+
+@pytest.mark.parametrize("options", [{}, {"peers": "random"}, {"anonymise": False}, {"similarity_scale": "none"}])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_site_never_teaches_itself_and_only_seen_sites_teach_or_are_taught(
+    options: dict[str, Any], seed: int
+) -> None:
+    server = Server({"participants": 3, "rounds": 12, **options}, seed=seed)
+    seen: set[str] = set()
+    taught = 0
+    for ask in server.run():
+        for site, peers in chosen(ask).items():
+            assert site not in peers
+            assert set(peers) <= seen
+            assert len(set(peers)) == len(peers) <= 2
+            assert not peers or site in seen
+            taught += bool(peers)
+        seen |= set(ask.work)
+    assert taught > 10
+
+
+def test_a_site_that_never_trained_gets_no_peer() -> None:
+    """Site 1 is asked in every round and fails in all of them: the server holds no model of it."""
+    server = Server({"rounds": 4}, fails=lambda round_, site: site == "site-1")
+    asks = server.run()
+    for ask in asks[1:]:
+        assert chosen(ask)["site-1"] == []
+        assert ask.work["site-1"].models == {}
+        assert all("site-1" not in peers for peers in chosen(ask).values())
+        assert "site-1" not in ask.record["peers"]["sites"]
+        assert all(len(peers) == 2 for site, peers in chosen(ask).items() if site != "site-1")
+
+
+def test_a_site_that_left_still_teaches_with_its_last_model() -> None:
+    gone = Server({"anonymise": False, "rounds": 4, "committee": 5}, fails=lambda r, site: r > 1 and site == "site-2")
+    last = gone.run()[-1]
+    place = chosen(last)["site-1"].index("site-2")
+    assert_states_equal(last.work["site-1"].models[f"peer{place}"], model(gone.value(1, "site-2")))
+
+
+@pytest.mark.parametrize("committee", [2, 3, 5, 9])
+def test_the_anonymous_peer_is_the_average_of_exactly_the_chosen(committee: int) -> None:
+    server = Server({"committee": committee})
+    asks = server.run()
+    for ask, before in zip(asks[1:], server.before[1:], strict=True):
+        assert ask.record["peers"]["anonymised"] is True
+        for site, peers in chosen(ask).items():
+            assert len(peers) == min(committee, 5)
+            assert list(ask.work[site].models) == ["peer0"]
+            found = ask.work[site].models["peer0"]
+            for key in ("w", "b"):
+                mean = torch.stack([before[peer][key].double() for peer in peers]).mean(dim=0)
+                torch.testing.assert_close(found[key], mean.float(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("committee", [1, 2, 5, 9])
+def test_open_peers_are_the_very_models(committee: int) -> None:
+    server = Server({"committee": committee, "anonymise": False})
+    asks = server.run()
+    for ask, before in zip(asks[1:], server.before[1:], strict=True):
+        assert ask.record["peers"]["anonymised"] is False
+        for site, peers in chosen(ask).items():
+            assert len(peers) == min(committee, 5)
+            assert list(ask.work[site].models) == [f"peer{index}" for index in range(len(peers))]
+            for index, peer in enumerate(peers):
+                assert ask.work[site].models[f"peer{index}"] is before[peer]
+
+
+def test_a_committee_of_none_is_ssfl() -> None:
+    asks = Server({"committee": 0}).run()
+    assert all(sum(peers_sent(ask).values()) == 0 for ask in asks)
+    ssfl = METHODS["ssfl"](settings_of("ssfl", {"participants": 6, "rounds": 4}))
+    first = next(ssfl.rounds(ssfl.start(model(0.0)), Federation(tuple(SITES), 0, {})))
+    assert list(first.work) == list(asks[0].work)
+
+
+@pytest.mark.parametrize(("options", "sent"), [({}, 0), ({"allow_single_peer": True}, 1), ({"anonymise": False}, 1)])
+def test_a_lone_peer_is_withheld_unless_allowed(options: dict[str, Any], sent: int) -> None:
+    """Of two sites each has one other only, whose average would be that hospital's model."""
+    last = Server({"committee": 2, **options}, sites=SITES[:2]).run()[-1]
+    assert peers_sent(last) == {"site-1": sent, "site-2": sent}
+    assert chosen(last) == {"site-1": ["site-2"][:sent], "site-2": ["site-1"][:sent]}
+
+
+def test_a_site_alone_has_no_peer() -> None:
+    asks = Server({"allow_single_peer": True}, sites=SITES[:1]).run()
+    assert all(sum(peers_sent(ask).values()) == 0 for ask in asks)
+
+
+def test_peers_are_the_most_similar_ones() -> None:
+    """Two communities of three: sites 1-3 have nearly one model, sites 4-6 another."""
+    asks = Server({}, value=lambda round_, site: 1.0 if site < "site-4" else -50.0).run()
+    for ask in asks[1:]:
+        for site, peers in chosen(ask).items():
+            assert set(peers) == set(SITES[:3] if site < "site-4" else SITES[3:]) - {site}
+        similarity = torch.tensor(ask.record["peers"]["similarity"])
+        assert similarity.shape == (6, 6)
+        assert (similarity[:3, :3] == 1).all()
+        assert (similarity[:3, 3:] < 1).all()
+
+
+def test_moments_are_those_of_each_sites_last_reply() -> None:
+    server = Server({"participants": 3, "rounds": 6})
+    server.run()
+    assert isinstance(server.state, FedPerlState)
+    assert set(server.state.moments) == set(server.models)
+    for site, state in server.models.items():
+        assert torch.equal(server.state.moments[site], layer_moments(state))
+
+
+# --- random peers
+
+
+def test_random_peers_depend_on_the_seed_alone() -> None:
+    options = {"peers": "random", "rounds": 8}
+    runs = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(len(runs))
+        runs.append([chosen(ask) for ask in Server(options, seed=seed).run()])
+    assert runs[0] == runs[1] != runs[2]
+    assert len({str(peers) for peers in runs[0]}) > 4, "every round draws anew"
+
+
+def test_random_peers_do_not_look_at_the_models() -> None:
+    runs = [
+        [chosen(ask) for ask in Server({"peers": "random"}, value=lambda r, s, k=sign: k * 7.0 * int(s[-1]) + r).run()]
+        for sign in (1, -1)
+    ]
+    assert runs[0] == runs[1]
+
+
+# --- policies (every site's accuracy is its number in tenths)
+
+
+def accuracy(state: State) -> float:
+    return int(state["w"][0].item() // 10) / 10
+
+
+def policy(name: str, **options: Any) -> dict[str, list[str]]:
+    server = Server({"policy": name, "anonymise": False, "committee": 5, **options}, validate=accuracy)
+    last = server.run()[-1]
+    assert all(len(work.models) == len(chosen(last)[site]) for site, work in last.work.items())
+    return {site: sorted(peers) for site, peers in chosen(last).items()}
+
+
+def test_static_policy_keeps_all() -> None:
+    assert policy("static") == {site: sorted(set(SITES) - {site}) for site in SITES}
+
+
+def test_validation_policy_keeps_those_that_do_better() -> None:
+    assert policy("validation") == {site: SITES[index + 1 :] for index, site in enumerate(SITES)}
+
+
+def test_gated_validation_policy_keeps_those_at_the_gate() -> None:
+    able = SITES[3:]
+    assert policy("gated_validation", gate=0.4) == {site: sorted(set(able) - {site}) for site in SITES}
+    assert not any(policy("gated_validation", gate=0.9).values())
+
+
+def test_gated_similarity_keeps_those_at_the_gate() -> None:
+    everyone = policy("gated_similarity", gate=-1.0)
+    assert everyone == policy("static")
+    server = Server({"policy": "gated_similarity", "anonymise": False, "committee": 5, "gate": 0.5})
+    asks = server.run()
+    kept = 0
+    for ask in asks[1:]:
+        row = ask.record["peers"]
+        for index, site in enumerate(row["sites"]):
+            expected = {s for j, s in enumerate(row["sites"]) if j != index and row["similarity"][index][j] >= 0.5}
+            assert set(chosen(ask)[site]) == expected
+            kept += len(expected)
+    assert 0 < kept < 30 * len(asks[1:]), "the gate decides something"
+
+
+@pytest.mark.parametrize(("sites", "peers"), [(2, 0), (3, 2)])
+def test_gated_similarity_judges_only_three_sites_or_more(sites: int, peers: int) -> None:
+    """Min-max features of two sites are 0 or 1: even the lowest gate lets none pass."""
+    options = {"policy": "gated_similarity", "gate": -1.0, "anonymise": False}
+    last = Server(options, sites=SITES[:sites]).run()[-1]
+    assert set(peers_sent(last).values()) == {peers}
+
+
+def test_a_policy_that_leaves_one_sends_none_under_the_name_of_anonymity() -> None:
+    options = {"policy": "validation", "committee": 5}
+    last = Server(options, validate=accuracy).run()[-1]
+    assert chosen(last)["site-5"] == []  # only site-6 does better
+    assert peers_sent(last)["site-5"] == 0
+    assert chosen(last)["site-4"] == ["site-5", "site-6"] or chosen(last)["site-4"] == ["site-6", "site-5"]
+    allowed = Server({**options, "allow_single_peer": True}, validate=accuracy).run()[-1]
+    assert chosen(allowed)["site-5"] == ["site-6"]
+
+
+@pytest.mark.parametrize("name", ["static", "gated_similarity", "validation", "gated_validation"])
+def test_only_validation_policies_ask_for_the_servers_images(name: str) -> None:
+    assert Server({"policy": name}).method.wants_validation is name.endswith("validation")
+
+
+def test_accuracy_is_that_of_the_last_model() -> None:
+    server = Server({"policy": "validation", "rounds": 2}, validate=accuracy, value=lambda r, s: 10.0 * r)
+    server.run()
+    assert isinstance(server.state, FedPerlState)
+    assert server.state.accuracy == dict.fromkeys(SITES, 0.2)
+
+
+# --- fewer replies than asked for
+
+
+def test_missing_replies_leave_the_others_mean_and_the_missing_sites_old_moments() -> None:
+    server = Server({"rounds": 2}, fails=lambda round_, site: round_ == 2 and site in ("site-1", "site-3"))
+    server.run()
+    assert isinstance(server.state, FedPerlState)
+    values = {site: server.value(2, site) for site in ("site-2", "site-4", "site-5", "site-6")}
+    assert server.state.model["w"][0] == pytest.approx(sum(values.values()) / 4)
+    assert torch.equal(server.state.moments["site-1"], layer_moments(model(server.value(1, "site-1"))))
+    assert torch.equal(server.state.moments["site-2"], layer_moments(model(server.value(2, "site-2"))))
+
+
+def test_a_round_without_replies_changes_nothing_but_its_number() -> None:
+    server = Server({"rounds": 3}, fails=lambda round_, site: round_ >= 2)
+    asks = server.run()
+    assert isinstance(server.state, FedPerlState)
+    assert server.state.round == 3
+    assert_states_equal(asks[1].model, asks[2].model)
+    assert_states_equal(server.state.model, asks[1].model)
+    assert chosen(asks[1]) == chosen(asks[2])
+
+
+def test_nobody_ever_replies() -> None:
+    server = Server({"rounds": 3}, fails=lambda round_, site: True)
+    asks = server.run()
+    assert isinstance(server.state, FedPerlState)
+    assert (server.state.round, dict(server.state.moments), server.state.accuracy) == (3, {}, {})
+    assert_states_equal(server.state.model, model(0.0))
+    assert all(sum(peers_sent(ask).values()) == 0 for ask in asks)
+
+
+def test_a_restarted_workflow_asks_what_the_first_would_have_asked() -> None:
+    """The state alone decides: the generator holds nothing between two rounds."""
+    straight = Server({"participants": 4, "rounds": 6, "peers": "random"})
+    expected = straight.run()
+    broken = Server({"participants": 4, "rounds": 6, "peers": "random"})
+    stopped_after = 3
+    broken.method = FedPerl(broken.method.settings.model_copy(update={"rounds": stopped_after}))
+    broken.run()
+    broken.method = straight.method
+    resumed = broken.run()
+    assert [ask.round for ask in resumed] == [4, 5, 6]
+    for ask, same in zip(resumed, expected[stopped_after:], strict=True):
+        assert chosen(ask) == chosen(same)
+        assert ask.record == same.record
+        assert_states_equal(ask.model, same.model)
+
+
+# --- draw_participants
+
+
+def test_participants_are_sorted_distinct_and_drawn_by_seed_and_round() -> None:
+    draws = {}
+    for seed in (1, 2):
+        federation = Federation(tuple(SITES), seed, {})
+        for round_ in range(1, 30):
+            torch.manual_seed(round_)
+            drawn = draw_participants(federation, 3, round_)
+            assert drawn == sorted(set(drawn))
+            assert len(drawn) == 3
+            assert set(drawn) <= set(SITES)
+            assert drawn == draw_participants(federation, 3, round_)
+            draws[seed, round_] = tuple(drawn)
+    assert any(draws[1, round_] != draws[2, round_] for round_ in range(1, 30))
+    assert len({drawn for (seed, _), drawn in draws.items() if seed == 1}) > 5
+
+
+def test_participants_are_uniform() -> None:
+    """Each of the 20 triples of 6 sites in 4000 draws: mean 200, standard deviation under 14."""
+    federation = Federation(tuple(SITES), 5, {})
+    counts: dict[tuple[str, ...], int] = {}
+    for round_ in range(4000):
+        drawn = tuple(draw_participants(federation, 3, round_))
+        counts[drawn] = counts.get(drawn, 0) + 1
+    assert len(counts) == 20
+    assert all(abs(count - 200) < 5 * 14 for count in counts.values())
+
+
+@pytest.mark.parametrize("count", [6, 7, 100])
+def test_all_sites_take_part_if_there_are_no_more(count: int) -> None:
+    assert draw_participants(Federation(tuple(SITES), 1, {}), count, 1) == SITES
+
+
+# --- average_replies
+
+
+def reply(value: float, steps: int, labelled: int = 1) -> Reply:
+    return Reply(f"site-{value}", model(value), labelled, 0, steps)
+
+
+def test_replies_weigh_by_their_steps_not_by_their_images() -> None:
+    """(1 * 10 + 3 * 20) / 4 = 17.5, however many images there are."""
+    for labelled in (1, 1000):
+        mean = average_replies([reply(10.0, 1, labelled), reply(20.0, 3)], model(0.0))
+        assert mean["w"].tolist() == [17.5, 2.0]
+
+
+def test_equal_steps_give_the_plain_mean_and_no_steps_no_weight() -> None:
+    assert average_replies([reply(10.0, 4), reply(20.0, 4), reply(60.0, 4)], {})["w"][0] == 30.0
+    assert average_replies([reply(10.0, 0), reply(20.0, 4)], {})["w"][0] == 20.0
+
+
+def test_no_reply_gives_the_model_itself() -> None:
+    before = model(3.0)
+    assert average_replies([], before) is before
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "named"),
+    [
+        ("fedperl", {"committee": 1}, "committee=1 with anonymise=true"),
+        ("fedperl", {"committee": -1}, "committee: "),
+        ("fedperl", {"warm_up": -1}, "warm_up: "),
+        ("fedperl", {"gate": 1.5}, "gate: "),
+        ("fedperl", {"gate": -1.5}, "gate: "),
+        ("fedperl", {"policy": "dynamic"}, "policy: "),
+        ("fedperl", {"peers": "all"}, "peers: "),
+        ("fedperl", {"combine": "max"}, "combine: "),
+        ("fedperl", {"similarity_scale": "z"}, "similarity_scale: "),
+        ("fedperl", {"consistency_weight": -0.1}, "consistency_weight: "),
+        ("fedperl", {"threshold": 1.1}, "threshold: "),
+        ("ssfl", {"threshold": -0.1}, "threshold: "),
+        ("ssfl", {"unlabelled_weight": -1}, "unlabelled_weight: "),
+        ("ssfl", {"committee": 2}, "committee: Extra inputs are not permitted"),
+        ("fedavg", {"threshold": 0.5}, "threshold: Extra inputs are not permitted"),
+        ("fedavg", {"rounds": 0}, "rounds: "),
+        ("fedavg", {"participants": 0}, "participants: "),
+        ("fedavg", {"learning_rate": 0}, "learning_rate: "),
+        ("fedavg", {"clip_gradient": 0}, "clip_gradient: "),
+        ("fedavg", {"batch": 0}, "batch: "),
+        ("fedavg", {"images_per_round": 0}, "images_per_round: "),
+        ("fedavg", {"images_per_round": 17, "batch": 4}, "images_per_round=17 must be a multiple of batch=4"),
+        ("fedavg", {"rounds": "many"}, "rounds: "),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(method: str, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Experiment.parse({"method": method, "options": options}, "job test")
+    assert "job test" in str(caught.value)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [{"anonymise": False}, {"allow_single_peer": True}])
+def test_a_committee_of_one_can_be_chosen_knowingly(options: dict[str, Any]) -> None:
+    assert settings_of("fedperl", {"committee": 1, **options}).model_dump()["committee"] == 1
+
+
+def test_settings_are_frozen_and_count_whole_steps() -> None:
+    settings = Settings(images_per_round=48, batch=16)
+    assert settings.steps == 3
+    with pytest.raises(ValueError, match="frozen"):
+        settings.batch = 8  # type: ignore[misc]
+
+
+def test_fedavg_asks_for_nothing_but_training() -> None:
+    method = FedAvg(Settings(rounds=2, participants=6))
+    rounds = method.rounds(method.start(model(0.0)), Federation(tuple(SITES), 0, {}))
+    ask = next(rounds)
+    assert all(work.models == {} for work in ask.work.values())
+    assert not ask.record

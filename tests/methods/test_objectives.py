@@ -1,0 +1,329 @@
+"""The local objectives: what reaches the net's parameters, what never does, and what becomes of its buffers."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedward.methods.fedavg import Supervised
+from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, probabilities_in_evaluation_mode
+
+IMAGES, CLASSES, PEERS = 6, 3, 2
+INPUTS = RoundInputs(torch.tensor([0.5, 1.0, 2.0]))
+
+
+def make_net(dropout: float = 0.0, seed: int = 0) -> nn.Sequential:
+    """A net whose BatchNorm statistics differ from any batch's, so that evaluation and training mode differ."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Dropout(dropout), nn.Linear(5, CLASSES))
+    norm = net[2]
+    assert isinstance(norm, nn.BatchNorm1d)
+    norm.running_mean = torch.randn(5)
+    norm.running_var = torch.rand(5) + 0.5
+    return net.train()
+
+
+def make_batch(labelled: bool = True, unlabelled: bool = True, peers: int = 0, seed: int = 1) -> Batch:
+    draw = torch.Generator().manual_seed(seed)
+    images = [torch.rand(IMAGES, 3, 2, 2, generator=draw) for _ in range(3)]
+    labels = torch.randint(CLASSES, (IMAGES,), generator=draw)
+    opinions = torch.softmax(2 * torch.randn(PEERS, IMAGES, CLASSES, generator=draw), dim=2)
+    return Batch(
+        labelled=images[0] if labelled else None,
+        labels=labels if labelled else None,
+        weak=images[1] if unlabelled else None,
+        strong=images[2] if unlabelled else None,
+        peers=opinions[:peers] if peers and unlabelled else None,
+    )
+
+
+def fixmatch(**settings: object) -> FixMatchObjective:
+    return FixMatchObjective(FixMatchSettings.model_validate({"threshold": 0.4, **settings}))
+
+
+def fedperl(**settings: object) -> FedPerlObjective:
+    return FedPerlObjective(FedPerlSettings.model_validate({"threshold": 0.4, "consistency_weight": 0.7, **settings}))
+
+
+def gradients(net: nn.Module, total: Tensor) -> list[Tensor]:
+    found = torch.autograd.grad(total, list(net.parameters()), allow_unused=True)
+    return [
+        torch.zeros_like(parameter) if part is None else part
+        for parameter, part in zip(net.parameters(), found, strict=True)
+    ]
+
+
+def evaluate(objective: Objective, batch: Batch, dropout: float = 0.0) -> tuple[Losses, list[Tensor], nn.Module]:
+    """Run one step's losses on a fresh net, with the same dropout masks each time."""
+    net = make_net(dropout)
+    torch.manual_seed(99)
+    losses = objective.losses(net, batch, INPUTS)
+    return losses, gradients(net, torch.stack(list(losses.terms.values())).sum()), net
+
+
+def assert_same(found: list[Tensor], expected: list[Tensor], **tolerance: float) -> None:
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, **tolerance or {"rtol": 0.0, "atol": 0.0})
+
+
+def buffers(net: nn.Module) -> list[Tensor]:
+    return [buffer.clone() for buffer in net.buffers()]
+
+
+# --- values
+
+
+def test_supervised_loss_is_the_weighted_cross_entropy() -> None:
+    """Sum of w_y * -log p_y over the batch, divided by the sum of w_y."""
+    batch = make_batch()
+    losses, _, _ = evaluate(Supervised(), batch)
+    log_p = torch.log_softmax(make_net()(batch.labelled), dim=1)
+    weights = INPUTS.class_weights[batch.labels]
+    by_hand = -(weights * log_p[torch.arange(IMAGES), batch.labels]).sum() / weights.sum()
+    assert list(losses.terms) == ["loss_supervised"]
+    assert losses.notes == {}
+    torch.testing.assert_close(losses.terms["loss_supervised"], by_hand)
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+def test_fedperl_terms_equal_the_equations_written_plainly(combine: str) -> None:
+    batch = make_batch(peers=PEERS)
+    threshold, beta, gamma = 0.5, 0.5, 0.7
+    settings = {"threshold": threshold, "unlabelled_weight": beta, "consistency_weight": gamma, "combine": combine}
+    losses, _, _ = evaluate(fedperl(**settings), batch)
+
+    net = make_net()
+    supervised = F.cross_entropy(net(batch.labelled), batch.labels, weight=INPUTS.class_weights)
+    logits = net(batch.strong)
+    local = torch.softmax(net.eval()(batch.weak), dim=1).detach()
+    kept = []
+    for image in range(IMAGES):
+        scores = local[image] + sum(batch.peers[peer, image] for peer in range(PEERS))
+        confidence = scores.max() if combine == "sum" else scores.max() / (PEERS + 1)
+        if confidence >= threshold:
+            kept.append(F.cross_entropy(logits[image : image + 1], scores.argmax()[None]))
+    distances = [F.mse_loss(batch.peers[peer], local) for peer in range(PEERS)]
+
+    assert 0 < len(kept) < IMAGES or combine == "sum"
+    assert losses.notes["kept"].item() == pytest.approx(len(kept) / IMAGES)
+    torch.testing.assert_close(losses.terms["loss_supervised"], supervised)
+    torch.testing.assert_close(losses.terms["loss_pseudo"], beta * sum(kept) / len(kept))
+    torch.testing.assert_close(losses.terms["loss_consistency"], gamma * sum(distances) / PEERS)
+
+
+def test_the_printed_sum_keeps_what_the_mean_does_not() -> None:
+    """With two peers the largest of three summed probabilities is at least 1: tau = 0.6 keeps everything."""
+    batch = make_batch(peers=PEERS)
+    kept = {
+        combine: evaluate(fedperl(threshold=0.6, combine=combine), batch)[0].notes["kept"].item()
+        for combine in ("mean", "sum")
+    }
+    assert kept["sum"] == 1.0 > kept["mean"]
+
+
+# --- degenerate identities
+
+
+@pytest.mark.parametrize("make", [fixmatch, fedperl])
+def test_beta_zero_gives_supervised_gradients(make) -> None:
+    batch = make_batch()
+    losses, found, _ = evaluate(make(unlabelled_weight=0.0), batch, dropout=0.3)
+    expected, baseline, _ = evaluate(Supervised(), batch, dropout=0.3)
+    assert losses.terms["loss_pseudo"].item() == 0.0
+    torch.testing.assert_close(losses.terms["loss_supervised"], expected.terms["loss_supervised"], rtol=0, atol=0)
+    assert_same(found, baseline)
+
+
+def test_beta_and_gamma_zero_give_supervised_gradients_even_with_peers() -> None:
+    _, found, _ = evaluate(fedperl(unlabelled_weight=0.0, consistency_weight=0.0), make_batch(peers=PEERS), dropout=0.3)
+    _, baseline, _ = evaluate(Supervised(), make_batch(), dropout=0.3)
+    assert_same(found, baseline)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("combine", ["mean", "sum"])
+def test_without_peers_fedperl_is_fixmatch_exactly(labelled: bool, combine: str) -> None:
+    batch = make_batch(labelled=labelled)
+    theirs, baseline, baseline_net = evaluate(fixmatch(), batch, dropout=0.3)
+    ours, found, net = evaluate(fedperl(combine=combine), batch, dropout=0.3)
+    assert list(ours.terms) == list(theirs.terms)
+    assert list(ours.notes) == list(theirs.notes)
+    for name, value in {**theirs.terms, **theirs.notes}.items():
+        assert torch.equal({**ours.terms, **ours.notes}[name], value), name
+    assert_same(found, baseline)
+    assert_same(buffers(net), buffers(baseline_net))
+
+
+def test_fixmatch_does_not_look_at_peers() -> None:
+    _, found, _ = evaluate(fixmatch(), make_batch(peers=PEERS))
+    _, baseline, _ = evaluate(fixmatch(), make_batch())
+    assert_same(found, baseline)
+
+
+# --- gradients: where there is one, and where none
+
+
+def test_consistency_reaches_the_net_exactly_as_the_plain_derivative() -> None:
+    """Taken with the statistics of the forward pass: autograd reads BatchNorm's running ones when it goes back."""
+    batch = make_batch(peers=PEERS)
+    net = make_net()
+    found = gradients(net, fedperl().losses(net, batch, INPUTS).terms["loss_consistency"])
+    twin = make_net()
+    twin(batch.labelled)
+    twin(batch.strong)
+    local = torch.softmax(twin.eval()(batch.weak), dim=1)
+    expected = gradients(twin, 0.7 * torch.stack([F.mse_loss(local, peer) for peer in batch.peers]).mean())
+    assert max(part.abs().max() for part in found) > 1e-4
+    assert_same(found, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_detached_consistency_has_the_same_value_and_trains_nothing() -> None:
+    batch = make_batch(peers=PEERS)
+    followed, _, _ = evaluate(fedperl(), batch)
+    detached, found, _ = evaluate(fedperl(detach_consistency=True), batch)
+    _, without, _ = evaluate(fedperl(consistency_weight=0.0), batch)
+    assert not detached.terms["loss_consistency"].requires_grad
+    torch.testing.assert_close(detached.terms["loss_consistency"], followed.terms["loss_consistency"])
+    assert_same(found, without)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_peers_get_no_gradient(detach: bool) -> None:
+    batch = make_batch(peers=PEERS)
+    batch.peers.requires_grad_()
+    net = make_net()
+    losses = fedperl(detach_consistency=detach).losses(net, batch, INPUTS)
+    torch.stack(list(losses.terms.values())).sum().backward()
+    assert batch.peers.grad is None
+    assert all(parameter.grad is not None for parameter in net.parameters())
+
+
+def test_pseudo_labels_carry_no_gradient() -> None:
+    """The pseudo-label loss is that of labels given from outside: the weak view trains nothing."""
+    batch = make_batch(labelled=False)
+    batch.weak.requires_grad_()
+    net = make_net()
+    fixmatch(threshold=0.0).losses(net, batch, INPUTS).terms["loss_pseudo"].backward()
+    assert batch.weak.grad is None
+    twin = make_net()
+    logits = twin(batch.strong)
+    labels = twin.eval()(batch.weak).argmax(dim=1)
+    expected = gradients(twin, 0.5 * F.cross_entropy(logits, labels))
+    assert_same([parameter.grad for parameter in net.parameters()], expected, rtol=1e-6, atol=1e-8)
+
+
+def test_nothing_kept_trains_nothing_by_pseudo_labels() -> None:
+    losses, found, _ = evaluate(fixmatch(threshold=1.0), make_batch(labelled=False))
+    assert losses.notes["kept"].item() == 0.0
+    assert losses.terms["loss_pseudo"].item() == 0.0
+    assert all(torch.equal(part, torch.zeros_like(part)) for part in found)
+
+
+# --- BatchNorm and dropout
+
+
+def test_the_pass_in_evaluation_mode_leaves_buffers_and_chance_alone_and_the_net_training() -> None:
+    net, weak = make_net(dropout=0.5), make_batch().weak
+    before, chance = buffers(net), torch.get_rng_state()
+    first, second = (probabilities_in_evaluation_mode(net, weak) for _ in range(2))
+    assert torch.equal(first, second), "dropout was on"
+    assert torch.equal(torch.get_rng_state(), chance)
+    assert_same(buffers(net), before)
+    assert first.requires_grad
+    assert all(module.training for module in net.modules())
+    torch.testing.assert_close(first.sum(dim=1), torch.ones(IMAGES))
+
+
+def test_a_net_that_fails_is_left_training() -> None:
+    net = make_net()
+    with pytest.raises(RuntimeError):
+        probabilities_in_evaluation_mode(net, torch.rand(2, 1, 1, 1))
+    assert all(module.training for module in net.modules())
+
+
+@pytest.mark.parametrize("objective", [fixmatch(), fedperl(), fedperl(detach_consistency=True)])
+@pytest.mark.parametrize("peers", [0, PEERS])
+def test_teaching_changes_no_buffer(objective: FixMatchObjective, peers: int) -> None:
+    net, batch = make_net(dropout=0.5), make_batch(peers=peers)
+    before = buffers(net)
+    objective.teach(net, batch.weak, batch.peers)
+    assert_same(buffers(net), before)
+    assert all(module.training for module in net.modules())
+
+
+@pytest.mark.parametrize("peers", [0, PEERS])
+def test_only_training_passes_move_the_statistics(peers: int) -> None:
+    """One update each by the labelled and the strong views, none by the weak ones."""
+    batch = make_batch(peers=peers)
+    _, _, net = evaluate(fedperl(), batch)
+    twin = make_net()
+    twin(batch.labelled)
+    twin(batch.strong)
+    assert_same(buffers(net), buffers(twin))
+    assert any(not torch.equal(a, b) for a, b in zip(buffers(net), buffers(make_net()), strict=True))
+    assert all(module.training for module in net.modules())
+
+
+@pytest.mark.parametrize("peers", [0, PEERS])
+def test_batch_statistics_for_labels_is_one_more_training_pass(peers: int) -> None:
+    batch = make_batch(peers=peers)
+    objective = fedperl(batch_statistics_for_labels=True, threshold=0.0)
+    losses, _, net = evaluate(objective, batch)
+    twin = make_net()
+    twin(batch.labelled)
+    logits = twin(batch.strong)
+    local = torch.softmax(twin(batch.weak), dim=1).detach()
+    assert_same(buffers(net), buffers(twin))
+    scores = local if not peers else local + batch.peers.sum(dim=0)
+    torch.testing.assert_close(losses.terms["loss_pseudo"], 0.5 * F.cross_entropy(logits, scores.argmax(dim=1)))
+
+
+# --- parts that are absent
+
+
+@pytest.mark.parametrize("objective", [fixmatch(), fedperl()])
+def test_a_batch_without_labels_has_no_supervised_term(objective: Objective) -> None:
+    losses, found, _ = evaluate(objective, make_batch(labelled=False))
+    assert list(losses.terms) == ["loss_pseudo"]
+    assert any(part.abs().sum() > 0 for part in found)
+
+
+@pytest.mark.parametrize("objective", [fixmatch(), fedperl(), Supervised()])
+def test_a_batch_without_unlabelled_images_is_supervised(objective: Objective) -> None:
+    losses, found, net = evaluate(objective, make_batch(unlabelled=False))
+    _, baseline, baseline_net = evaluate(Supervised(), make_batch())
+    assert list(losses.terms) == ["loss_supervised"]
+    assert losses.notes == {}
+    assert_same(found, baseline)
+    assert_same(buffers(net), buffers(baseline_net))
+
+
+def test_supervised_training_of_nothing_has_no_term() -> None:
+    assert Supervised().losses(make_net(), make_batch(labelled=False), INPUTS) == Losses({})
+
+
+def test_only_the_semi_supervised_ask_for_unlabelled_images() -> None:
+    assert (Supervised().wants_unlabelled, fixmatch().wants_unlabelled, fedperl().wants_unlabelled) == (
+        False,
+        True,
+        True,
+    )
+
+
+# --- hidden labels
+
+
+@pytest.mark.parametrize("objective", [fixmatch(), fedperl()])
+def test_hidden_labels_have_no_way_in(objective: Objective) -> None:
+    """A batch has one place for labels, and the unlabelled terms do not read it."""
+    assert {field.name for field in fields(Batch)} == {"labelled", "labels", "weak", "strong", "peers"}
+    batch = make_batch(peers=PEERS)
+    other = Batch(batch.labelled, (batch.labels + 1) % CLASSES, batch.weak, batch.strong, batch.peers)
+    first, second = (evaluate(objective, each)[0] for each in (batch, other))
+    assert first.terms["loss_supervised"] != second.terms["loss_supervised"]
+    for name in set(first.terms) - {"loss_supervised"}:
+        assert torch.equal(first.terms[name], second.terms[name]), name

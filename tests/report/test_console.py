@@ -1,0 +1,93 @@
+"""What a run prints: eighty columns, one row a round, failures by name."""
+
+import io
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedward.config import Experiment
+from fedward.report.console import WIDTH, Console
+
+ROW = {
+    "round": 4,
+    "seconds": 12.34,
+    "asked": ["a", "b", "c"],
+    "replied": ["a", "b"],
+    "failed": {"c": "no answer within 3600 s"},
+    "bytes_down": 12_345_678,
+    "bytes_up": 3_000_000,
+    "peer_models": 0,
+}
+
+
+def printed(*steps):
+    stream = io.StringIO()
+    console = Console(stream)
+    for step in steps:
+        step(console)
+    return stream.getvalue().splitlines()
+
+
+def test_one_header_one_row_a_round_one_closing_block(tmp_path):
+    (tmp_path / "run.json").touch()
+    experiment = Experiment(method="fedperl", options={"rounds": 20, "participants": 3}, seed=7)
+    summary = {"rounds": 20, "best_round": 17, "best_value": 0.71234}
+    lines = printed(
+        lambda console: console.header(experiment, ["a", "b", "c"]),
+        lambda console: console.round(ROW | {"failed": {}}, {"a": 0.5, "b": 0.7}, 0.42),
+        lambda console: console.closing(tmp_path, summary),
+    )
+    assert lines[0] == "fedward fedperl · dermoscopy 32px · small_cnn · 3 sites · 20 rounds · seed 7"
+    assert lines[2].split() == ["round", "seconds", "replied", "val", "kept", "MB", "down", "MB", "up"]
+    assert lines[3].split() == ["4", "12.3", "2/3", "0.600", "[0.500,", "0.700]", "0.42", "12.3", "3.0"]
+    assert lines[4] == "finished after 20 rounds"
+    assert lines[5] == "best: round 17 (highest mean validation accuracy over sites, 0.712)"
+    assert lines[6] == f"folder: {tmp_path}"
+    assert lines[7:] == ["files: run.json"]
+
+
+def test_a_resumed_run_says_so():
+    experiment = Experiment(method="fedavg")
+    assert "resumed after round 3" in printed(lambda console: console.header(experiment, ["a"], resumed_after=3))
+
+
+def test_failures_name_site_and_reason():
+    lines = printed(lambda console: console.round(ROW, {}))
+    assert lines[1].strip() == "c: no answer within 3600 s"
+
+
+def test_a_round_without_evaluation_or_pseudo_labels_shows_dashes():
+    (line,) = printed(lambda console: console.round(ROW | {"failed": {}}, {}))
+    assert line.split()[3:5] == ["-", "-"]
+
+
+def test_a_failed_run_says_why():
+    lines = printed(lambda console: console.closing(Path("runs/x"), {"reason": "round 3: no replies"}))
+    assert lines[0] == "failed: round 3: no replies"
+    assert not any(line.startswith("best") for line in lines)
+
+
+@given(
+    st.integers(0, 99_999),
+    st.floats(0, 99_999),
+    st.integers(0, 10**13),
+    st.dictionaries(st.text(max_size=120), st.text(max_size=400), max_size=3),
+    st.lists(st.floats(0, 1), max_size=5),
+    st.one_of(st.none(), st.floats(0, 1)),
+)
+def test_never_wider_than_eighty_columns(round_, seconds, size, failed, values, kept):
+    row = ROW | {"round": round_, "seconds": seconds, "bytes_down": size, "bytes_up": size, "failed": failed}
+    row |= {"asked": ["s"] * 100, "replied": ["s"] * 100}
+    lines = printed(lambda console: console.round(row, {str(i): v for i, v in enumerate(values)}, kept))
+    assert all(len(line) <= WIDTH for line in lines)
+    assert len(lines) <= 1 + 3 * len(failed)
+
+
+def test_long_headers_and_reasons_wrap():
+    experiment = Experiment(method="fedperl", key_metric="balanced_accuracy", net="a_net_with_quite_a_long_name_indeed")
+    lines = printed(
+        lambda console: console.header(experiment, ["s"] * 1000, resumed_after=400),
+        lambda console: console.closing(Path("x"), {"reason": "word " * 200}),
+    )
+    assert all(len(line) <= WIDTH for line in lines)

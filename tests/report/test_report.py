@@ -1,0 +1,323 @@
+"""The page says what the rows say, is whole in itself, and survives hostile and half-written runs."""
+
+import json
+import re
+from collections import defaultdict
+from html.parser import HTMLParser
+from statistics import fmean
+
+import pytest
+from run_folders import CLASSES, SITES, write_run
+
+from fedward.errors import RunError
+from fedward.evaluation import best_global, best_per_site, last_round
+from fedward.report import Run, figures, tables, write_report
+
+KEY = "balanced_accuracy"
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Tables by id as rows of cell texts, all tags with attributes, and visible text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tables, self.tags, self.text, self.by_id = defaultdict(list), [], "", {}
+        self._table, self._cell, self._open, self.unclosed = None, False, [], []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.tags.append((tag, attrs))
+        if tag not in VOID:
+            self._open.append((tag, attrs.get("id")))
+        if tag == "table":
+            self._table = attrs["id"]
+        elif tag == "tr":
+            self.tables[self._table].append([])
+        elif tag in ("td", "th"):
+            self._cell = True
+            self.tables[self._table][-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        opened, _ = self._open.pop()
+        if opened != tag:
+            self.unclosed.append((opened, tag))
+        if tag in ("td", "th"):
+            self._cell = False
+
+    def handle_data(self, data):
+        if self._open and self._open[-1][0] in ("style", "script"):
+            return
+        self.text += data
+        if self._cell:
+            self.tables[self._table][-1][-1] += data
+        for _, name in self._open:
+            if name:
+                self.by_id[name] = self.by_id.get(name, "") + data
+
+
+def report(folder, *others):
+    html = write_report(folder, others).read_text(encoding="utf-8")
+    return html, Page(html)
+
+
+def shown(value, digits=3):
+    return "n/a" if value is None else f"{value:.{digits}f}"
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """A function that writes a run folder below the test's own folder."""
+    return lambda name="run", **changes: write_run(tmp_path / name, **changes)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """A whole run and its page."""
+    folder = write_run(tmp_path_factory.mktemp("full") / "run", rounds=6, warm_up=2)
+    return Run.load(folder), report(folder)[1]
+
+
+def test_numbers_of_the_three_protocols_equal_the_rows(full):
+    run, page = full
+    own, shared, last = (choose(run.metrics, KEY) for choose in (best_per_site, best_global, last_round))
+    body = page.tables["table-protocols"][1:]
+    for line, a, b, c in zip(body, own.sites, shared.sites, last.sites, strict=False):
+        n = run.at(a.site, "test", 0)["accuracy"].n
+        assert line == [a.site, str(n), shown(a.test), str(a.round), shown(b.test), shown(c.test)]
+    assert body[-1][0] == "Mean over sites"
+    assert body[-1][2:] == [shown(own.test), "", shown(shared.test), shown(last.test)]
+    assert len(body) == len(SITES) + 1
+
+
+def test_numbers_per_site_equal_the_rows(full):
+    run, page = full
+    chosen = best_global(run.metrics, KEY).round
+    body = page.tables["table-overall"][1:]
+    for line, site in zip(body, SITES, strict=False):
+        rows = run.at(site, "test", chosen)
+        assert line == [site, *(shown(rows[name].value) for name in tables.OVERALL)]
+    expected = [fmean(run.at(site, "test", chosen)[name].value for site in SITES) for name in tables.OVERALL]
+    assert body[-1][1:] == [shown(value) for value in expected]
+
+
+def test_numbers_per_class_equal_the_rows(full):
+    run, page = full
+    chosen = best_global(run.metrics, KEY).round
+    for line, name in zip(page.tables["table-classes"][1:], CLASSES, strict=True):
+        rows = [run.at(site, "test", chosen) for site in SITES]
+        here = [row for row in rows if row[f"support/{name}"].value]
+        means = [fmean(row[f"{kind}/{name}"].value for row in here) for kind in ("f1", "auroc", "auprc")]
+        support = sum(int(row[f"support/{name}"].value) for row in rows)
+        assert line == [name, str(support), str(len(here)), "0", *map(shown, means)]
+    for line, name in zip(page.tables["table-class-sites"][1:], CLASSES, strict=True):
+        for cell, site in zip(line[1:], SITES, strict=True):
+            row = run.at(site, "test", chosen)
+            value, support = row[f"auroc/{name}"].value, int(row[f"support/{name}"].value)
+            assert cell == ("absent" if value is None else f"{value:.2f} {support}")
+
+
+def test_sites_bytes_and_failures_equal_the_rows(full):
+    run, page = full
+    for line, site in zip(page.tables["table-sites"][1:], SITES, strict=False):
+        rows = run.at(site, "test", 0)
+        present = rows["accuracy"].classes
+        trained = sum(site in row.replied for row in run.rounds)
+        failed = sum(site in row.failed for row in run.rounds)
+        counts = ["16", "144"] if trained else ["n/a", "n/a"]
+        absent = ", ".join(name for name in CLASSES if name not in present) or "–"
+        n = str(rows["accuracy"].n)
+        assert line == [site, *counts, n, n, str(trained), str(failed), ", ".join(present), absent]
+    for line in page.tables["table-bytes"][1:]:
+        mine = [row for row in run.bytes if row.site == line[0]]
+        assert line[1] == f"{sum(row.down for row in mine) / 1e6:,.1f}"
+        assert line[2] == f"{sum(row.up for row in mine) / 1e6:,.1f}"
+        assert line[3] == str(sum(row.peer_models for row in mine))
+    failures = [[str(row.round), site, reason] for row in run.rounds for site, reason in row.failed.items()]
+    assert failures
+    assert page.tables["table-failures"][1:] == failures
+
+
+def test_tiles_and_sentences_equal_the_rows(full):
+    run, page = full
+    shared = best_global(run.metrics, KEY)
+    auroc = fmean(run.at(site, "test", shared.round)["auroc_macro"].value for site in SITES)
+    assert page.by_id["tile-auroc"] == shown(auroc)
+    assert page.by_id["tile-key"] == shown(shared.test)
+    assert page.by_id["tile-round"].split()[0] == str(shared.round)
+    model = f"the selected model (round {shared.round})"
+    assert f"On average over 10 sites, {model} has a macro AUROC of {auroc:.3f} on test images" in page.text
+    assert "4 sites lack test images of some classes" in page.text
+    assert "Too few test images for a reliable number: site-10 (8)." in page.text
+
+
+def test_few_images_are_marked(full):
+    _, page = full
+    few = [attrs for tag, attrs in page.tags if attrs.get("class") == "few"]
+    # site-10 has 8 test images: its count, three protocols, eight metrics and the three classes it has.
+    assert len(few) == 1 + 3 + 8 + 3
+
+
+def test_the_page_needs_nothing_but_itself(make_run):
+    html, page = report(make_run(rounds=3), make_run("avg", method="fedavg", rounds=3))
+    assert re.findall(r"(?i)https?:|//[a-z]|url\((?!#)|@import|<script|<link|<iframe|javascript:", html) == []
+    references = [v for _, attrs in page.tags for k, v in attrs.items() if k in ("src", "href", "xlink:href", "data")]
+    assert all(reference.startswith("#") for reference in references)
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+
+
+def test_the_page_is_well_formed_and_accessible(full):
+    _, page = full
+    assert page.unclosed == []
+    drawings = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert len(drawings) == 1 + len(SITES) + 2 + 1 + 2
+    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in drawings)
+    ids = [attrs["id"] for tag, attrs in page.tags if "id" in attrs and tag in ("table", "h2")]
+    assert len(ids) == len(set(ids))
+    assert sum(tag == "table" for tag, _ in page.tags) == sum(tag == "caption" for tag, _ in page.tags)
+
+
+def test_hostile_names_are_only_text(make_run):
+    sites = ("<script>alert(1)</script>", "$x_1$ \\frac", "_quiet", '"><b onmouseover=x>&amp;', "Klinik Süd {{ 7*7 }}")
+    folder = make_run(rounds=3, warm_up=0, sites=sites)
+    html, page = report(folder)
+    assert "<script" not in html
+    assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
+    assert [line[0] for line in page.tables["table-sites"][1:-1]] == list(sites)
+    assert page.unclosed == []
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [("failed", "round 12: too few replies"), ("running", "still going on, or it was killed")]
+)
+def test_a_run_that_did_not_end_well_says_so_first(make_run, status, words):
+    html, page = report(make_run(rounds=3, status=status))
+    assert words in page.text
+    assert html.index('class="banner') < html.index("Key results")
+
+
+def test_a_finished_run_has_no_banner(full):
+    assert not [attrs for _, attrs in full[1].tags if "banner" in (attrs.get("class") or "")]
+
+
+def test_a_run_cut_off_in_mid_line_is_reported(make_run):
+    folder = make_run(rounds=3, status="running")
+    path = folder / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-11])
+    assert "cut off" in report(folder)[1].text
+
+
+@pytest.mark.parametrize("kept", [(), ("rounds",), ("metrics",), ("peers",), ("bytes",)])
+def test_whatever_has_been_written_so_far_makes_a_page(make_run, kept):
+    folder = make_run(rounds=3, warm_up=0, status="running")
+    for path in folder.glob("*.jsonl"):
+        if path.stem not in kept:
+            path.unlink()
+    _, page = report(folder)
+    assert page.unclosed == []
+    assert ("Nothing has been measured yet" in page.text) == (kept not in (("metrics",), ("rounds",)))
+
+
+def test_only_the_first_model_has_been_measured(make_run):
+    folder = make_run(rounds=1, warm_up=0)
+    path = folder / "metrics.jsonl"
+    path.write_text("".join(line for line in path.open() if json.loads(line)["round"] == 0))
+    assert report(folder)[1].by_id["tile-round"].split()[0] == "0"
+
+
+def test_runs_side_by_side(make_run):
+    first, second = make_run(rounds=4), make_run("avg", method="fedavg", rounds=4, seed=5, gain=0.3)
+    _, page = report(first, second)
+    runs = [Run.load(first), Run.load(second)]
+    lines = page.tables["table-comparison"][1:]
+    assert [line[0] for line in lines] == ["fedperl", "fedavg"]
+    for line, run in zip(lines, runs, strict=True):
+        expected = [choose(run.metrics, KEY).test for choose in (best_per_site, best_global, last_round)]
+        assert line[3:6] == [shown(value) for value in expected]
+    a, b = ({c.site: c.test for c in best_global(run.metrics, KEY).sites} for run in runs)
+    assert lines[1][7].startswith(f"{fmean(b[site] - a[site] for site in SITES):+.3f} [")
+    assert lines[1][8] == "10"
+
+
+def test_withheld_counts_are_told_from_absent_classes(make_run):
+    """Small counts do not leave a site: value null, though the class is among those present."""
+    folder = make_run(rounds=1)
+    path = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.open()]
+    for row in lines:
+        if row["site"] == "site-10" and "/" in row["name"]:
+            row["value"] = None
+    path.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    _, page = report(folder)
+    cells = {line[0]: line[-1] for line in page.tables["table-class-sites"][1:]}
+    assert cells["MEL"] == cells["NV"] == cells["BCC"] == "withheld"
+    assert cells["SCC"] == "absent"
+    counts = {line[0]: line[1:4] for line in page.tables["table-classes"][1:]}
+    assert counts["MEL"] == [str(9 * 150), "10", "1"]
+    assert counts["SCC"][1:] == ["7", "0"]
+
+
+def test_a_model_that_training_did_not_improve_is_called_so(make_run):
+    _, page = report(make_run(rounds=3, gain=-0.4))
+    assert "It is the model before training: no round improved on it." in page.text
+
+
+def test_equal_methods_are_told_apart_by_folder(make_run):
+    runs = [Run.load(make_run(name, rounds=1)) for name in ("a", "b")]
+    assert tables.names(runs) == ["fedperl (a)", "fedperl (b)"]
+
+
+def test_a_report_of_no_run_is_refused(tmp_path, make_run):
+    with pytest.raises(RunError):
+        write_report(tmp_path)
+    with pytest.raises(RunError):
+        write_report(make_run(rounds=1), [tmp_path])
+
+
+def test_peer_shares_and_bytes_worked_by_hand(make_run):
+    folder = make_run(rounds=1, sites=("a", "b", "c"))
+    rows = [
+        {"round": r, "sites": [], "similarity": [], "chosen": chosen, "anonymised": True}
+        for r, chosen in enumerate([{"a": ["b", "c"]}, {"a": ["b"], "b": []}, {"a": ["b"]}])
+    ]
+    (folder / "peers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sizes = [(1, "a", 300, 2), (1, "b", 100, 0), (2, "a", 200, 1)]
+    keys = ("round", "site", "down", "peer_models")
+    lines = [dict(zip(keys, size, strict=True)) | {"up": 0} for size in sizes]
+    (folder / "bytes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    run = Run.load(folder)
+    assert tables.peer_shares(run) == (["a", "b", "c"], [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]])
+    assert tables.peer_bytes(run) == {1: 200, 2: 100}
+
+
+def test_exchanges_of_one_round_are_added_up(make_run):
+    folder = make_run(rounds=1)
+    row = json.loads((folder / "rounds.jsonl").read_text())
+    other = row | {"seconds": 1.0, "asked": ["site-x"], "replied": [], "failed": {"site-x": "gone"}, "bytes_up": 7}
+    (folder / "rounds.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(other) + "\n")
+    (merged,) = tables.merged_rounds(Run.load(folder))
+    assert merged.seconds == pytest.approx(row["seconds"] + 1)
+    assert merged.asked == (*row["asked"], "site-x")
+    assert merged.failed == {"site-x": "gone"}
+    assert merged.bytes_up == row["bytes_up"] + 7
+
+
+def test_alike_sites_become_neighbours():
+    """Two groups, interleaved: 0, 2, 4 and 1, 3."""
+    matrix = [[1.0 if i == j else 0.9 if i % 2 == j % 2 else 0.1 for j in range(5)] for i in range(5)]
+    order = [site % 2 for site in figures.community_order(matrix)]
+    assert order in ([0, 0, 0, 1, 1], [1, 1, 0, 0, 0])
+    assert sorted(figures.community_order(matrix)) == list(range(5))
+    assert figures.community_order([[1.0, 0.2], [0.2, 1.0]]) == [0, 1]
+
+
+def test_many_sites_and_equal_values_still_draw():
+    names = [f"site {i}" for i in range(20)]
+    drawing = figures.heat_map(names, [[1.0] * 20] * 20, "all alike", "a", "b")
+    assert "site 19" in drawing
+    assert "1.0" not in re.sub(r'="[^"]*"', "", drawing)

@@ -1,0 +1,158 @@
+"""The house rules that a reader relies on: which way imports point, and how long files and functions may be."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fedward
+
+ROOT = Path(fedward.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+LONGEST_MODULE, LONGEST_FUNCTION = 500, 60
+"""Lines; of a function without its docstring, which is to be as long as it needs."""
+
+MAY_USE: dict[str, set[str]] = {
+    "errors": set(),
+    "seeds": set(),
+    "views": {"errors"},
+    "evaluation": {"errors"},
+    "nets": {"errors", "seeds"},
+    "sites": {"errors", "seeds"},
+    "methods": {"errors", "seeds"},
+    "config": {"errors", "methods"},
+    "jobs": {"config"},
+    "report": {"config", "errors", "evaluation"},
+    "training": {"errors", "methods", "seeds", "sites", "views"},
+    "federation": {
+        *("config", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds", "sites", "training"),
+    },
+    "cli": {"config", "errors", "federation", "jobs", "report", "sites"},
+}
+"""The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(tree: ast.AST) -> set[str]:
+    """Return the dotted names a module imports, inside functions too, but not under ``if TYPE_CHECKING``."""
+    found: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            found |= imports(ast.Module(node.orelse, []))
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        else:
+            found |= imports(node)
+    return found
+
+
+def imports_of(path: Path) -> set[str]:
+    return imports(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def rooms_used(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imports_of(path) if name.startswith("fedward.")]
+    return {part[1] for part in parts if part[1] in MAY_USE} - {room_of(path)}
+
+
+def packages_used(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports_of(path)}
+
+
+def test_the_reader_of_imports_sees_all_of_them() -> None:
+    code = (
+        "from typing import TYPE_CHECKING\nimport os.path\n"
+        "if TYPE_CHECKING:\n    import a\nelse:\n    import b\n"
+        "def f():\n    try:\n        from c.d import e\n    except ImportError:\n        import g as h\n"
+    )
+    assert imports(ast.parse(code)) == {"typing.TYPE_CHECKING", "os.path", "b", "c.d.e", "g"}
+
+
+def test_every_room_is_in_the_table() -> None:
+    rooms = {room_of(path) for path in MODULES} - {"__init__"}
+    assert rooms == set(MAY_USE)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_point_one_way(path: Path) -> None:
+    if room_of(path) != "__init__":
+        assert rooms_used(path) <= MAY_USE[room_of(path)]
+
+
+def test_the_table_has_no_circle() -> None:
+    """Rooms can be put in an order in which each uses earlier ones only."""
+    left = dict(MAY_USE)
+    while left:
+        ready = {room for room, used in left.items() if not used & set(left)}
+        assert ready, f"a circle among {sorted(left)}"
+        left = {room: used for room, used in left.items() if room not in ready}
+
+
+def test_nothing_imports_the_command() -> None:
+    assert not [name_of(path) for path in MODULES if "cli" in rooms_used(path)]
+
+
+def test_only_the_flare_engine_imports_flare() -> None:
+    users = {name_of(path) for path in MODULES if "nvflare" in packages_used(path)}
+    assert users
+    assert all(name.startswith("federation/flare/") for name in users)
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if room_of(path) == "methods"], ids=name_of)
+def test_methods_are_mathematics(path: Path) -> None:
+    """No files, no processes, no FLARE, no trainer: tensors and settings only."""
+    third_party = packages_used(path) - set(sys.stdlib_module_names)
+    assert third_party <= {"torch", "pydantic", "fedward"}
+    files = {"io", "json", "logging", "os", "pathlib", "pickle", "shutil", "subprocess", "sys", "tempfile", "time"}
+    assert not packages_used(path) & files
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert not called & {"open", "print", "input", "eval", "exec"}
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Global)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_chance_comes_from_derived_generators_and_nothing_is_pickled(path: Path) -> None:
+    """No global seeds but inside ``fork_rng``, no ``random``, no ``pickle``, no numpy generator by hand."""
+    assert not packages_used(path) & {"random", "pickle", "cloudpickle", "dill"}
+    text = path.read_text(encoding="utf-8")
+    assert "np.random.seed" not in text
+    if "manual_seed" in text and room_of(path) != "seeds":
+        assert "fork_rng" in text
+
+
+@pytest.mark.parametrize("module", ["executor", "shareables", "places"])
+def test_an_idle_flare_site_imports_no_torch(module: str) -> None:
+    code = (
+        f"import sys, fedward.federation.flare.{module}; print(sorted({{'torch', 'monai', 'timm'}} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_MODULE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert code_lines(node) <= LONGEST_FUNCTION, f"{node.name}, line {node.lineno}"
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = function.body[0]
+    documented = ast.get_docstring(function) is not None
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if documented else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring

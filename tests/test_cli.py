@@ -1,0 +1,396 @@
+"""The command: what it leaves behind, its exit codes, and that wrong use ends in a sentence, never in a traceback."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from fedward import __version__, cli
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.federation.local import LocalTransport
+from fedward.jobs import JOBS
+from fedward.sites.partition import FEDPERL_SOURCES, SERVER_SOURCE
+
+TINY = [
+    *("rounds=2", "participants=2", "images_per_round=8", "batch=4", "seed=5", "net=small_cnn", "evaluate_every=2"),
+    *("data.image_size=16", "stand_in.images=40", "stand_in.labelled=0.5"),
+]
+SET = [word for change in TINY for word in ("--set", change)]
+
+
+def run(*arguments: object) -> int:
+    return cli.main([str(argument) for argument in arguments])
+
+
+def info(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "run.json").read_text())
+    return content
+
+
+def refused(capsys: pytest.CaptureFixture[str], code: int, *arguments: object) -> str:
+    """Return the one message on stderr of a command that ends with ``code``."""
+    capsys.readouterr()
+    assert run(*arguments) == code
+    text = capsys.readouterr().err
+    assert text.startswith("fedward: ")
+    assert "Traceback" not in text
+    return text
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    assert run("run", "fedperl", "--out", folder, "--sites", 2, *SET, "--set", "warm_up=1") == 0
+    return folder
+
+
+# --- run
+
+
+def test_a_job_runs_with_changed_settings(finished: Path) -> None:
+    about = info(finished)
+    experiment = Experiment.parse(about["experiment"], "test")
+    assert (about["status"], about["engine"], about["sites"]) == ("finished", "local", ["site-1", "site-2"])
+    assert (experiment.method, experiment.seed, experiment.data.image_size) == ("fedperl", 5, 16)
+    assert experiment.options["rounds"] == 2
+    assert experiment.stand_in is not None
+    assert experiment.stand_in.images == 40
+    assert (finished / "model.safetensors").exists()
+
+
+def test_the_folder_is_named_after_the_job_if_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = tmp_path / "mine.json"
+    job.write_text(cli.load_experiment("fedavg", TINY).model_dump_json())
+    assert run("run", job, "--sites", 2, "--set", "rounds=1") == 0
+    assert info(tmp_path / "runs" / "mine")["experiment"]["options"]["rounds"] == 1
+
+
+@pytest.mark.parametrize("engine", ["local", "simulator"])
+def test_results_are_never_overwritten(engine: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+    code = 1 if engine == "local" else 2
+    text = refused(capsys, code, "run", "fedavg", "--engine", engine, "--out", finished, *SET)
+    assert str(finished) in text
+    assert "new or empty folder" in text
+    assert before == {path: path.read_bytes() for path in finished.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "expected a job"),
+        (["nope"], "job nope"),
+        (["fedavg", "--set", "rounds"], "expected KEY=VALUE, found rounds"),
+        (["fedavg", "--set", "rounds=0"], "rounds: "),
+        (["fedavg", "--set", "rounds=many"], "rounds: "),
+        (["fedavg", "--set", "roundz=3"], "roundz: Extra inputs"),
+        (["fedavg", "--set", "=3"], "Extra inputs"),
+        (["fedavg", "--set", "rounds=["], "--set rounds"),
+        (["fedavg", "--set", "net.depth=3"], "net.depth: net has none"),
+        (["fedavg", "--set", "method=fedmagic"], "fedmagic"),
+        (["fedavg", "--set", "data.image_size=2"], "data.image_size: "),
+        (["fedavg", "--set", "data={image_size: 2}"], "data.image_size: "),
+        (["fedperl", "--set", "committee=1"], "committee=1"),
+        (["fedavg", "--sites", "0"], "at least 1 site"),
+        (["--engine", "simulator"], "expected a job"),
+        (["--engine", "simulator", "--resume", "x"], "expected the local engine"),
+    ],
+)
+def test_wrong_use_is_a_sentence_and_exit_code_2(
+    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert named in refused(capsys, 2, "run", *arguments, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{", "3", '{"method": "ssfl", "options": null}', '{"method": "ssfl", "x": 1}']
+)
+def test_a_broken_job_file_is_a_sentence(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tmp_path / "job.json"
+    job.write_text(content)
+    for changes in ([], ["--set", "rounds=3"]):
+        assert str(job) in refused(capsys, 2, "run", job, "--out", tmp_path / "run", *changes)
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["dance"], ["run", "fedavg", "--sites", "x"], ["run", "fedavg", "--engine", "gpu"], ["partition"]]
+)
+def test_what_the_parser_refuses_has_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(*arguments)
+    assert caught.value.code == 2
+    assert "usage: fedward" in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run("--version")
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"fedward {__version__}\n"
+
+
+def test_the_simulator_gets_the_job_the_sites_and_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[list[str], dict[str, str]]] = []
+
+    class Done:
+        returncode = 7
+
+    def record(command: list[str], env: dict[str, str], check: bool) -> Done:
+        assert not check
+        calls.append((command, env))
+        return Done()
+
+    monkeypatch.setattr(cli.subprocess, "run", record)
+    out, files = tmp_path / "run", tmp_path / "files"
+    arguments = ["run", "ssfl", "--engine", "simulator", "--out", out, "--sites", 3, "--site-files", files, *SET]
+    assert run(*arguments) == 7
+    ((command, environment),) = calls
+    assert command[-4:] == ["-c", "site-1,site-2,site-3", "-t", "3"]
+    assert environment["FEDWARD_SITES"] == str(files)
+    exported = json.loads((out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text())
+    assert exported["workflows"][0]["args"]["experiment"]["options"]["rounds"] == 2
+
+
+# --- changes of settings
+
+
+def test_changes_go_to_the_experiment_or_to_the_method() -> None:
+    changes = ["rounds=7", "learning_rate=2e-3", "options.batch=8", "net=resnet18", "stand_in=null", "data.channels=1"]
+    experiment = cli.load_experiment("fedperl", changes)
+    assert experiment.options["rounds"] == 7
+    assert float(experiment.options["learning_rate"]) == 2e-3
+    assert experiment.options["batch"] == 8
+    assert (experiment.net, experiment.stand_in, experiment.data.channels) == ("resnet18", None, 1)
+    assert experiment.data.image_size == JOBS["fedperl"].data.image_size
+
+
+def test_later_changes_win_and_shipped_jobs_stay_as_they_are() -> None:
+    before = {name: experiment.model_dump_json() for name, experiment in JOBS.items()}
+    experiment = cli.load_experiment("ssfl", ["rounds=7", "rounds=9", "stand_in=null", "stand_in.labelled=0.3"])
+    assert experiment.options["rounds"] == 9
+    assert experiment.stand_in is not None
+    assert experiment.stand_in.labelled == 0.3
+    assert before == {name: experiment.model_dump_json() for name, experiment in JOBS.items()}
+
+
+def test_no_change_gives_the_shipped_job() -> None:
+    assert all(cli.load_experiment(name) == experiment for name, experiment in JOBS.items())
+
+
+def test_sites_have_flares_names() -> None:
+    assert cli.site_names(3) == ["site-1", "site-2", "site-3"]
+    with pytest.raises(ConfigError, match="at least 1 site"):
+        cli.site_names(-1)
+
+
+# --- resume
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exchange, calls = LocalTransport.exchange, []
+
+    def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
+        calls.append(requests)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        exchange(self, requests, timeout, deliver)
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalTransport, "exchange", interrupted)
+        text = refused(capsys, 130, "run", "fedavg", "--out", folder, "--sites", 2, *SET)
+    assert "--resume" in text
+    assert info(folder)["status"] == "failed"
+    assert run("run", "--resume", folder) == 0
+    assert info(folder)["status"] == "finished"
+    rounds = [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert rounds == [1, 2]
+
+
+def test_what_never_began_cannot_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+    for name in ("absent", "empty", "broken"):
+        text = refused(capsys, 1, "run", "--resume", tmp_path / name)
+        assert str(tmp_path / name) in text
+        assert "run.json" in text
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_finished_run_is_left_as_it_is(finished: Path) -> None:
+    before = (finished / "model.safetensors").read_bytes(), (finished / "metrics.jsonl").read_bytes()
+    assert run("run", "--resume", finished) == 0
+    assert before == ((finished / "model.safetensors").read_bytes(), (finished / "metrics.jsonl").read_bytes())
+
+
+# --- report
+
+
+def test_a_report_is_written_and_can_compare(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (finished / "report.html").unlink(missing_ok=True)
+    assert run("report", finished, "--compare", finished) == 0
+    assert capsys.readouterr().out.strip() == str(finished / "report.html")
+    assert "<html" in (finished / "report.html").read_text()
+
+
+def test_no_report_of_what_is_no_run(tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(tmp_path / "absent") in refused(capsys, 1, "report", tmp_path / "absent")
+    assert str(tmp_path) in refused(capsys, 1, "report", finished, "--compare", tmp_path)
+
+
+# --- jobs
+
+
+def test_exported_jobs_are_fresh_until_touched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "jobs"
+    assert run("jobs", folder) == 0
+    assert capsys.readouterr().out.split() == [str(folder / name) for name in JOBS]
+    assert run("jobs", folder, "--check") == 0
+    assert capsys.readouterr().err == ""
+
+    config = folder / "ssfl" / "app" / "config" / "config_fed_server.json"
+    config.write_text(config.read_text().replace('"rounds": ', '"rounds": 1'))
+    (folder / "old").mkdir()
+    text = refused(capsys, 1, "jobs", folder, "--check")
+    assert [line.split()[2] for line in text.splitlines()] == ["old", "ssfl"]
+    assert (folder / "old").exists(), "a check changes nothing"
+
+
+def test_jobs_never_exported_are_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(capsys, 1, "jobs", tmp_path / "absent", "--check")
+    assert all(f"job {name} is stale" in text for name in JOBS)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_one_job_can_be_exported_changed_and_without_code(tmp_path: Path) -> None:
+    assert run("jobs", tmp_path, "--only", "fedperl", "--clinical", "--set", "rounds=77") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["fedperl"]
+    assert not (tmp_path / "fedperl" / "app" / "custom").exists()
+    config = json.loads((tmp_path / "fedperl" / "app" / "config" / "config_fed_client.json").read_text())
+    experiment = config["executors"][0]["executor"]["args"]["experiment"]
+    assert experiment["options"]["rounds"] == 77
+    assert experiment["stand_in"] is None
+
+
+def test_a_wrong_change_exports_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "rounds: " in refused(capsys, 2, "jobs", tmp_path / "jobs", "--set", "rounds=0")
+    assert not (tmp_path / "jobs").exists()
+
+
+# --- partition and doctor
+
+
+def picture(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (20, 20, 3), np.uint8)).save(path)
+
+
+def table(path: Path, *rows: list[str]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+@pytest.fixture(scope="module")
+def skin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve images of six lesions from each source that FedPerl's ten sites are made of."""
+    folder = tmp_path_factory.mktemp("skin")
+    sources = [source for part in FEDPERL_SOURCES.values() for source in part[0]] + [SERVER_SOURCE]
+    rows = [["sample_id", "image", "diagnosis", "lesion_id", "source"]]
+    for source in sources:
+        for index in range(12):
+            name = f"{source}-{index}"
+            picture(folder / "images" / f"{name}.png", len(rows))
+            label = ("NV", "MEL", "BCC")[index // 4]
+            rows.append([name, f"images/{name}.png", label, f"{source}-{index // 2}", source])
+    table(folder / "manifest.csv", *rows)
+    return folder
+
+
+def test_partition_writes_ten_sites_and_a_server(
+    skin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("partition", skin, "--out", tmp_path / "sites", "--labelled", 0.5) == 0
+    names = [*cli.site_names(10), "server"]
+    assert capsys.readouterr().out.split() == [str(tmp_path / "sites" / f"{name}.yaml") for name in names]
+    content = yaml.safe_load((tmp_path / "sites" / "site-9.yaml").read_text())
+    assert content["labelled"] == 0.5
+    written = [
+        row["sample_id"]
+        for name in names
+        for row in csv.DictReader((tmp_path / "sites" / f"{name}.csv").open(encoding="utf-8"))
+    ]
+    assert len(written) == len(set(written)) == 12 * 7
+
+
+def test_partitioned_sites_can_be_examined_and_trained(skin: Path, tmp_path: Path) -> None:
+    """From a manifest to a run: the sites use their own files, not the phantom."""
+    assert run("partition", skin, "--out", tmp_path / "sites", "--labelled", 1.0) == 0
+    assert run("doctor", tmp_path / "sites" / "site-9.yaml", "--image-size", 16, "--out", tmp_path / "sheets") == 0
+    assert (tmp_path / "sheets" / "site-9-contact-sheet.png").exists()
+    arguments = ["--site-files", tmp_path / "sites", "--sites", 2, *SET, "--set", "stand_in=null", "--set", "rounds=1"]
+    assert run("run", "fedavg", "--out", tmp_path / "run", *arguments) == 0
+    (row,) = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert row["replied"] == ["site-1", "site-2"]
+
+
+def test_partition_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = refused(capsys, 1, "partition", tmp_path / "absent", "--out", tmp_path / "sites")
+    assert "manifest.csv" in text
+    assert not (tmp_path / "sites").exists()
+
+
+def site(folder: Path, same: bool) -> Path:
+    """Write a site of twenty lesions, with one picture for all of them or one for each."""
+    rows = [["sample_id", "image", "label", "group"]]
+    for index in range(20):
+        picture(folder / f"{index}.png", 0 if same else index)
+        rows.append([f"s{index}", f"{index}.png", ("MEL", "NV")[index % 2], f"g{index}"])
+    table(folder / "manifest.csv", *rows)
+    (folder / "site-1.yaml").write_text("kind: manifest\nfolder: .\n")
+    return folder / "site-1.yaml"
+
+
+def test_doctor_passes_a_clean_site_and_stops_a_leak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--image-size", 16, "--classes", "MEL", "NV", "--out", tmp_path / "sheets"]
+    assert run("doctor", site(tmp_path / "clean", same=False), *options) == 0
+    assert "LEAKS" not in capsys.readouterr().out
+    assert run("doctor", site(tmp_path / "leaky", same=True), *options) == 1
+    assert "LEAKS" in capsys.readouterr().out
+
+
+def test_doctor_refuses_what_it_cannot_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "broken.yaml").write_text("kind: [")
+    (tmp_path / "strange.yaml").write_text("kind: magic\n")
+    for name in ("absent.yaml", "broken.yaml", "strange.yaml"):
+        assert run("doctor", tmp_path / name, "--out", tmp_path) == 1
+        assert name in capsys.readouterr().out.replace("\n", " ")
+    unknown = site(tmp_path / "site", same=False)
+    assert run("doctor", unknown, "--classes", "A", "B", "--out", tmp_path) == 1
+    assert "Not usable" in capsys.readouterr().out
+
+
+def test_the_contact_sheet_goes_here_if_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("doctor", site(tmp_path / "site", same=False), "--image-size", 16, "--classes", "MEL", "NV") == 0
+    assert (tmp_path / "site-1-contact-sheet.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"), [(["--image-size", "2"], "image_size: "), (["--classes", "MEL"], "classes: ")]
+)
+def test_impossible_expectations_of_a_site(
+    arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site_file = site(tmp_path, same=False)
+    assert named in refused(capsys, 2, "doctor", site_file, *arguments, "--out", tmp_path)

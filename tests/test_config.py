@@ -1,0 +1,109 @@
+"""An experiment: what is refused and how, what is filled in, and that it survives JSON."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fedward.config import DERMOSCOPY, DataSpec, Experiment, StandIn
+from fedward.errors import ConfigError
+from fedward.federation.flare.jobs import SIMULATED_SITES
+from fedward.jobs import JOBS
+from fedward.methods import METHODS, method_of
+
+
+def refusal(raw: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Experiment.parse(raw, "job test")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        ({}, "method: Field required"),
+        ([], "value: "),
+        (None, "value: "),
+        ({"method": "ssfl", "nett": "x"}, "nett: Extra inputs are not permitted"),
+        ({"method": "ssfl", "seed": -1}, "seed: "),
+        ({"method": "ssfl", "evaluate_every": 0}, "evaluate_every: "),
+        ({"method": "ssfl", "minimum_replies": 0}, "minimum_replies: "),
+        ({"method": "ssfl", "timeout": 0}, "timeout: "),
+        ({"method": "ssfl", "threads": -1}, "threads: "),
+        ({"method": "ssfl", "options": 3}, "options: "),
+        ({"method": "ssfl", "data": {"image_size": 8}}, "data.image_size: "),
+        ({"method": "ssfl", "data": {"channels": 2}}, "data.channels: "),
+        ({"method": "ssfl", "data": {"classes": ["MEL"]}}, "data.classes: "),
+        ({"method": "ssfl", "data": {"folder": "x"}}, "data.folder: Extra inputs are not permitted"),
+        ({"method": "ssfl", "stand_in": {"labelled": 1.1}}, "stand_in.labelled: "),
+        ({"method": "ssfl", "stand_in": {"images": 15}}, "stand_in.images: "),
+    ],
+)
+def test_wrong_fields_are_named(raw: Any, named: str) -> None:
+    text = refusal(raw)
+    assert named in text
+    assert text.startswith("job test: expected valid settings, found ")
+
+
+def test_every_wrong_field_is_named_with_what_was_found() -> None:
+    text = refusal({"method": "ssfl", "seed": -1, "timeout": "soon"})
+    assert "seed: " in text
+    assert "timeout: " in text
+    assert "(found -1)" in text
+    assert "(found 'soon')" in text
+
+
+def test_an_unknown_method_is_told_which_there_are() -> None:
+    text = refusal({"method": "fedmagic"})
+    assert "'fedmagic'" in text
+    assert all(name in text for name in METHODS)
+
+
+def test_long_input_is_cut_in_the_message() -> None:
+    assert len(refusal({"method": "ssfl", "seed": "x" * 5000})) < 400
+
+
+def test_what_is_absent_is_filled_in() -> None:
+    experiment = Experiment.parse({"method": "fedperl", "data": None}, "job test")
+    assert experiment.data == DataSpec()
+    assert experiment.data.classes == DERMOSCOPY
+    assert experiment.stand_in == StandIn()
+    assert method_of(experiment).settings.rounds == 500
+
+
+def test_clinical_jobs_have_no_stand_in() -> None:
+    assert Experiment.parse({"method": "ssfl", "stand_in": None}, "job test").stand_in is None
+
+
+def test_an_experiment_cannot_be_changed() -> None:
+    experiment = Experiment(method="ssfl")
+    with pytest.raises(ValueError, match="frozen"):
+        experiment.seed = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_shipped_jobs_are_valid_and_survive_json(name: str) -> None:
+    experiment = JOBS[name]
+    text = experiment.model_dump_json()
+    assert Experiment.parse(json.loads(text), name) == experiment
+    assert Experiment.parse(json.loads(text), name).model_dump_json() == text
+    method = method_of(experiment)
+    assert method.settings.rounds >= 1
+    assert method.settings.participants <= len(SIMULATED_SITES)
+    assert experiment.stand_in is not None, "a shipped job runs without any data"
+
+
+def test_shipped_jobs_have_a_round_with_peers() -> None:
+    settings = method_of(JOBS["fedperl"]).settings.model_dump()
+    assert settings["warm_up"] < settings["rounds"]
+
+
+def test_each_method_has_a_job() -> None:
+    assert {experiment.method for experiment in JOBS.values()} == set(METHODS)
+
+
+def test_equal_settings_written_differently_are_equal_experiments() -> None:
+    """A list of classes is a tuple, a whole number a float."""
+    one = Experiment.parse({"method": "ssfl", "data": {"classes": ["A", "B"]}, "stand_in": {"labelled": 1}}, "one")
+    other = Experiment(method="ssfl", data=DataSpec(classes=("A", "B")), stand_in=StandIn(labelled=1.0))
+    assert one == other

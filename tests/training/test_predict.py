@@ -1,0 +1,34 @@
+"""Predictions of one model on one site's images."""
+
+import pytest
+import torch
+
+from fedward.nets import build
+from fedward.training.batches import Pixels
+from fedward.training.evaluation import predict
+
+CLASSES = 8
+
+
+def pictures(count: int) -> Pixels:
+    pixels = torch.randint(256, (count, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return Pixels(pixels, torch.zeros(count, dtype=torch.long))
+
+
+@pytest.mark.parametrize("batch", [1, 4, 7, 256])
+def test_predictions_are_the_softmax_of_the_net_in_evaluation_mode(batch: int) -> None:
+    """Whatever the size of the batches, and without a trace in the net's weights or BatchNorm statistics."""
+    net, pixels = build("small_cnn_bn", CLASSES, seed=5).train(), pictures(7)
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    found = predict(net, pixels, batch)
+    assert found.dtype == torch.float32
+    assert not found.requires_grad
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+    with torch.no_grad():
+        expected = torch.softmax(build("small_cnn_bn", CLASSES, seed=5).eval()(pixels.pixels.float() / 255), dim=1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["small_cnn", "small_cnn_bn"])
+def test_predictions_of_no_images(name: str) -> None:
+    assert predict(build(name, CLASSES), pictures(0)).shape == (0, CLASSES)
