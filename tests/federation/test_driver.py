@@ -34,8 +34,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
     assert list(a) == list(b)
-    for key in a:
-        assert torch.equal(a[key], b[key]), key
+    for key, value in a.items():
+        assert torch.equal(value, b[key]), key
 
 
 class Tampering(LocalTransport):
@@ -88,7 +88,9 @@ def test_peers_travel_after_the_warm_up_only_and_are_counted(tmp_path):
 def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path):
     folders = [run_local(tiny(seed=seed), tmp_path / f"{i}", sites=SITES) for i, seed in enumerate((3, 3, 4))]
     assert_equal(weights(folders[0]), weights(folders[1]))
-    assert any(not torch.equal(a, b) for a, b in zip(weights(folders[0]).values(), weights(folders[2]).values(), strict=True))
+    assert any(
+        not torch.equal(a, b) for a, b in zip(weights(folders[0]).values(), weights(folders[2]).values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("interrupt_after", [1, 2])
@@ -110,9 +112,10 @@ def test_an_interrupted_run_resumes_to_the_same_weights_and_rows(tmp_path, metho
             raise KeyboardInterrupt
         whole(self, requests, timeout, deliver)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(LocalTransport, "exchange", breaks)
-        run_local(experiment, tmp_path / "broken", sites=SITES)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(experiment, tmp_path / "broken", sites=SITES)
     assert json.loads((tmp_path / "broken" / "run.json").read_text())["status"] == "failed"
     resumed = run_local(None, tmp_path / "broken", resume=True)
     assert_equal(weights(straight), weights(resumed))

@@ -11,7 +11,11 @@ from fedward.federation.site import Site
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
 
-MODEL = {"a.weight": torch.tensor([1.0, 2.0]), "bn.num_batches_tracked": torch.tensor(4), "bn.mean": torch.tensor([0.5])}
+MODEL = {
+    "a.weight": torch.tensor([1.0, 2.0]),
+    "bn.num_batches_tracked": torch.tensor(4),
+    "bn.mean": torch.tensor([0.5]),
+}
 
 
 def request(task="train"):
@@ -114,7 +118,9 @@ def test_numbers_on_few_images_stay_at_the_site_and_cannot_be_subtracted():
         overall = {"split": "test", "name": "accuracy", "value": 0.6, "n": 99, "classes": []}
         kept = wire.withhold_small_counts([*rows, overall])
         assert kept[-1] == overall
-        assert all((row["value"] is None) == (twin["value"] is None) for row, twin in zip(kept[:-1:2], kept[1::2], strict=True))
+        assert all(
+            (row["value"] is None) == (twin["value"] is None) for row, twin in zip(kept[:-1:2], kept[1::2], strict=True)
+        )
         return {row["name"].split("/")[1] for row in kept if row["value"] is None}
 
     assert withheld(MEL=5, NV=50) == set()

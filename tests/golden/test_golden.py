@@ -29,7 +29,7 @@ RELATIVE = 1e-4
 
 def trace(method: str, folder: Path) -> list[dict[str, Any]]:
     """Run two rounds and return each one's training losses by site, peers, and the size and change of the model."""
-    experiment = tiny(method, net="small_cnn_bn", options={"rounds": 2, "participants": 3})
+    experiment = tiny(method, net="small_cnn_gn", options={"rounds": 2, "participants": 3})
     run = run_local(experiment, folder, sites=SITES)
     losses, peers = rows(run / "metrics.jsonl"), rows(run / "peers.jsonl")
     models = [model_after(run, round_) for round_ in (0, 1, 2)]
@@ -61,7 +61,7 @@ def model_after(run: Path, round_: int) -> dict[str, Tensor]:
     if round_ == 0:
         from fedward.nets import build
 
-        return dict(build("small_cnn_bn", 8, 3, seed=3).state_dict())
+        return dict(build("small_cnn_gn", 8, 3, seed=3).state_dict())
     stored = StoredState(run / "rounds" / f"{round_:05d}" / "state.safetensors")
     return {key.removeprefix("model/"): stored[key] for key in stored if key.startswith("model/")}
 
@@ -81,6 +81,7 @@ def norms(state: dict[str, Tensor]) -> dict[str, float]:
     return {
         name: float(torch.cat([tensor.double().flatten() for tensor in tensors]).norm())
         for name, tensors in parts.items()
+        if tensors
     }
 
 

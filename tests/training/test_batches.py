@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import batch_norm_net
 from fedward.methods.local import Batch
 from fedward.methods.settings import Settings
-from fedward.nets import build
 from fedward.sites import Images
 from fedward.training.batches import Pixels, predictions, round_batches
 
@@ -55,7 +55,7 @@ def same(a: list[Batch], b: list[Batch], *names: str) -> bool:
 
 
 def peer_nets() -> tuple[nn.Module, ...]:
-    return tuple(build("small_cnn_bn", CLASSES, seed=seed).eval() for seed in (1, 2))
+    return tuple(batch_norm_net(seed, CLASSES).eval() for seed in (1, 2))
 
 
 # --- Pixels

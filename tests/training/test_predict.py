@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from conftest import batch_norm_net
 from fedward.nets import build
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
@@ -18,17 +19,17 @@ def pictures(count: int) -> Pixels:
 @pytest.mark.parametrize("batch", [1, 4, 7, 256])
 def test_predictions_are_the_softmax_of_the_net_in_evaluation_mode(batch: int) -> None:
     """Whatever the size of the batches, and without a trace in the net's weights or BatchNorm statistics."""
-    net, pixels = build("small_cnn_bn", CLASSES, seed=5).train(), pictures(7)
+    net, pixels = batch_norm_net(5, CLASSES).train(), pictures(7)
     before = {key: value.clone() for key, value in net.state_dict().items()}
     found = predict(net, pixels, batch)
     assert found.dtype == torch.float32
     assert not found.requires_grad
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
     with torch.no_grad():
-        expected = torch.softmax(build("small_cnn_bn", CLASSES, seed=5).eval()(pixels.pixels.float() / 255), dim=1)
+        expected = torch.softmax(batch_norm_net(5, CLASSES).eval()(pixels.pixels.float() / 255), dim=1)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["small_cnn", "small_cnn_bn"])
+@pytest.mark.parametrize("name", ["small_cnn", "small_cnn_gn"])
 def test_predictions_of_no_images(name: str) -> None:
     assert predict(build(name, CLASSES), pictures(0)).shape == (0, CLASSES)

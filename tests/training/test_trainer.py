@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conftest import batch_norm_net
 from fedward.errors import RunError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Batch, Losses, Objective, RoundInputs
 from fedward.methods.settings import Settings
-from fedward.nets import build
 from fedward.training.batches import Pixels, round_batches
 from fedward.training.trainer import Trained, train
 
@@ -42,11 +42,11 @@ def pictures(count: int, seed: int = 0) -> Pixels:
 
 
 def make_net() -> nn.Module:
-    return build("small_cnn_bn", CLASSES, seed=5).double()
+    return batch_norm_net(5, CLASSES).double()
 
 
 def make_batches(objective: Objective, settings: Settings, labelled: int = 20, unlabelled: int = 30) -> list[Batch]:
-    peers = [build("small_cnn_bn", CLASSES, seed=seed).eval() for seed in (1, 2)]
+    peers = [batch_norm_net(seed, CLASSES).eval() for seed in (1, 2)]
     hidden = pictures(unlabelled, 1) if objective.wants_unlabelled else None
     batches = round_batches(pictures(labelled), hidden, peers, settings, (3, "site-1", 1))
     return [_double(batch) for batch in batches]

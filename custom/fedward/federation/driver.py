@@ -68,7 +68,12 @@ class _Exchange:
 
 class _Driver:
     def __init__(
-        self, experiment: Experiment, run: RunFolder, transport: Transport, site_folders: Sequence[Path], console: Console
+        self,
+        experiment: Experiment,
+        run: RunFolder,
+        transport: Transport,
+        site_folders: Sequence[Path],
+        console: Console,
     ) -> None:
         self.experiment, self.run_folder, self.transport, self.console = experiment, run, transport, console
         self.method = method_of(experiment)
@@ -163,7 +168,7 @@ class _Driver:
                 result.failed[site] = str(error)
 
         self.transport.exchange(requests, self.experiment.timeout, deliver)
-        result.failed |= {site: f"no answer within {self.experiment.timeout} s" for site in sorted(pending)}
+        result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self.experiment.timeout} s")
         return result, requests
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:

@@ -48,6 +48,4 @@ def run_local(
         experiment, sites = run.experiment, run.sites
     assert experiment is not None
     transport = LocalTransport(experiment, sites, cache or folder / "sites", site_folders)
-    return run_experiment(
-        experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders
-    )
+    return run_experiment(experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders)

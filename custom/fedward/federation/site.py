@@ -104,7 +104,9 @@ class Site:
 
         A site with nothing the method can learn from takes 0 steps and returns the model it was given.
         """
-        from fedward.training.trainer import train  # here: MONAI takes seconds to import, and evaluation needs none of it
+        from fedward.training.trainer import (
+            train,  # here: MONAI takes seconds to import, and evaluation needs none of it
+        )
 
         method, started = self._method, time.perf_counter()
         objective = method.objective()

@@ -35,8 +35,8 @@ _DTYPES = {
 class StoredState(Mapping[str, torch.Tensor]):
     """A model in a safetensors file; each access reads that one tensor from disk.
 
-    The header is parsed once: ``safe_open`` would do so for every tensor, and a file it keeps open stays mapped, so that
-    the pages read would count as memory.
+    The header is parsed once: ``safe_open`` would do so for every tensor, and a file it keeps open stays mapped, so
+    that the pages read would count as memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class StoredState(Mapping[str, torch.Tensor]):
         tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
         with self._path.open("rb", buffering=0) as file:
             file.seek(self._start + entry["data_offsets"][0])
-            read = file.readinto(tensor.flatten().view(torch.uint8).numpy())
+            read = file.readinto(tensor.flatten().view(torch.uint8).numpy().data)
         if read != tensor.nbytes:
             raise RunError(
                 f"tensor {key} in {self._path}",

@@ -16,7 +16,7 @@ METHODS: dict[str, type[FedAvg]] = {"fedavg": FedAvg, "ssfl": SSFL, "fedperl": F
 
 
 def settings_of(method: str, options: Mapping[str, Any]) -> Settings:
-    """Return a method's checked settings; raise ConfigError for an unknown method, pydantic's error for a wrong value."""
+    """Return a method's checked settings; ConfigError for an unknown method, pydantic's error for a wrong value."""
     if method not in METHODS:
         raise ConfigError(
             "method", expected=f"one of {', '.join(METHODS)}", found=repr(method), remedy="Name one of them."

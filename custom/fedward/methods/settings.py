@@ -22,7 +22,9 @@ class Settings(BaseModel):
     participants: int = Field(3, ge=1)
     """n: sites drawn in each round, uniformly, without replacement. Paper: 3 of 10."""
     images_per_round: int = Field(416, ge=1)
-    """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round. Authors' code: 26 x 16."""
+    """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round.
+
+    The authors' smallest client sets the steps of all; about 26 of 16 images by the sizes they publish."""
     batch: int = Field(16, ge=1)
     """B: images of each kind in one step. Paper: 16."""
     learning_rate: Positive = 5e-5

@@ -5,11 +5,10 @@ from torch import nn
 
 from fedward.errors import ConfigError
 from fedward.nets.small_cnn import SmallCNN
-from fedward.nets.small_cnn_bn import SmallCNNBN
+from fedward.nets.small_cnn_gn import SmallCNNGN
 from fedward.seeds import derive
 
-
-OWN = {"small_cnn": SmallCNN, "small_cnn_bn": SmallCNNBN}
+OWN = {"small_cnn": SmallCNN, "small_cnn_gn": SmallCNNGN}
 """Networks of this package: they need no timm, which takes seconds to import."""
 
 
@@ -20,7 +19,7 @@ def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, 
     build the network without the weights and receive them from the server.
 
     Args:
-        name: ``small_cnn``, ``small_cnn_bn`` or any name timm lists.
+        name: ``small_cnn``, ``small_cnn_gn`` or any name timm lists.
         classes: number of logits, at least 1.
         channels: 1 or 3.
         pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the

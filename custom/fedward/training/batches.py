@@ -47,7 +47,11 @@ def _to(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def round_batches(
-    labelled: Pixels, unlabelled: Pixels | None, peers: Sequence[nn.Module], settings: Settings, seed: tuple[int, str, int]
+    labelled: Pixels,
+    unlabelled: Pixels | None,
+    peers: Sequence[nn.Module],
+    settings: Settings,
+    seed: tuple[int, str, int],
 ) -> Iterator[Batch]:
     """Yield ``settings.steps`` batches of one site's round.
 
@@ -61,7 +65,9 @@ def round_batches(
         settings: batch size and images per round.
         seed: (experiment seed, site, round); equal values give equal batches.
     """
-    draws = {name: torch_generator(*seed, name) for name in ("labelled", "unlabelled", "weak", "strong", "weak labelled")}
+    draws = {
+        name: torch_generator(*seed, name) for name in ("labelled", "unlabelled", "weak", "strong", "weak labelled")
+    }
     total, batch = settings.images_per_round, settings.batch
     order = virtual_client(len(labelled), total, draws["labelled"]) if len(labelled) else None
     hidden = virtual_client(len(unlabelled), total, draws["unlabelled"]) if unlabelled and len(unlabelled) else None

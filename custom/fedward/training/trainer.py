@@ -33,8 +33,8 @@ class _Means:
     def add(self, losses: Losses, total: Tensor) -> None:
         self.steps += 1
         for name, value in {"loss": total, **losses.terms, **losses.notes}.items():
-            value = value.detach().float()
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            scalar = value.detach().float()
+            self._sums[name] = self._sums[name] + scalar if name in self._sums else scalar
 
     def read(self) -> dict[str, float]:
         return {name: float(total) / self.steps for name, total in self._sums.items()}
@@ -59,7 +59,8 @@ def train(
     """Train ``net`` in place for one federated round and return the means of its losses.
 
     The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A step in which
-    nothing has a gradient (no labelled images, no pseudo label kept, no peers) changes nothing: Adam would else move by momentum.
+    nothing has a gradient (no labelled images, no pseudo label kept, no peers) changes nothing: Adam would else move
+    by momentum.
 
     Args:
         net: on ``device``.

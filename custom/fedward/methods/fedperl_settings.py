@@ -1,0 +1,43 @@
+"""FedPerl's choices as a typed, frozen model."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fedward.methods.fixmatch import FixMatchSettings
+
+
+class FedPerlSettings(FixMatchSettings):
+    """FedPerl's choices. Defaults are the paper's, read as docs/methods explains where paper and code differ."""
+
+    consistency_weight: float = Field(0.01, ge=0.0)
+    """gamma: weight of the distance to the peers' predictions. Paper: 0.01."""
+    committee: int = Field(2, ge=0)
+    """T: peers of one site; 0 is SSFL. Paper: 2."""
+    warm_up: int = Field(10, ge=0)
+    """Rounds without peers at the start. Paper: 10; authors' code: 0."""
+    anonymise: bool = True
+    """Average the peers into one model before it is sent. Without, sites receive other sites' models."""
+    allow_single_peer: bool = False
+    """Send an "anonymous" peer even if it is one hospital's own model."""
+    peers: Literal["similar", "random"] = "similar"
+    policy: Literal["static", "validation", "gated_validation", "gated_similarity"] = "static"
+    gate: float = Field(0.85, ge=-1.0, le=1.0)
+    """rho of the gated policies. Paper: 0.75, 0.85, 0.95."""
+    similarity_scale: Literal["minmax", "none"] = "minmax"
+    """Authors' code: minmax; the paper names no scaling."""
+    combine: Literal["mean", "sum"] = "mean"
+    """What is compared with tau. Authors' code: mean; printed in the paper: sum."""
+    detach_consistency: bool = False
+    """True as in the authors' code: the consistency term is logged but trains nothing."""
+    batch_statistics_for_labels: bool = False
+    """True as in the authors' code: pseudo labels come from the net in training mode."""
+
+    @model_validator(mode="after")
+    def _no_lone_peer(self) -> "FedPerlSettings":
+        if self.anonymise and self.committee == 1 and not self.allow_single_peer:
+            raise ValueError(
+                "committee=1 with anonymise=true would hand one hospital's model to another under the name of "
+                "anonymity: use committee=2 or more, or set allow_single_peer=true knowingly"
+            )
+        return self
