@@ -93,13 +93,13 @@ def table(options: argparse.Namespace) -> None:
     }
     for protocol, choose in PROTOCOLS.items():
         print(f"\n### Test set, {protocol}\n")
-        print("| method | seeds | " + " | ".join(METRICS) + " | f1_weighted minus SSFL |")
-        print("|---|--:|" + "--:|" * (len(METRICS) + 1))
+        print("| method | seeds | " + " | ".join(METRICS) + " | f1_weighted minus Lower | minus SSFL |")
+        print("|---|--:|" + "--:|" * (len(METRICS) + 2))
         for row, by_seed in runs.items():
             if by_seed:
                 cells = [cell([score(run, metric, choose) for run in by_seed.values()]) for metric in METRICS]
-                difference = compare(by_seed, runs["ssfl"], choose) if row != "ssfl" else ""
-                print(f"| {TITLES[row]} | {len(by_seed)} | {' | '.join(cells)} | {difference} |")
+                cells += [compare(by_seed, runs[base], choose) if row != base else "" for base in ("lower", "ssfl")]
+                print(f"| {TITLES[row]} | {len(by_seed)} | {' | '.join(cells)} |")
 
 
 def score(run: Run, metric: str, choose) -> float:  # type: ignore[no-untyped-def]

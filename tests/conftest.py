@@ -1,45 +1,9 @@
-"""Shared fixtures: a tiny experiment on the phantom, and the folder of real data."""
+"""Shared fixtures: the folder of real data."""
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from torch import nn
-
-from fedward.config import DataSpec, Experiment, StandIn
-from fedward.nets import build
-
-
-def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
-    """Three rounds of two steps on a few phantom images; ``options`` are merged into the method's."""
-    options: dict[str, Any] = {
-        "rounds": 3,
-        "participants": 2,
-        "images_per_round": 16,
-        "batch": 8,
-        "learning_rate": 1e-3,
-    }
-    if method == "fedperl":
-        options |= {"warm_up": 1, "committee": 2}
-    if method != "fedavg":
-        options["threshold"] = 0.0
-    base: dict[str, Any] = {
-        "method": method,
-        "data": DataSpec(image_size=16),
-        "stand_in": StandIn(images=40, labelled=0.5),
-        "seed": 3,
-    }
-    return Experiment(**{**base, **changes, "options": {**options, **changes.get("options", {})}})
-
-
-def batch_norm_net(seed: int, classes: int = 8) -> nn.Module:
-    """Return a small CNN with BatchNorm, whose running statistics a careless pass would move."""
-    net = build("small_cnn_gn", classes, seed=seed)
-    for block in net:
-        if isinstance(block, nn.Sequential):
-            block[1] = nn.BatchNorm2d(block[1].num_channels)
-    return net
 
 
 @pytest.fixture(scope="session")

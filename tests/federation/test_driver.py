@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import tiny
 from fedward.errors import RunError
 from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.store import StoredState
 from fedward.federation.wire import Message
 from fedward.nets import build
+from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import tiny
 from fedward.errors import WireError
 from fedward.federation import wire
 from fedward.federation.site import Site
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
+from tiny import tiny
 
 MODEL = {
     "a.weight": torch.tensor([1.0, 2.0]),

@@ -15,10 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from conftest import tiny
 from fedward.federation.local import run_local
 from fedward.federation.store import StoredState
 from fedward.methods import METHODS
+from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]
 """Two communities and a loner."""

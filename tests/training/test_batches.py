@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import batch_norm_net
 from fedward.methods.local import Batch
 from fedward.methods.settings import Settings
 from fedward.sites import Images
 from fedward.training.batches import Pixels, predictions, round_batches
+from tiny import batch_norm_net
 
 SEED = (3, "site-1", 2)
 CLASSES = 8

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from conftest import batch_norm_net
 from fedward.nets import build
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
+from tiny import batch_norm_net
 
 CLASSES = 8
 

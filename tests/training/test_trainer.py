@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conftest import batch_norm_net
 from fedward.errors import RunError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
@@ -20,6 +19,7 @@ from fedward.methods.local import Batch, Losses, Objective, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.training.batches import Pixels, round_batches
 from fedward.training.trainer import Trained, train
+from tiny import batch_norm_net
 
 CLASSES, STEPS = 8, 4
 CPU = torch.device("cpu")

@@ -163,7 +163,7 @@ def check_answer(answer: Message, site: str, request: Message) -> None:
         if not (isinstance(meta.get(name), int) and meta[name] >= 0):
             _refuse(f"answer of {site}, {name}", "a count of 0 or more", repr(meta.get(name)))
     _check_numbers(site, meta)
-    expected = set()
+    expected: dict[str, tuple[int, ...]] = {}
     if request.meta["task"] != "idle" and meta["steps"] > 0:
         expected = {
             f"diff/{name.split('/', 1)[1]}": array.shape
@@ -171,8 +171,8 @@ def check_answer(answer: Message, site: str, request: Message) -> None:
             if name.startswith("model/")
         }
     _only(f"arrays of {site}", set(answer.arrays), frozenset(expected))
-    for name in sorted(expected):
-        _check_array(site, name, answer.arrays.get(name), request.arrays[f"model/{name.split('/', 1)[1]}"].shape)
+    for name, shape in sorted(expected.items()):
+        _check_array(site, name, answer.arrays.get(name), shape)
 
 
 def _check_numbers(site: str, meta: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 
-class SmallCNNGN(nn.Sequential):
+class SmallCNNGN(nn.Module):
     """Four 3x3 convolutions with GroupNorm and ReLU, halving the resolution; global average; linear classifier.
 
     About 99,000 parameters with 3 channels and 8 classes. It has to learn from scratch within ten rounds, which the CNN
@@ -22,11 +22,13 @@ class SmallCNNGN(nn.Sequential):
     def __init__(self, classes: int, channels: int = 3) -> None:
         widths = (channels, 16, 32, 64, 128)
         blocks = [_block(*pair, pool=index < 3) for index, pair in enumerate(pairwise(widths))]
-        super().__init__(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))
+        super().__init__()
+        self.features = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.classifier = nn.Linear(widths[-1], classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (N, classes)."""
-        logits: Tensor = super().forward(2 * images - 1)
+        logits: Tensor = self.classifier(self.features(2 * images - 1))
         return logits
 
 

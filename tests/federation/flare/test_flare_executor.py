@@ -8,7 +8,6 @@ import pytest
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from conftest import tiny
 from fedward.federation import wire
 from fedward.federation.flare import executor as module
 from fedward.federation.flare.executor import FedwardExecutor, scalars
@@ -16,6 +15,7 @@ from fedward.federation.flare.shareables import TASK, pack_request, unpack
 from fedward.federation.site import Site
 from fedward.methods.workflow import Ask, Work
 from fedward.nets import build
+from tiny import tiny
 
 
 class Context:

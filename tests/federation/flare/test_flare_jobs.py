@@ -9,11 +9,11 @@ import pytest
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
-from conftest import tiny
 from fedward.config import Experiment
 from fedward.federation.flare.jobs import SIMULATED_SITES, export_job, job_files, stale_jobs
 from fedward.federation.flare.shareables import TASK
 from fedward.jobs import JOBS
+from tiny import tiny
 
 SHIPPED = Path(__file__).parents[3] / "jobs"
 

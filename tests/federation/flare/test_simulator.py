@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from conftest import tiny
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.local import run_local
+from tiny import tiny
 
 pytestmark = pytest.mark.simulator
 SITES = ["site-1", "site-2", "site-3"]
