@@ -394,3 +394,16 @@ def test_impossible_expectations_of_a_site(
 ) -> None:
     site_file = site(tmp_path, same=False)
     assert named in refused(capsys, 2, "doctor", site_file, *arguments, "--out", tmp_path)
+
+
+def test_resume_takes_no_other_settings(tmp_path, capsys):
+    assert cli.main(["run", "--resume", str(tmp_path), "--set", "rounds=3"]) == 2
+    assert "settings it was started with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("share", ["3", "-0.1", "some"])
+def test_a_share_of_labels_is_between_0_and_1(share, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["partition", str(tmp_path), "--out", str(tmp_path), "--labelled", share])
+    assert stop.value.code == 2
+    assert "--labelled" in capsys.readouterr().err

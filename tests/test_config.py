@@ -107,3 +107,15 @@ def test_equal_settings_written_differently_are_equal_experiments() -> None:
     one = Experiment.parse({"method": "ssfl", "data": {"classes": ["A", "B"]}, "stand_in": {"labelled": 1}}, "one")
     other = Experiment(method="ssfl", data=DataSpec(classes=("A", "B")), stand_in=StandIn(labelled=1.0))
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"key_metric": "precision"}, "key_metric"),
+        ({"data": {"classes": ["MEL", "NV", "MEL"]}}, "named twice"),
+    ],
+)
+def test_names_that_would_be_ignored_are_refused(change, text):
+    with pytest.raises(ConfigError, match=text):
+        Experiment.parse({"method": "fedavg", **change}, "job")

@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     partition = commands.add_parser("partition", help="write site files that cut a data set into ten sites")
     partition.add_argument("dataset", type=Path, help="folder with manifest.csv and images")
     partition.add_argument("--out", type=Path, required=True, help="folder for the site files")
-    partition.add_argument("--labelled", type=float, default=0.1, help="share of training labels in use (default: 0.1)")
+    partition.add_argument(
+        "--labelled", type=_share, default=0.1, help="share of training labels in use (default: 0.1)"
+    )
     partition.set_defaults(command=_partition)
 
     jobs = commands.add_parser("jobs", help="export the jobs, or check that exported ones are fresh")
@@ -75,12 +77,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"a share is between 0 and 1, not {text}")
+    return value
+
+
 def _run(options: argparse.Namespace) -> int:
     if options.engine == "simulator":
         return _run_simulator(options)
     from fedward.federation.local import run_local
 
     if options.resume:
+        if options.set or options.job:
+            raise ConfigError(
+                "fedward run --resume",
+                expected="the run folder alone",
+                found="a job or --set",
+                remedy="A run goes on with the settings it was started with; start a new one for others.",
+            )
         run_local(None, options.resume, resume=True, site_folders=_site_folders(options))
         return 0
     experiment = load_experiment(_job(options), options.set)
@@ -111,7 +127,19 @@ def _run_simulator(options: argparse.Namespace) -> int:
     environment = dict(os.environ)
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
-    command = ["nvflare", "simulator", str(job), "-w", str(folder / "workspace"), "-c", sites, "-t", str(options.sites)]
+    command = [
+        sys.executable,
+        "-m",
+        "nvflare.cli",
+        "simulator",
+        str(job),
+        "-w",
+        str(folder / "workspace"),
+        "-c",
+        sites,
+        "-t",
+        str(options.sites),
+    ]
     return subprocess.run(command, env=environment, check=False).returncode
 
 

@@ -1,6 +1,6 @@
 """One experiment as a typed, frozen model: what a job says, and nothing a site should decide for itself."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -8,6 +8,18 @@ from fedward.errors import ConfigError
 
 DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 """The eight ISIC 2019 diagnoses, in FedPerl's order."""
+
+
+KeyMetric: TypeAlias = Literal[
+    "accuracy",
+    "balanced_accuracy",
+    "f1_weighted",
+    "f1_macro",
+    "precision_weighted",
+    "recall_weighted",
+    "auroc_macro",
+    "auprc_macro",
+]
 
 
 class _Frozen(BaseModel):
@@ -22,6 +34,13 @@ class DataSpec(_Frozen):
     image_size: int = Field(32, ge=16, le=1024)
     """Height and width in pixels the network sees."""
     channels: Literal[1, 3] = 3
+
+    @field_validator("classes")
+    @classmethod
+    def _distinct(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(classes)) < len(classes):
+            raise ValueError("a class is named twice")
+        return classes
 
 
 class StandIn(_Frozen):
@@ -46,7 +65,7 @@ class Experiment(_Frozen):
     seed: int = Field(1, ge=0)
     evaluate_every: int = Field(1, ge=1)
     """The global model is evaluated at all sites every so many rounds, before the first and after the last."""
-    key_metric: str = "accuracy"
+    key_metric: KeyMetric = "accuracy"
     """Validation metric that chooses the best round."""
     minimum_replies: int = Field(1, ge=1)
     """Accepted replies a round needs; with fewer the model stays as it was and the round says so."""
