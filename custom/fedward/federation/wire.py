@@ -9,11 +9,12 @@ listed is refused by the sender, and again by the receiver. Integer buffers do n
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 
+from fedward.config import KeyMetric
 from fedward.errors import WireError
 from fedward.methods.workflow import Ask, State
 
@@ -22,18 +23,7 @@ SMALLEST_COUNT = 5
 
 ANSWER_FIELDS = frozenset({"site", "round", "labelled", "unlabelled", "steps", "train", "metrics", "error"})
 TRAIN_FIELDS = frozenset({"loss", "loss_supervised", "loss_pseudo", "loss_consistency", "kept", "seconds"})
-METRICS = frozenset(
-    {
-        "accuracy",
-        "balanced_accuracy",
-        "f1_weighted",
-        "f1_macro",
-        "precision_weighted",
-        "recall_weighted",
-        "auroc_macro",
-        "auprc_macro",
-    }
-)
+METRICS = frozenset(get_args(KeyMetric))
 CLASS_METRICS = frozenset({"f1", "auroc", "auprc", "support"})
 _ROW_FIELDS = frozenset({"split", "name", "value", "n", "classes"})
 
