@@ -262,3 +262,20 @@ def test_resume_with_other_settings_is_refused(tmp_path):
     other = tiny("fedavg", seed=9)
     with pytest.raises(RunError, match="other settings"):
         run_experiment(other, folder, LocalTransport(other, SITES, tmp_path), engine="local", resume=True)
+
+
+@pytest.mark.parametrize("policy", ["validation", "gated_validation"])
+def test_validation_policies_judge_models_on_the_servers_own_images(tmp_path, policy):
+    """With a gate of 0 every peer passes, so both policies may only drop peers, never add some."""
+    options = {"rounds": 4, "participants": 3, "policy": policy, "gate": 0.0, "allow_single_peer": True}
+    folder = run_local(tiny(options=options), tmp_path / "run", sites=SITES)
+    state = max((folder / "rounds").glob("?????/state.json"))
+    accuracy = json.loads(state.read_text())["numbers"]["accuracy"]
+    assert sorted(accuracy) == SITES
+    assert all(0 <= value <= 1 for value in accuracy.values())
+    sent = {row["round"]: row["chosen"] for row in rows(folder, "peers")}
+    if policy == "gated_validation":
+        assert all(len(peers) == 2 for chosen in sent.values() for peers in chosen.values())
+    else:
+        assert all(len(peers) <= 2 for chosen in sent.values() for peers in chosen.values())
+        assert any(peers for chosen in sent.values() for peers in chosen.values())
