@@ -60,6 +60,7 @@ class Site:
     def __init__(self, name: str, experiment: Experiment, folder: Path, site_folders: Sequence[Path] = ()) -> None:
         self.name, self.experiment, self.folder, self.site_folders = name, experiment, folder, tuple(site_folders)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._parts: dict[str, Pixels] = {}
         if experiment.threads:
             torch.set_num_threads(experiment.threads)
 
@@ -104,20 +105,20 @@ class Site:
 
         A site with nothing the method can learn from takes 0 steps and returns the model it was given.
         """
-        from fedward.training.trainer import (
-            train,  # here: MONAI takes seconds to import, and evaluation needs none of it
-        )
+        # Here, because MONAI takes seconds to import, and evaluation needs none of it.
+        from fedward.training.trainer import train
 
         method, started = self._method, time.perf_counter()
         objective = method.objective()
-        unlabelled = self._unlabelled if objective.wants_unlabelled else None
-        if not len(self._labelled) and not (unlabelled and len(unlabelled)):
+        labelled = self._pixels("labelled")
+        unlabelled = self._pixels("unlabelled") if objective.wants_unlabelled else None
+        if not len(labelled) and not (unlabelled and len(unlabelled)):
             return model, 0, {}
-        counts = torch.bincount(self._labelled.labels.cpu(), minlength=len(self.data.classes))
-        inputs = RoundInputs(class_weights(counts).float().to(self.device))
+        counts = torch.bincount(labelled.labels.cpu(), minlength=len(self.data.classes))
+        inputs = RoundInputs(class_weights(counts).to(self.device))
         net = self._load(self._net, model)
         batches = round_batches(
-            self._labelled,
+            labelled,
             unlabelled,
             [self._load(self._network(), peer).eval() for peer in peers],
             method.settings,
@@ -164,19 +165,10 @@ class Site:
         net = build(spec.net, len(spec.data.classes), spec.data.channels)
         return net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
-    @cached_property
-    def _labelled(self) -> Pixels:
-        return self._pixels("labelled")
-
-    @cached_property
-    def _unlabelled(self) -> Pixels:
-        return self._pixels("unlabelled")
-
     def _pixels(self, part: str) -> Pixels:
-        cache: dict[str, Pixels] = self.__dict__.setdefault("_parts", {})
-        if part not in cache:
-            cache[part] = Pixels.of(getattr(self.data, part), self.device)
-        return cache[part]
+        if part not in self._parts:
+            self._parts[part] = Pixels.of(getattr(self.data, part), self.device)
+        return self._parts[part]
 
     @staticmethod
     def _load(net: nn.Module, state: State) -> nn.Module:
