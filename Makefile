@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check jobs bench demo clean
+.PHONY: help setup test gpu check jobs bench demo clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-7s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ setup: $(VENV)/.ready ## Install the package and its tools into .venv
 
 test: setup ## Install and run all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+gpu: setup ## Run the tests that need a CUDA device
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
 
 check: setup ## Lint, format, types, and that jobs/ is not stale
 	$(BIN)/ruff check .

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from fedward.cli import load_experiment, site_names
+from fedward.cli import load_experiment
 from fedward.evaluation import best_global, best_per_site, last_round, mean_and_interval, paired_difference
 from fedward.federation.local import run_local
+from fedward.jobs import site_names
 from fedward.report.run import Run
 
 ROWS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -25,10 +25,10 @@ from torch.nn import functional as F
 
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings, consistency, pseudo_label
 from fedward.methods.fixmatch import pseudo_label_loss
-from fedward.methods.local import Batch, RoundInputs
+from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.nets import build
 from fedward.sites import Images
-from fedward.training.batches import Pixels, predictions, round_batches
+from fedward.training.batches import Pixels, RoundBatches, predictions
 from fedward.training.trainer import train
 
 CLASSES = 8
@@ -138,18 +138,18 @@ def main() -> None:
     peers = [build_net(options.net, device).eval() for _ in range(options.peers)]
     states = [peer.state_dict() for peer in peers]
 
-    def stream(repeat: int):  # type: ignore[no-untyped-def]
-        return round_batches(labelled, unlabelled, peers, settings, (0, "bench", repeat))
+    def stream(repeat: int) -> RoundBatches:
+        return RoundBatches(labelled, unlabelled, peers, settings, 0, ("bench", repeat))
 
     ready = list(stream(0))
     contiguous = [
         Batch(b.labelled.contiguous(), b.labels, b.weak.contiguous(), b.strong.contiguous(), b.peers) for b in ready
     ]
     views = torch.cat([batch.weak for batch in ready])
-    objective, together = FedPerlObjective(settings), vmapped(peers)
+    phase, together = Phase(FedPerlObjective(settings), settings.learning_rate), vmapped(peers)
     never = lambda: False  # noqa: E731
     work: dict[str, Callable[[int], object]] = {
-        "fedward": lambda r: train(net, stream(r), objective, inputs, settings, device=device, aborted=never),
+        "fedward": lambda r: train(net, stream(r), phase, inputs, settings, device=device, aborted=never),
         "bare": lambda r: bare(net.train(), ready, peers, inputs, settings.learning_rate),
         "reload": lambda r: reload(plain.train(), contiguous, states, helper, settings.learning_rate),
         "peers, loop": lambda r: predictions(peers, views),

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedward.seeds import torch_generator
-from fedward.views import strong, weak
+from fedward.views import VIEWS, crop, strong, weak
 
 View = Callable[[Tensor], Tensor]
 BATCH = 64
@@ -30,7 +30,9 @@ SIZES = (28, 64, 224)
 def candidates() -> dict[str, View]:
     generator = torch_generator(0, "benchmark", "views")
     views: dict[str, View] = {
+        "fedward crop": lambda images: crop(images, generator, flip=True),
         "fedward weak": lambda images: weak(images, generator),
+        "fedward crop and strong, 2 operations": lambda images: VIEWS["mirrored"].strong(images, generator),
         OURS[2]: lambda images: strong(images, generator, ops=2),
         OURS[6]: lambda images: strong(images, generator),
     }

@@ -22,14 +22,18 @@ MAY_USE: dict[str, set[str]] = {
     "nets": {"errors", "seeds"},
     "sites": {"errors", "seeds"},
     "methods": {"errors", "seeds"},
-    "config": {"errors", "methods"},
-    "jobs": {"config"},
+    "config": {"errors", "evaluation", "methods"},
+    "jobs": {"config", "errors"},
     "report": {"config", "errors", "evaluation"},
     "training": {"errors", "methods", "seeds", "sites", "views"},
     "federation": {
         *("config", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds", "sites", "training"),
+        "views",
     },
-    "cli": {"config", "errors", "federation", "jobs", "report", "sites"},
+    "bench": {
+        *("config", "errors", "evaluation", "federation", "nets", "report", "sites", "training"),
+    },
+    "cli": {"bench", "config", "errors", "federation", "jobs", "report", "sites"},
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 

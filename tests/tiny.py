@@ -5,22 +5,22 @@ from typing import Any
 from torch import nn
 
 from fedward.config import DataSpec, Experiment, StandIn
+from fedward.methods import METHODS
 from fedward.nets import build
+
+_OPTIONS = {"warm_up": 1, "committee": 2, "threshold": 0.0}
+"""Of the methods that have them."""
+_VIRTUAL_CLIENTS = {"participants": 2, "images_per_round": 16, "learning_rate": 1e-3}
+_PASSES = {"images_at_most": 16}
+"""Of the methods in which every site passes through its own images."""
 
 
 def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
     """Three rounds of two steps on a few phantom images; ``options`` are merged into the method's."""
-    options: dict[str, Any] = {
-        "rounds": 3,
-        "participants": 2,
-        "images_per_round": 16,
-        "batch": 8,
-        "learning_rate": 1e-3,
-    }
-    if method == "fedperl":
-        options |= {"warm_up": 1, "committee": 2}
-    if method != "fedavg":
-        options["threshold"] = 0.0
+    fields = METHODS[method].settings_type.model_fields
+    options: dict[str, Any] = {"rounds": 3, "batch": 8}
+    options |= _PASSES if fields["images_per_round"].default is None else _VIRTUAL_CLIENTS
+    options |= {name: value for name, value in _OPTIONS.items() if name in fields}
     base: dict[str, Any] = {
         "method": method,
         "data": DataSpec(image_size=16),

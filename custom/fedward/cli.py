@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from fedward import __version__
 from fedward.config import DataSpec, Experiment, explain
 from fedward.errors import ConfigError, FedwardError
-from fedward.jobs import JOBS
+from fedward.jobs import JOBS, simulated_sites, site_names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("job", nargs="?", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
     run.add_argument("--out", type=Path, help="new run folder (default: runs/JOB)")
     run.add_argument("--engine", choices=("local", "simulator"), default="local", help="default: local")
-    run.add_argument("--sites", type=int, default=10, help="number of sites, site-1 to site-N (default: 10)")
+    run.add_argument("--sites", type=int, help="number of sites, site-1 to site-N (default: the job's)")
     run.add_argument("--site-files", type=Path, help="folder with site-1.yaml ... for sites with data of their own")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5 or net=resnet18")
     run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
@@ -74,7 +74,29 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", type=Path)
     report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN")
     report.set_defaults(command=_report)
+    _add_bench(commands)
     return parser
+
+
+def _add_bench(commands: Any) -> None:
+    bench = commands.add_parser("bench", help="run a paper's experiments again, in this process")
+    papers = bench.add_subparsers(required=True, metavar="PAPER")
+    isofed = papers.add_parser("isofed", help="IsoFed's Tables 1 and 2, on MedMNIST")
+    isofed.add_argument("--table", type=int, choices=(1, 2), help="all data sets and settings of a table")
+    isofed.add_argument("--dataset", choices=("blood", "path", "pneumonia", "organa"), nargs="+")
+    isofed.add_argument("--gamma", type=float, choices=(0.8, 0.5), nargs="+", default=[0.8, 0.5])
+    isofed.add_argument("--labelled", type=int, choices=(3, 2, 1), nargs="+", default=[3, 2, 1], help="of four sites")
+    isofed.add_argument("--methods", nargs="+", help="rows of the table (default: the paper's)")
+    isofed.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    isofed.add_argument("--passes", type=int, default=200, help="passes of each site through its images (default: 200)")
+    isofed.add_argument("--images-at-most", type=int, metavar="N", help="a pass ends after N images (default: never)")
+    isofed.add_argument("--data", type=Path, help="folder with MedMNIST files (default: $FEDWARD_DATA/medmnist)")
+    isofed.add_argument(
+        "--out", type=Path, default=Path("runs/isofed"), help="runs and results; finished ones are kept"
+    )
+    isofed.add_argument("--workers", type=int, default=2, help="runs at once (default: 2)")
+    isofed.add_argument("--show", action="store_true", help="run nothing, print what is finished")
+    isofed.set_defaults(command=_bench_isofed)
 
 
 def _share(text: str) -> float:
@@ -101,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     experiment = load_experiment(_job(options), options.set)
     folder = options.out or Path("runs") / Path(_job(options)).stem
-    run_local(experiment, folder, sites=site_names(options.sites), site_folders=_site_folders(options))
+    run_local(experiment, folder, sites=_sites(options, experiment), site_folders=_site_folders(options))
     return 0
 
 
@@ -122,8 +144,9 @@ def _run_simulator(options: argparse.Namespace) -> int:
             f"folder {folder}", expected="a new or empty folder", found="files in it", remedy="Name another with --out."
         )
     job = folder / "job" / name
-    export_job(load_experiment(_job(options), options.set), job)
-    sites = ",".join(site_names(options.sites))
+    experiment = load_experiment(_job(options), options.set)
+    export_job(experiment, job)
+    sites = _sites(options, experiment)
     environment = dict(os.environ)
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
@@ -136,9 +159,9 @@ def _run_simulator(options: argparse.Namespace) -> int:
         "-w",
         str(folder / "workspace"),
         "-c",
-        sites,
+        ",".join(sites),
         "-t",
-        str(options.sites),
+        str(len(sites)),
     ]
     return subprocess.run(command, env=environment, check=False).returncode
 
@@ -183,21 +206,40 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _bench_isofed(options: argparse.Namespace) -> int:
+    from fedward.bench import isofed
+    from fedward.bench.isofed_table import read_results, table
+
+    datasets = options.dataset or isofed.TABLES.get(options.table)
+    rows = options.methods or isofed.TABLE_ROWS
+    unknown = sorted(set(rows) - set(isofed.ROWS))
+    if not datasets or unknown:
+        raise ConfigError(
+            "fedward bench isofed",
+            expected=f"--table or --dataset, and methods among {', '.join(isofed.ROWS)}",
+            found=", ".join(unknown) or "neither --table nor --dataset",
+            remedy="Write for example: fedward bench isofed --dataset blood --gamma 0.8 --labelled 2",
+        )
+    cells = isofed.cells(datasets, options.gamma, options.labelled, rows, options.seeds)
+    if not options.show:
+        data = options.data or Path(os.environ.get("FEDWARD_DATA", ".")) / "medmnist"
+        isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
+    print(table(read_results(options.out, cells)))
+    return 0
+
+
 def _job(options: argparse.Namespace) -> str:
     if options.job is None:
         raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
     return str(options.job)
 
 
+def _sites(options: argparse.Namespace, experiment: Experiment) -> list[str]:
+    return simulated_sites(experiment) if options.sites is None else site_names(options.sites)
+
+
 def _site_folders(options: argparse.Namespace) -> list[Path]:
     return [options.site_files] if options.site_files else []
-
-
-def site_names(count: int) -> list[str]:
-    """Return site-1 ... site-N, FLARE's own default names; raise :class:`ConfigError` for none."""
-    if count < 1:
-        raise ConfigError("--sites", expected="at least 1 site", found=f"{count}", remedy="Name a number above 0.")
-    return [f"site-{index}" for index in range(1, count + 1)]
 
 
 def load_experiment(job: str, changes: Sequence[str] = ()) -> Experiment:

@@ -1,25 +1,14 @@
 """One experiment as a typed, frozen model: what a job says, and nothing a site should decide for itself."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedward.errors import ConfigError
+from fedward.evaluation.names import KeyMetric
 
 DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 """The eight ISIC 2019 diagnoses, in FedPerl's order."""
-
-
-KeyMetric: TypeAlias = Literal[
-    "accuracy",
-    "balanced_accuracy",
-    "f1_weighted",
-    "f1_macro",
-    "precision_weighted",
-    "recall_weighted",
-    "auroc_macro",
-    "auprc_macro",
-]
 
 
 class _Frozen(BaseModel):
@@ -34,6 +23,8 @@ class DataSpec(_Frozen):
     image_size: int = Field(32, ge=16, le=1024)
     """Height and width in pixels the network sees."""
     channels: Literal[1, 3] = 3
+    views: Literal["any_way_up", "mirrored", "upright"] = "any_way_up"
+    """How training pictures are varied: what may be done to an image without changing what it shows."""
 
     @field_validator("classes")
     @classmethod
@@ -50,6 +41,10 @@ class StandIn(_Frozen):
     """Share of training images whose label is visible, stratified by class."""
     images: int = Field(240, ge=16)
     """Images of a full-size phantom site; the layout makes some sites smaller."""
+    sites: int = Field(10, ge=1, le=10)
+    """How many of its sites a simulation has, from the first on."""
+    isolated: bool = False
+    """Sites with an even number show no label at all."""
 
 
 class Experiment(_Frozen):
@@ -73,11 +68,6 @@ class Experiment(_Frozen):
     """Seconds a site has for one exchange, queueing included."""
     threads: int = Field(1, ge=0)
     """CPU threads of one site's training; 1 gives equal results whatever the machine, 0 leaves torch's own choice."""
-
-    @field_validator("data", mode="before")
-    @classmethod
-    def _fill(cls, value: Any) -> Any:
-        return {} if value is None else value
 
     @model_validator(mode="after")
     def _known_method(self) -> "Experiment":

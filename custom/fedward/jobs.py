@@ -3,6 +3,7 @@
 from typing import Any
 
 from fedward.config import DataSpec, Experiment, StandIn
+from fedward.errors import ConfigError
 
 _PHANTOM = {
     "rounds": 10,
@@ -27,10 +28,44 @@ def _phantom(method: str, labelled: float = 0.2, **options: Any) -> Experiment:
     )
 
 
+def _isolated(method: str, **options: Any) -> Experiment:
+    """Return a job on four sites, of which two have all their labels and two have none, with full participation."""
+    shared = {**_PHANTOM, "rounds": 6, "participants": None, "optimizer": "adam", "weight_decay": 0.0, "warm_up": 2}
+    return Experiment(
+        method=method,
+        options={**shared, **options},
+        data=DataSpec(image_size=32),
+        net="small_cnn_gn",
+        stand_in=StandIn(labelled=1.0, images=400, sites=4, isolated=True),
+        evaluate_every=3,
+        key_metric="f1_weighted",
+    )
+
+
+_TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
+
 JOBS: dict[str, Experiment] = {
     "fedperl": _phantom("fedperl", warm_up=4),
     "ssfl": _phantom("ssfl"),
     "fedavg": _phantom("fedavg"),
     "fedavg_full": _phantom("fedavg", labelled=1.0),
+    "isofed": _isolated("isofed", **_TEACHER),
+    "rscfed": _isolated("rscfed", **_TEACHER),
+    "mt_wfedavg": _isolated("mt_wfedavg", **_TEACHER),
+    "wfedavg": _isolated("wfedavg"),
+    "fedprox": _isolated("fedprox"),
 }
-"""``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others."""
+"""``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others.
+``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing."""
+
+
+def site_names(count: int) -> list[str]:
+    """Return site-1 ... site-N, FLARE's own default names; raise :class:`ConfigError` for none."""
+    if count < 1:
+        raise ConfigError("--sites", expected="at least 1 site", found=f"{count}", remedy="Name a number above 0.")
+    return [f"site-{index}" for index in range(1, count + 1)]
+
+
+def simulated_sites(experiment: Experiment) -> list[str]:
+    """Return the sites a simulation has where nobody says otherwise."""
+    return site_names((experiment.stand_in or StandIn()).sites)

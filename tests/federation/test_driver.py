@@ -1,7 +1,9 @@
 """The server's loop: who counts, what is written, and that a resumed run ends with the weights of a straight one."""
 
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,12 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from isolated import SITES as ISOLATED
+from isolated import isolated, write_sites
 
 from fedward.errors import RunError
 from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local
-from fedward.federation.store import StoredState
+from fedward.federation.run_folder import RunFolder
+from fedward.federation.site import site_data
+from fedward.federation.store import StoredState, save_state
 from fedward.federation.wire import Message
+from fedward.methods.fedavg import FedAvg
+from fedward.methods.workflow import Ask, Reply
 from fedward.nets import build
 from tiny import tiny
 
@@ -36,6 +44,35 @@ def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None
     assert list(a) == list(b)
     for key, value in a.items():
         assert torch.equal(value, b[key]), key
+
+
+def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]]) -> None:
+    """Let a test see what FedAvg's workflow asks and hears."""
+    whole = FedAvg.rounds
+
+    def rounds(self, state, federation):
+        inner = whole(self, state, federation)
+        ask = next(inner)
+        while ask is not None:
+            replies = yield ask
+            heard.append((ask, replies))
+            try:
+                ask = inner.send(replies)
+            except StopIteration:
+                ask = None
+
+    monkeypatch.setattr(FedAvg, "rounds", rounds)
+
+
+def idle(answer: Message) -> Message:
+    """The answer of a site that holds nothing for its task."""
+    return Message({**answer.meta, "steps": 0, "train": {}, "labelled": 0, "unlabelled": 7})
+
+
+@pytest.fixture
+def without_report(monkeypatch):
+    """Drawing it takes most of the time of such short runs."""
+    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
 
 
 class Tampering(LocalTransport):
@@ -93,27 +130,29 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path):
     )
 
 
-@pytest.mark.parametrize("interrupt_after", [1, 2])
-@pytest.mark.parametrize("method", ["fedavg", "fedperl"])
-def test_an_interrupted_run_resumes_to_the_same_weights_and_rows(tmp_path, method, interrupt_after, monkeypatch):
-    experiment = tiny(method, options={"rounds": 4})
-    straight = run_local(experiment, tmp_path / "straight", sites=SITES)
-
+def die_in_exchange(monkeypatch, number: int, answered: int = 1) -> None:
+    """Let the server die in an exchange, counted from 1, in which so many sites have answered already."""
     exchanges = 0
     whole = LocalTransport.exchange
 
     def breaks(self, requests, timeout, deliver):
         nonlocal exchanges
         exchanges += 1
-        if exchanges == interrupt_after + 1:
-            # One site of the round has answered already when the server dies.
-            first = min(requests)
-            whole(self, {first: requests[first]}, timeout, deliver)
+        if exchanges == number:
+            whole(self, dict(sorted(requests.items())[:answered]), timeout, deliver)
             raise KeyboardInterrupt
         whole(self, requests, timeout, deliver)
 
+    monkeypatch.setattr(LocalTransport, "exchange", breaks)
+
+
+@pytest.mark.parametrize("interrupt_after", [1, 2])
+@pytest.mark.parametrize("method", ["fedavg", "fedperl"])
+def test_an_interrupted_run_resumes_to_the_same_weights_and_rows(tmp_path, method, interrupt_after, monkeypatch):
+    experiment = tiny(method, options={"rounds": 4})
+    straight = run_local(experiment, tmp_path / "straight", sites=SITES)
     with monkeypatch.context() as patch:
-        patch.setattr(LocalTransport, "exchange", breaks)
+        die_in_exchange(patch, interrupt_after + 1)
         with pytest.raises(KeyboardInterrupt):
             run_local(experiment, tmp_path / "broken", sites=SITES)
     assert json.loads((tmp_path / "broken" / "run.json").read_text())["status"] == "failed"
@@ -247,8 +286,14 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
 def test_a_site_without_labels_takes_no_supervised_step_and_weighs_nothing(tmp_path):
     experiment = tiny("fedavg", stand_in={"images": 40, "labelled": 0.0}, options={"rounds": 2})
     folder = run_local(experiment, tmp_path / "run", sites=SITES)
-    assert all("no labelled image" in reason for row in rows(folder, "rounds") for reason in row["failed"].values())
-    assert all(row["replied"] == [] for row in rows(folder, "rounds"))
+    held = {site: len(site_data(site, experiment, tmp_path, []).unlabelled) for site in SITES}
+    for row in rows(folder, "rounds"):
+        assert row["replied"] == []
+        assert row["failed"] == {
+            site: f"took no step as train: 0 labelled, {held[site]} unlabelled images" for site in row["asked"]
+        }
+    assert_equal(dict(build("small_cnn", 8, 3, seed=3).state_dict()), weights(folder))
+    assert not (folder / "models").exists()
 
 
 def test_a_site_without_labels_learns_from_its_pseudo_labels(tmp_path):
@@ -279,3 +324,293 @@ def test_validation_policies_judge_models_on_the_servers_own_images(tmp_path, po
     else:
         assert all(len(peers) <= 2 for chosen in sent.values() for peers in chosen.values())
         assert any(peers for chosen in sent.values() for peers in chosen.values())
+
+
+# --- answers without a step
+
+
+def test_a_site_that_took_no_step_is_heard_with_the_model_it_was_sent(tmp_path, monkeypatch):
+    heard: list[tuple[Ask, list[Reply]]] = []
+    listen(monkeypatch, heard)
+    experiment = tiny("ssfl", options={"participants": 3, "rounds": 2})
+    transport = Tampering(experiment, tmp_path / "cache", lambda site, a: [idle(a) if site == "site-2" else a])
+    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    assert len(heard) == 2
+    for ask, replies in heard:
+        assert [reply.site for reply in replies] == SITES
+        assert [reply.steps for reply in replies] == [2, 0, 2]
+        silent = replies[1]
+        assert silent.state is ask.model
+        assert (silent.labelled, silent.unlabelled) == (0, 7)
+    for row in rows(folder, "rounds"):
+        assert (row["asked"], row["replied"]) == (SITES, ["site-1", "site-9"])
+        reason = "took no step as train: 0 labelled, 7 unlabelled images"
+        assert row["failed"] == {"site-2": reason}
+    assert not (folder / "models" / "site-2").exists()
+    sent = {(row["round"], row["site"]): row["up"] for row in rows(folder, "bytes")}
+    assert sent[1, "site-2"] == 0 < sent[1, "site-1"]
+
+
+def test_a_site_that_only_judged_is_heard_without_steps(tmp_path, monkeypatch):
+    heard: list[tuple[Ask, list[Reply]]] = []
+    listen(monkeypatch, heard)
+    run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
+    assert len(heard) == 3
+    for ask, replies in heard:
+        assert [reply.site for reply in replies] == SITES
+        assert {reply.site for reply in replies if reply.steps} == set(ask.work) != set(SITES)
+        assert all(reply.state is ask.model for reply in replies if not reply.steps)
+
+
+@pytest.mark.parametrize(
+    ("minimum", "heard_of"),
+    [(1, {"site-1": 2, "site-2": 0}), (2, {"site-2": 0}), (3, {"site-2": 0})],
+)
+def test_below_the_minimum_of_replies_with_steps_only_those_without_are_heard(tmp_path, monkeypatch, minimum, heard_of):
+    """Of three sites one trains, one has nothing to learn from, and one is silent."""
+    heard: list[tuple[Ask, list[Reply]]] = []
+    listen(monkeypatch, heard)
+    made = {"site-1": lambda a: [a], "site-2": lambda a: [idle(a)], "site-9": lambda a: []}
+    options = {"participants": 3, "rounds": 2}
+    folder = run_tampered(tmp_path, lambda site, a: made[site](a), options=options, minimum_replies=minimum)
+    assert [{reply.site: reply.steps for reply in replies} for _, replies in heard] == [heard_of] * 2
+    unmoved = all(
+        torch.equal(value, weights(folder)[key]) for key, value in build("small_cnn", 8, 3, seed=3).state_dict().items()
+    )
+    assert unmoved == (minimum > 1)
+
+
+def test_answers_without_a_step_do_not_keep_a_run_alive(tmp_path):
+    with pytest.raises(RunError, match=r"3 exchanges in a row.*took no step"):
+        run_tampered(tmp_path, lambda site, a: [idle(a)], options={"rounds": 9})
+
+
+# --- what a workflow notes
+
+
+def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
+    """Let FedAvg's workflow note every round's number when it has heard its replies."""
+    whole = FedAvg.rounds
+
+    def rounds(self, state, federation):
+        inner = whole(self, state, federation)
+        ask = next(inner)
+        while ask is not None:
+            replies = yield ask
+            federation.note("groups", {"round": ask.round, "heard": [reply.site for reply in replies if reply.steps]})
+            on_disk.append([row["round"] for row in rows(folder, "groups")])
+            try:
+                ask = inner.send(replies)
+            except StopIteration:
+                ask = None
+
+    monkeypatch.setattr(FedAvg, "rounds", rounds)
+
+
+@pytest.mark.usefixtures("without_report")
+def test_notes_reach_the_log_with_the_state_that_follows_them(tmp_path, monkeypatch):
+    on_disk: list[list[int]] = []
+    note_rounds(monkeypatch, tmp_path / "run", on_disk)
+    folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
+    assert on_disk == [[], [1], [1, 2]]
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
+    assert all(
+        row["heard"] == done["replied"]
+        for row, done in zip(rows(folder, "groups"), rows(folder, "rounds"), strict=True)
+    )
+
+
+@pytest.mark.usefixtures("without_report")
+def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
+    on_disk: list[list[int]] = []
+    note_rounds(monkeypatch, tmp_path / "run", on_disk)
+    folder, commit = tmp_path / "run", RunFolder.commit
+
+    def dies(self, round_, state):
+        if round_ == 2:
+            raise KeyboardInterrupt
+        commit(self, round_, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(tiny("fedavg"), folder, sites=SITES)
+    assert [row["round"] for row in rows(folder, "groups")] == [1]
+    run_local(None, folder, resume=True)
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_note_written_by_a_round_that_never_ended_is_cut_on_resume(tmp_path, monkeypatch):
+    """The server dies after the rows of round 2 are on disk, and before its state is."""
+    on_disk: list[list[int]] = []
+    note_rounds(monkeypatch, tmp_path / "run", on_disk)
+    folder = tmp_path / "run"
+
+    def dies(path, state):
+        if state.round == 2:
+            raise KeyboardInterrupt
+        save_state(path, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedward.federation.run_folder.save_state", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(tiny("fedavg"), folder, sites=SITES)
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2]
+    run_local(None, folder, resume=True)
+    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
+
+
+# --- an error of the report
+
+
+@pytest.mark.parametrize("error", [ValueError("no ink"), OSError("disk full")])
+def test_an_error_of_the_report_does_not_hide_that_of_the_run(tmp_path, monkeypatch, caplog, error):
+    def broken(path):
+        raise error
+
+    monkeypatch.setattr("fedward.federation.driver.write_report", broken)
+    with caplog.at_level(logging.ERROR), pytest.raises(RunError, match="3 exchanges in a row"):
+        run_tampered(tmp_path, lambda site, a: [], options={"rounds": 9})
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert info["status"] == "failed"
+    assert "3 exchanges" in info["summary"]["reason"]
+    (record,) = (record for record in caplog.records if "no report of the failed run" in record.message)
+    assert record.exc_info[1] is error
+
+
+def test_an_error_of_the_report_after_a_good_run_is_told(tmp_path, monkeypatch):
+    """And the run, which has ended well, is not called failed without its reason."""
+
+    def broken(path):
+        raise ValueError("no ink")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedward.federation.driver.write_report", broken)
+        with pytest.raises(ValueError, match="no ink"):
+            run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (info["status"], info["summary"]) == ("failed", {"reason": "no ink"})
+    assert (run_local(None, tmp_path / "run", resume=True) / "report.html").exists()
+
+
+# --- rounds of several exchanges, and the run's id
+
+
+def run_isolated(tmp_path, method: str, name: str = "run", **changes) -> Path:
+    sites = tmp_path / "sites"
+    experiment = isolated(method, **changes)
+    folders = [sites if sites.exists() else write_sites(sites)]
+    return run_local(experiment, tmp_path / name, sites=ISOLATED, site_folders=folders)
+
+
+@pytest.mark.usefixtures("without_report")
+def test_every_exchange_of_a_round_is_a_row(tmp_path):
+    folder = run_isolated(tmp_path, "isofed", options={"rounds": 3})
+    found = [(row["round"], row["part"], row["asked"], row["replied"]) for row in rows(folder, "rounds")]
+    hidden = ["site-2", "site-3"]
+    assert found == [
+        (1, 0, ISOLATED, ["site-1"]),  # nobody knows yet who has labels
+        (2, 0, hidden, hidden),
+        (2, 1, ["site-1"], ["site-1"]),
+        (3, 0, hidden, hidden),
+        (3, 1, ["site-1"], ["site-1"]),
+    ]
+    judged = [
+        (row["round"], row["site"])
+        for row in rows(folder, "metrics")
+        if (row["split"], row["name"]) == ("val", "accuracy")
+    ]
+    assert sorted(judged) == [(round_, site) for round_ in range(4) for site in ISOLATED], (
+        "once a round, not once a part"
+    )
+    assert [(row["round"], row["part"], row["sites"]) for row in rows(folder, "groups")] == [
+        (round_, part, [site for site in asked if site in replied]) for round_, part, asked, replied in found
+    ]
+
+
+@pytest.mark.usefixtures("without_report")
+def test_rounds_of_one_exchange_are_part_0(tmp_path):
+    folder = run_local(tiny(), tmp_path / "run", sites=SITES)
+    assert [(row["round"], row["part"]) for row in rows(folder, "rounds")] == [(1, 0), (2, 0), (3, 0)]
+
+
+@pytest.mark.usefixtures("without_report")
+@pytest.mark.parametrize(
+    ("method", "exchange", "answered"),
+    [
+        ("wfedavg", 2, 1),
+        ("mt_wfedavg", 3, 2),
+        *[("isofed", number, 1) for number in (2, 3, 4, 5)],
+        *[("rscfed", number, 3) for number in (2, 4, 5, 6, 7, 10)],
+    ],
+)
+def test_an_interrupted_run_of_several_exchanges_resumes_to_the_same_weights_and_rows(
+    tmp_path, monkeypatch, method, exchange, answered
+):
+    """Of RSCFed every site takes part in all three passes, and its teacher goes on in each of them."""
+    folders = [write_sites(tmp_path / "sites")]
+    experiment = isolated(method)
+    straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)
+    with monkeypatch.context() as patch:
+        die_in_exchange(patch, exchange, answered)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(experiment, tmp_path / "broken", sites=ISOLATED, site_folders=folders)
+    resumed = run_local(None, tmp_path / "broken", resume=True, site_folders=folders)
+    assert_equal(weights(straight), weights(resumed))
+    for log in ("metrics", "groups", "bytes"):
+        kept = [[row for row in rows(folder, log) if row.get("name") != "seconds"] for folder in (straight, resumed)]
+        assert kept[0] == kept[1]
+
+
+class Listening(LocalTransport):
+    """Notes the run ids that the sites are told."""
+
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.runs: set[str] = set()
+
+    def exchange(self, requests, timeout, deliver):
+        self.runs |= {request.meta["run"] for request in requests.values()}
+        super().exchange(requests, timeout, deliver)
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
+    experiment, folder = tiny("fedavg"), tmp_path / "run"
+    transport = Listening(experiment, SITES, tmp_path / "sites")
+    with monkeypatch.context() as patch:
+        die_in_exchange(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            run_experiment(experiment, folder, transport, engine="local")
+    before = json.loads((folder / "run.json").read_text())
+    assert re.fullmatch("[0-9a-f]{32}", before["id"])
+    run_experiment(experiment, folder, transport, engine="local", resume=True)
+    after = json.loads((folder / "run.json").read_text())
+    assert (before["status"], after["status"]) == ("failed", "finished")
+    assert transport.runs == {before["id"]} == {after["id"]}
+    assert RunFolder.reopen(folder).id == before["id"]
+
+
+@pytest.mark.usefixtures("without_report")
+def test_every_run_has_an_id_of_its_own(tmp_path):
+    runs = [run_local(tiny("fedavg", options={"rounds": 1}), tmp_path / name, sites=SITES) for name in "ab"]
+    assert RunFolder.reopen(runs[0]).id != RunFolder.reopen(runs[1]).id
+    assert_equal(weights(runs[0]), weights(runs[1]))
+
+
+@pytest.mark.usefixtures("without_report")
+def test_sites_remember_a_run_under_its_id_only(tmp_path):
+    """Two runs that share their sites' folders end alike, as if each had them for itself."""
+    folders = [write_sites(tmp_path / "sites")]
+    runs = [
+        run_local(isolated("rscfed"), tmp_path / name, sites=ISOLATED, site_folders=folders, cache=tmp_path / "shared")
+        for name in "ab"
+    ]
+    alone = run_local(isolated("rscfed"), tmp_path / "c", sites=ISOLATED, site_folders=folders)
+    for folder in runs:
+        assert_equal(weights(folder), weights(alone))
+    ids = sorted(RunFolder.reopen(folder).id for folder in runs)
+    for site in ("site-2", "site-3"):
+        assert sorted(path.name for path in (tmp_path / "shared" / site / "memory").iterdir()) == ids
+    assert not (tmp_path / "shared" / "site-1" / "memory").exists()

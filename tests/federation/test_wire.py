@@ -18,9 +18,12 @@ MODEL = {
 }
 
 
-def request(task="train"):
-    ask = Ask(1, MODEL, {"s": Work(task=task, models={"peer0": MODEL})} if task != "idle" else {})
-    return wire.requests(ask, ["s"])["s"]
+RUN = "0123456789abcdef" * 2
+
+
+def request(task="train", part=0):
+    ask = Ask(1, MODEL, {"s": Work(task=task, models={"peer0": MODEL})} if task != "idle" else {}, part=part)
+    return wire.requests(ask, ["s"], RUN)["s"]
 
 
 def answer(**meta):
@@ -33,12 +36,23 @@ def test_request_carries_floats_only_and_names_roles():
     message = request()
     assert sorted(message.arrays) == ["model/a.weight", "model/bn.mean", "peer0/a.weight", "peer0/bn.mean"]
     assert wire.roles(message) == ["peer0"]
-    assert message.meta == {"task": "train", "evaluate": True, "round": 1}
+    assert message.meta == {"task": "train", "evaluate": True, "round": 1, "part": 0, "run": RUN}
     assert message.nbytes == 2 * 3 * 4
 
 
 def test_idle_sites_get_the_model_without_peers():
     assert sorted(request("idle").arrays) == ["model/a.weight", "model/bn.mean"]
+
+
+def test_every_site_is_told_the_task_the_part_and_the_run():
+    ask = Ask(4, MODEL, {"a": Work("supervised"), "b": Work("unsupervised")}, part=2)
+    found = {site: message.meta for site, message in wire.requests(ask, ["b", "c"], RUN).items()}
+    common = {"round": 4, "part": 2, "run": RUN}
+    assert found == {
+        "a": {"task": "supervised", "evaluate": False, **common},
+        "b": {"task": "unsupervised", "evaluate": True, **common},
+        "c": {"task": "idle", "evaluate": True, **common},
+    }
 
 
 def test_rebuild_is_sent_plus_difference_and_keeps_integers():
@@ -98,6 +112,14 @@ def test_arrays_outside_the_list_are_refused(name, array, message):
         wire.check_answer(bad, "s", request())
 
 
+@pytest.mark.parametrize("part", [0, 2])
+def test_an_answer_without_a_step_carries_no_model(part):
+    empty = Message(answer(steps=0, train={}).meta)
+    wire.check_answer(empty, "s", request(part=part))
+    with pytest.raises(WireError, match="arrays of s"):
+        wire.check_answer(answer(steps=0), "s", request(part=part))
+
+
 def test_an_idle_site_may_not_upload_a_model():
     with pytest.raises(WireError, match="arrays of s"):
         wire.check_answer(answer(), "s", request("idle"))
@@ -137,7 +159,7 @@ def test_every_method_sends_exactly_the_listed_names(method, tmp_path):
     site = Site("site-1", experiment, tmp_path)
     model = site._template
     ask = Ask(1, {key: value.clone() for key, value in model.items()}, {"site-1": Work()})
-    reply = site.handle(wire.requests(ask, ["site-1"])["site-1"])
+    reply = site.handle(wire.requests(ask, ["site-1"], RUN)["site-1"])
     assert "error" not in reply.meta
     assert set(reply.meta) <= wire.ANSWER_FIELDS
     expected = {f"diff/{key}": tuple(value.shape) for key, value in model.items() if value.is_floating_point()}
@@ -150,6 +172,6 @@ def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
     experiment = tiny(stand_in=None)
     site = Site("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
     ask = Ask(1, dict(site._template), {"site-1": Work()})
-    reply = site.handle(wire.requests(ask, [])["site-1"])
+    reply = site.handle(wire.requests(ask, [], RUN)["site-1"])
     assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
     assert not reply.arrays

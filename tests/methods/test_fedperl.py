@@ -182,7 +182,8 @@ def loop_similarity(rows: list[list[float]], scale: str) -> list[list[float]]:
     matrix = [[1.0] * len(rows) for _ in rows]
     for m, k in itertools.permutations(range(len(rows)), 2):
         norms = math.hypot(*rows[m]) * math.hypot(*rows[k])
-        matrix[m][k] = math.fsum(a * b for a, b in zip(rows[m], rows[k], strict=True)) / norms if norms else 0.0
+        inner = math.fsum(a * b for a, b in zip(rows[m], rows[k], strict=True))
+        matrix[m][k] = inner / norms if norms else float(rows[m] == rows[k])
     return matrix
 
 
@@ -219,6 +220,15 @@ def test_similarity_degenerate() -> None:
     # the lowest in every feature becomes the zero vector, which resembles nobody
     assert similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0]])).tolist() == [[1.0, 0.0], [0.0, 1.0]]
     assert similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), scale="none").tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize("scale", ["minmax", "none"])
+def test_equal_models_without_a_direction_resemble_each_other_only(scale: str) -> None:
+    """Rows 0 and 2 are zero, with minmax because they are the lowest in every feature."""
+    found = similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]]), scale)
+    assert found.tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
+    assert top_peers(found, 2, 1, [0, 1, 2]) == [0]
+    assert top_peers(found, 0, 1, [0, 1, 2]) == [2]
 
 
 @grid

@@ -1,5 +1,6 @@
 """FedPerl's server half, driven by hand: who gets which peers, and what a round leaves behind."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,7 @@ class Server:
     validate: Callable[[State], float] | None = None
     fails: Callable[[int, str], bool] = lambda round_, site: False
     value: Callable[[int, str], float] = lambda round_, site: 10.0 * int(site.split("-")[1]) + round_
+    steps: Callable[[int, str], int] = lambda round_, site: 4
     models: dict[str, State] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,9 +62,11 @@ class Server:
             self.before.append(dict(self.models))
             replies = []
             for site in sorted(ask.work):
-                if not self.fails(ask.round, site):
+                if self.fails(ask.round, site):
+                    continue
+                if steps := self.steps(ask.round, site):
                     self.models[site] = model(self.value(ask.round, site))
-                    replies.append(Reply(site, self.models[site], 5, 5, 4))
+                replies.append(Reply(site, self.models[site] if steps else ask.model, 5, 5, steps))
             try:
                 ask = rounds.send(replies)
             except StopIteration:
@@ -86,7 +90,7 @@ def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> No
     asks = server.run()
     assert [ask.round for ask in asks] == [1, 2, 3, 4, 5]
     for ask in asks:
-        assert list(ask.work) == draw_participants(server.federation, 3, ask.round)
+        assert list(ask.work) == draw_participants(SITES, 3, server.federation.seed, ask.round)
         assert all(work.task == "train" for work in ask.work.values())
     assert server.state.round == 5
 
@@ -369,14 +373,13 @@ def test_a_restarted_workflow_asks_what_the_first_would_have_asked() -> None:
 def test_participants_are_sorted_distinct_and_drawn_by_seed_and_round() -> None:
     draws = {}
     for seed in (1, 2):
-        federation = Federation(tuple(SITES), seed, {})
         for round_ in range(1, 30):
             torch.manual_seed(round_)
-            drawn = draw_participants(federation, 3, round_)
+            drawn = draw_participants(SITES, 3, seed, round_)
             assert drawn == sorted(set(drawn))
             assert len(drawn) == 3
             assert set(drawn) <= set(SITES)
-            assert drawn == draw_participants(federation, 3, round_)
+            assert drawn == draw_participants(SITES, 3, seed, round_)
             draws[seed, round_] = tuple(drawn)
     assert any(draws[1, round_] != draws[2, round_] for round_ in range(1, 30))
     assert len({drawn for (seed, _), drawn in draws.items() if seed == 1}) > 5
@@ -384,18 +387,34 @@ def test_participants_are_sorted_distinct_and_drawn_by_seed_and_round() -> None:
 
 def test_participants_are_uniform() -> None:
     """Each of the 20 triples of 6 sites in 4000 draws: mean 200, standard deviation under 14."""
-    federation = Federation(tuple(SITES), 5, {})
     counts: dict[tuple[str, ...], int] = {}
     for round_ in range(4000):
-        drawn = tuple(draw_participants(federation, 3, round_))
+        drawn = tuple(draw_participants(SITES, 3, 5, round_))
         counts[drawn] = counts.get(drawn, 0) + 1
     assert len(counts) == 20
     assert all(abs(count - 200) < 5 * 14 for count in counts.values())
 
 
-@pytest.mark.parametrize("count", [6, 7, 100])
-def test_all_sites_take_part_if_there_are_no_more(count: int) -> None:
-    assert draw_participants(Federation(tuple(SITES), 1, {}), count, 1) == SITES
+@pytest.mark.parametrize("count", [6, 7, 100, None])
+def test_all_sites_take_part_if_there_are_no_more(count: int | None) -> None:
+    assert draw_participants(SITES, count, 1, 1) == SITES
+    assert draw_participants(SITES[::-1], count, 1, 1) == SITES
+    assert draw_participants([], count, 1, 1) == []
+
+
+def test_every_purpose_has_a_draw_of_its_own() -> None:
+    """Rounds, and passes or groups within one: 40 pairs drawn alike would be a chance of 15 ** -40."""
+    draws = [
+        [draw_participants(SITES, 2, 1, round_, *purpose) for round_ in range(40)]
+        for purpose in ((), (0,), (1,), ("all",), ("unlabelled",))
+    ]
+    assert all(one != other for one, other in itertools.combinations(draws, 2))
+
+
+def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
+    method = FedAvg(Settings(rounds=2, participants=None))
+    rounds = method.rounds(method.start(model(0.0)), Federation(tuple(SITES), 0, {}))
+    assert list(next(rounds).work) == SITES
 
 
 # --- average_replies
@@ -417,9 +436,39 @@ def test_equal_steps_give_the_plain_mean_and_no_steps_no_weight() -> None:
     assert average_replies([reply(10.0, 0), reply(20.0, 4)], {})["w"][0] == 20.0
 
 
-def test_no_reply_gives_the_model_itself() -> None:
+def test_no_reply_and_no_step_give_the_model_itself() -> None:
     before = model(3.0)
     assert average_replies([], before) is before
+    assert average_replies([reply(10.0, 0), reply(20.0, 0)], before) is before
+
+
+def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
+    """Site 1 holds nothing to learn from: it answers with the model it was sent, and is never a peer."""
+    server = Server({"rounds": 3}, steps=lambda round_, site: 0 if site == "site-1" else 4)
+    asks = server.run()
+    assert isinstance(server.state, FedPerlState)
+    assert set(server.state.moments) == set(SITES[1:])
+    others = [server.value(3, site) for site in SITES[1:]]
+    assert server.state.model["w"][0] == pytest.approx(sum(others) / 5)
+    for ask in asks[1:]:
+        assert chosen(ask)["site-1"] == []
+        assert all("site-1" not in peers for peers in chosen(ask).values())
+        assert "site-1" not in ask.record["peers"]["sites"]
+
+
+def test_a_reply_without_a_step_is_not_judged() -> None:
+    judged: list[float] = []
+
+    def validate(state: State) -> float:
+        judged.append(state["w"][0].item())
+        return 0.5
+
+    options = {"policy": "validation", "rounds": 1}
+    server = Server(options, validate=validate, steps=lambda round_, site: 4 if site == "site-2" else 0)
+    server.run()
+    assert isinstance(server.state, FedPerlState)
+    assert server.state.accuracy == {"site-2": 0.5}
+    assert judged == [server.value(1, "site-2")]
 
 
 # --- settings
@@ -448,6 +497,12 @@ def test_no_reply_gives_the_model_itself() -> None:
         ("fedavg", {"learning_rate": 0}, "learning_rate: "),
         ("fedavg", {"clip_gradient": 0}, "clip_gradient: "),
         ("fedavg", {"batch": 0}, "batch: "),
+        ("fedavg", {"images_at_most": 0}, "images_at_most: "),
+        ("fedavg", {"optimizer": "adagrad"}, "optimizer: "),
+        ("fedavg", {"momentum": -0.1}, "momentum: "),
+        ("fedavg", {"momentum": 1.1}, "momentum: "),
+        ("fedavg", {"weight_decay": -1e-4}, "weight_decay: "),
+        ("fedavg", {"class_weighting": "inverse"}, "class_weighting: "),
         ("fedavg", {"images_per_round": 0}, "images_per_round: "),
         ("fedavg", {"images_per_round": 17, "batch": 4}, "images_per_round=17 must be a multiple of batch=4"),
         ("fedavg", {"rounds": "many"}, "rounds: "),
@@ -465,9 +520,9 @@ def test_a_committee_of_one_can_be_chosen_knowingly(options: dict[str, Any]) -> 
     assert settings_of("fedperl", {"committee": 1, **options}).model_dump()["committee"] == 1
 
 
-def test_settings_are_frozen_and_count_whole_steps() -> None:
-    settings = Settings(images_per_round=48, batch=16)
-    assert settings.steps == 3
+def test_settings_are_frozen_and_without_a_fixed_number_batches_need_not_be_whole() -> None:
+    settings = Settings(images_per_round=None, images_at_most=17, batch=16)
+    assert (settings.images_per_round, settings.images_at_most) == (None, 17)
     with pytest.raises(ValueError, match="frozen"):
         settings.batch = 8  # type: ignore[misc]
 

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedward.methods import METHODS, settings_of
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, probabilities_in_evaluation_mode
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses, probabilities_in_evaluation_mode
 
 IMAGES, CLASSES, PEERS = 6, 3, 2
 INPUTS = RoundInputs(torch.tensor([0.5, 1.0, 2.0]))
@@ -306,12 +307,37 @@ def test_supervised_training_of_nothing_has_no_term() -> None:
     assert Supervised().losses(make_net(), make_batch(labelled=False), INPUTS) == Losses({})
 
 
-def test_only_the_semi_supervised_ask_for_unlabelled_images() -> None:
-    assert (Supervised().wants_unlabelled, fixmatch().wants_unlabelled, fedperl().wants_unlabelled) == (
-        False,
-        True,
-        True,
-    )
+def test_only_the_semi_supervised_ask_for_unlabelled_images_and_their_strong_views() -> None:
+    assert Supervised().uses == Uses(labelled=True, unlabelled="none", second_view="none")
+    for objective in (fixmatch(), fedperl()):
+        assert objective.uses == Uses(labelled=True, unlabelled="unlabelled", second_view="strong")
+
+
+@pytest.mark.parametrize("objective", [fixmatch(), fedperl(), Supervised()])
+def test_objectives_without_a_memory_leave_the_net_and_the_memory_alone(objective: Objective) -> None:
+    """Neither the beginning of a phase nor the end of a step is anything to them."""
+    net, inputs = make_net(), RoundInputs(INPUTS.class_weights, steps_before=7)
+    objective.begin(net, inputs)
+    objective.after_step(net)
+    twin = make_net()
+    assert_same(list(net.parameters()), list(twin.parameters()))
+    assert_same(buffers(net), buffers(twin))
+    assert all(module.training for module in net.modules())
+    assert inputs.memory == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [("fedavg", Supervised), ("ssfl", FixMatchObjective), ("fedperl", FedPerlObjective)]
+)
+def test_a_round_of_these_methods_is_one_phase(method: str, kind: type[Objective]) -> None:
+    """For sites with labels and without; a phase never gets the objective of another."""
+    made = METHODS[method](settings_of(method, {"learning_rate": 0.003}))
+    phases = [phase for labelled in (0, 5) for round_ in (1, 9) for phase in made.phases("train", round_, labelled)]
+    assert len(phases) == 4
+    assert len({id(phase.objective) for phase in phases}) == 4
+    for phase in phases:
+        assert type(phase.objective) is kind
+        assert (phase.learning_rate, phase.stream) == (0.003, ())
 
 
 # --- hidden labels

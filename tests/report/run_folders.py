@@ -1,6 +1,7 @@
 """Made-up run folders, written as the contract says and drawn from a seed."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,15 @@ def write_run(
     seed: int = 1,
     status: str = "finished",
     gain: float = 0.45,
+    unlabelled: tuple[str, ...] = (),
+    groups: Sequence[dict[str, Any]] = (),
 ) -> Path:
-    """Write a plausible run: curves that rise, two communities and two loners, a tiny site, a few failures."""
+    """Write a plausible run: curves that rise, two communities and two loners, a tiny site, a few failures.
+
+    Args:
+        unlabelled: sites without labels.
+        groups: rows of groups.jsonl; such a method keeps no pseudo labels.
+    """
     folder.mkdir(parents=True)
     draw = np.random.default_rng(seed)
     hard = dict(zip(sites, draw.normal(0, 0.05, len(sites)) - 0.12 * (np.arange(len(sites)) == 8), strict=True))
@@ -47,9 +55,11 @@ def write_run(
             sizes[-1]["peer_models"] = helped if site in asked else 0
         rounds_.append(_round(round_, 9 + 3 * draw.random(), asked, replied, failed, sizes[-len(sites) :]))
         for site in replied:
-            metrics += _trained(draw, round_, site, rounds)
+            metrics += _trained(draw, round_, site, rounds, labelled=0 if site in unlabelled else 16)
         if helped:
             peers.append(_peers(draw, round_, sites, asked))
+    if groups:
+        metrics = [row for row in metrics if row["name"] != "kept"]
     head = {
         "format": 1,
         "method": method,
@@ -72,6 +82,7 @@ def write_run(
     }
     (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
     logs = {"metrics": metrics, "rounds": rounds_, "bytes": sizes} | ({"peers": peers} if peers else {})
+    logs |= {"groups": groups} if groups else {}
     for name, rows in logs.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
@@ -101,11 +112,18 @@ def _measured(draw: Any, round_: int, site: str, split: str, place: int, level: 
 KINDS = {"f1": 0.0, "auroc": 0.17, "auprc": 0.02}
 
 
-def _trained(draw: Any, round_: int, site: str, rounds: int) -> list[dict[str, Any]]:
+def average(round_: int, part: int, group: str, **members: tuple[float, float]) -> dict[str, Any]:
+    """Return a row of groups.jsonl; members are site -> (weight, distance)."""
+    weights, distances = zip(*members.values(), strict=True)
+    row = {"round": round_, "part": part, "group": group, "sites": list(members)}
+    return row | {"weights": list(weights), "distances": list(distances)}
+
+
+def _trained(draw: Any, round_: int, site: str, rounds: int, labelled: int) -> list[dict[str, Any]]:
     progress = round_ / rounds
     values = {"loss": 2.1 - progress, "kept": 0.2 + 0.6 * progress, "seconds": 3.0}
     values = {name: value + 0.03 * draw.random() for name, value in values.items()}
-    values |= {"labelled": 16.0, "unlabelled": 144.0}
+    values |= {"labelled": float(labelled), "unlabelled": 144.0}
     where = {"round": round_, "site": site, "split": "train", "n": 160, "classes": []}
     return [where | {"name": name, "value": value} for name, value in values.items()]
 

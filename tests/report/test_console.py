@@ -11,6 +11,7 @@ from fedward.report.console import WIDTH, Console
 
 ROW = {
     "round": 4,
+    "part": 0,
     "seconds": 12.34,
     "asked": ["a", "b", "c"],
     "replied": ["a", "b"],
@@ -57,6 +58,19 @@ def test_failures_name_site_and_reason():
     assert lines[1].strip() == "c: no answer within 3600 s"
 
 
+def test_a_site_with_nothing_to_do_takes_one_line():
+    reason = "took no step as supervised: 0 labelled, 240 unlabelled images"
+    lines = printed(lambda console: console.round(ROW | {"failed": {"site-2": reason, "site-4": reason}}, {}))
+    assert [line.strip() for line in lines[1:]] == [f"site-2: {reason}", f"site-4: {reason}"]
+
+
+def test_later_exchanges_of_a_round_are_told_apart():
+    rows = [ROW | {"part": part, "failed": {}} for part in range(3)]
+    lines = printed(*[lambda console, row=row: console.round(row, {}) for row in rows])
+    assert [line.split()[0] for line in lines] == ["4", "4.2", "4.3"]
+    assert len({len(line) for line in lines}) == 1
+
+
 def test_a_round_without_evaluation_or_pseudo_labels_shows_dashes():
     (line,) = printed(lambda console: console.round(ROW | {"failed": {}}, {}))
     assert line.split()[3:5] == ["-", "-"]
@@ -70,14 +84,22 @@ def test_a_failed_run_says_why():
 
 @given(
     st.integers(0, 99_999),
+    st.integers(0, 99),
     st.floats(0, 99_999),
     st.integers(0, 10**13),
     st.dictionaries(st.text(max_size=120), st.text(max_size=400), max_size=3),
     st.lists(st.floats(0, 1), max_size=5),
     st.one_of(st.none(), st.floats(0, 1)),
 )
-def test_never_wider_than_eighty_columns(round_, seconds, size, failed, values, kept):
-    row = ROW | {"round": round_, "seconds": seconds, "bytes_down": size, "bytes_up": size, "failed": failed}
+def test_never_wider_than_eighty_columns(round_, part, seconds, size, failed, values, kept):
+    row = ROW | {
+        "round": round_,
+        "part": part,
+        "seconds": seconds,
+        "bytes_down": size,
+        "bytes_up": size,
+        "failed": failed,
+    }
     row |= {"asked": ["s"] * 100, "replied": ["s"] * 100}
     lines = printed(lambda console: console.round(row, {str(i): v for i, v in enumerate(values)}, kept))
     assert all(len(line) <= WIDTH for line in lines)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from run_folders import SITES, write_run
+from run_folders import SITES, average, write_run
 
 from fedward.errors import FedwardError, RunError
 from fedward.report import Run
@@ -38,6 +38,61 @@ def test_warm_up_ends_with_the_first_peer_or_as_the_job_says(make_run):
     (folder / "run.json").write_text(json.dumps(head))
     assert Run.load(folder).warm_up == 4
     assert Run.load(make_run("avg", method="fedavg", rounds=2)).warm_up == 0
+
+
+GROUPS = (
+    average(1, 0, "labelled", a=(1.0, 0.0)),
+    average(2, 0, "labelled", a=(1.0, 0.0)),
+    average(3, 0, "unlabelled", b=(0.75, 1.5), c=(0.25, 2.5)),
+    average(3, 1, "labelled", a=(1.0, 0.0)),
+)
+
+
+def test_averages_come_back_typed(make_run):
+    run = Run.load(make_run(method="isofed", groups=GROUPS))
+    assert len(run.groups) == 4
+    row = run.groups[2]
+    assert (row.round, row.part, row.group, row.sites) == (3, 0, "unlabelled", ("b", "c"))
+    assert (row.weights, row.distances) == ((0.75, 0.25), (1.5, 2.5))
+    assert Run.load(make_run("avg", method="fedavg", rounds=1)).groups == ()
+
+
+@pytest.mark.parametrize(("rows", "rounds"), [(GROUPS, 2), (GROUPS[:2], 0), (GROUPS[2:], 2), (GROUPS[3:], 0)])
+@pytest.mark.parametrize("named", [None, 7])
+def test_the_warm_up_of_groups_is_what_labelled_sites_did_alone(make_run, rows, rounds, named):
+    """Whatever the job says: one that only ever trains labelled sites has no warm-up."""
+    folder = make_run(method="isofed", groups=rows)
+    head = json.loads((folder / "run.json").read_text())
+    head["experiment"]["options"]["warm_up"] = named
+    (folder / "run.json").write_text(json.dumps(head))
+    assert Run.load(folder).warm_up == rounds
+
+
+@pytest.mark.parametrize(
+    ("wrong", "found"),
+    [
+        ({"weights": [1.0]}, "2 sites, 1 weights, 2 distances"),
+        ({"distances": []}, "2 sites, 2 weights, 0 distances"),
+        ({"group": "some"}, "group 'some'"),
+        ({"weights": [0.5, float("nan")]}, "line 1"),
+        ({"weights": None}, "line 1"),
+        ({"part": "first"}, "line 1"),
+    ],
+)
+def test_a_broken_average_is_refused(make_run, wrong, found):
+    folder = make_run(method="isofed", rounds=1, groups=[GROUPS[2] | wrong])
+    with pytest.raises(RunError, match=rf"groups\.jsonl.*{found}"):
+        Run.load(folder)
+
+
+@pytest.mark.parametrize("cut", [1, 9, 60])
+def test_averages_cut_off_are_left_out_and_said(make_run, cut):
+    folder = make_run(method="isofed", groups=GROUPS)
+    path = folder / "groups.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    run = Run.load(folder)
+    assert len(run.groups) == (4 if cut == 1 else 3)
+    assert len(run.notes) == (cut > 1)
 
 
 def test_series_leaves_out_what_is_undefined(make_run):

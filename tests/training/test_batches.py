@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import fields
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from fedward.methods.local import Batch
 from fedward.methods.settings import Settings
 from fedward.sites import Images
-from fedward.training.batches import Pixels, predictions, round_batches
+from fedward.training.batches import Pixels, RoundBatches, predictions
+from fedward.views import VIEWS, Views
 from tiny import batch_norm_net
 
 SEED = (3, "site-1", 2)
@@ -21,9 +23,10 @@ CPU = torch.device("cpu")
 
 
 def plain(count: int, first: int = 0) -> Pixels:
-    """Images of one grey each, which every weak view keeps: grey and label both are the image's number."""
+    """Images of one colour each, which every weak view keeps: colour and label both are the image's number."""
     numbers = torch.arange(first, first + count)
-    return Pixels(numbers.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 16, 16).contiguous(), numbers)
+    colours = torch.stack([numbers % 256, numbers // 256, torch.zeros_like(numbers)], dim=1).to(torch.uint8)
+    return Pixels(colours.view(-1, 3, 1, 1).expand(-1, 3, 16, 16).contiguous(), numbers)
 
 
 def pictures(count: int, seed: int = 0) -> Pixels:
@@ -34,17 +37,30 @@ def pictures(count: int, seed: int = 0) -> Pixels:
 
 def numbers(views: Tensor) -> list[int]:
     """Read the images' numbers off their weak views."""
-    return (255 * views.mean(dim=(1, 2, 3))).round().long().tolist()
+    low, high, _ = (255 * views.mean(dim=(2, 3))).round().long().unbind(1)
+    return (256 * high + low).tolist()
 
 
-def make(
-    labelled: Pixels,
+def stream(
+    labelled: Pixels | None,
     unlabelled: Pixels | None,
     settings: Settings,
     peers: tuple[nn.Module, ...] = (),
-    seed: tuple[int, str, int] = SEED,
-) -> list[Batch]:
-    return list(round_batches(labelled, unlabelled, peers, settings, seed))
+    seed: tuple[int | str, ...] = SEED,
+    **options: Any,
+) -> RoundBatches:
+    experiment, *purpose = seed
+    assert isinstance(experiment, int)
+    return RoundBatches(labelled, unlabelled, peers, settings, experiment, tuple(purpose), **options)
+
+
+def make(*args: Any, **options: Any) -> list[Batch]:
+    return list(stream(*args, **options))
+
+
+def once(**settings: Any) -> Settings:
+    """Settings under which a site passes through its images."""
+    return Settings.model_validate({"images_per_round": None, "batch": 8, **settings})
 
 
 def same(a: list[Batch], b: list[Batch], *names: str) -> bool:
@@ -73,6 +89,26 @@ def test_pixels_are_the_sites_images_channels_first_and_scaled() -> None:
     assert torch.equal(pixels.pixels.permute(0, 2, 3, 1), torch.tensor(raw)), "taking must not scale the cache"
 
 
+def test_together_keeps_order_and_labels() -> None:
+    one, other = pictures(3), pictures(2, 1)
+    both = Pixels.together([one, plain(0), other])
+    assert len(both) == 5
+    assert torch.equal(both.pixels, torch.cat([one.pixels, other.pixels]))
+    assert torch.equal(both.labels, torch.cat([one.labels, other.labels]))
+
+
+def test_together_copies_nothing_for_a_single_part() -> None:
+    one = pictures(3)
+    for parts in ([one], [plain(0), one], [one, plain(0)]):
+        assert Pixels.together(parts) is one
+
+
+def test_together_of_nothing_is_empty() -> None:
+    none = Pixels.together([plain(0), plain(0)])
+    assert len(none) == 0
+    assert none.take(torch.zeros(0, dtype=torch.long)).shape == (0, 3, 16, 16)
+
+
 # --- how many, and which
 
 
@@ -82,7 +118,7 @@ def test_pixels_are_the_sites_images_channels_first_and_scaled() -> None:
 def test_a_round_has_as_many_batches_as_the_settings_say(images: int, batch: int, steps: int) -> None:
     settings = Settings(images_per_round=images, batch=batch)
     found = make(plain(7), plain(9), settings)
-    assert len(found) == settings.steps == steps
+    assert len(found) == len(stream(plain(7), plain(9), settings)) == steps
     for step in found:
         assert step.labelled.shape == step.weak.shape == step.strong.shape == (batch, 3, 16, 16)
         assert step.labels.shape == (batch,)
@@ -104,6 +140,79 @@ def test_fedvc_uses_every_image_equally_often_give_or_take_one(pool: int) -> Non
         assert set(counts) <= set(range(first, first + pool))
         assert len(counts) == min(pool, 32)
         assert max(counts.values()) - min(counts.values()) <= (0 if pool >= 32 else 1)
+
+
+@pytest.mark.parametrize("pool", [1, 7, 8, 9, 32, 255, 300])
+@pytest.mark.parametrize("kind", ["labelled", "weak"])
+def test_without_a_fixed_number_every_image_is_seen_once(pool: int, kind: str) -> None:
+    """The last batch may be short; 300 images are made in two goes."""
+    parts = (plain(pool), None) if kind == "labelled" else (None, plain(pool))
+    batches = stream(*parts, once())
+    found = list(batches)
+    sizes = [len(getattr(step, kind)) for step in found]
+    whole, rest = divmod(pool, 8)
+    if rest == 1 and whole:  # BatchNorm cannot train on one image
+        assert sizes == [8] * (whole - 1) + [9]
+    else:
+        assert sizes == [8] * whole + [rest] * (rest > 0)
+    assert len(batches) == len(found)
+    assert batches.images == pool
+    seen = [number for step in found for number in numbers(getattr(step, kind))]
+    assert sorted(seen) == list(range(pool))
+    if kind == "labelled":
+        assert [label for step in found for label in step.labels.tolist()] == seen
+
+
+def test_a_pass_has_a_fresh_order_in_every_round() -> None:
+    orders = []
+    for round_ in (1, 2):
+        steps = make(plain(50), None, once(), seed=(3, "site-1", round_))
+        orders.append([number for step in steps for number in numbers(step.labelled)])
+    assert orders[0] != orders[1] != list(range(50)) != orders[0]
+
+
+@pytest.mark.parametrize(("labelled", "unlabelled"), [(5, 20), (20, 5), (7, 20), (20, 19), (12, 12), (3, 300)])
+def test_the_smaller_of_two_kinds_is_repeated(labelled: int, unlabelled: int) -> None:
+    found = make(plain(labelled), plain(unlabelled, first=400), once())
+    steps, images = -(-max(labelled, unlabelled) // 8), max(labelled, unlabelled)
+    assert len(found) == len(stream(plain(labelled), plain(unlabelled), once())) == steps
+    assert all(len(step.labelled) == len(step.labels) == len(step.weak) == len(step.strong) for step in found)
+    for seen, pool, first in (
+        ([n for step in found for n in numbers(step.labelled)], labelled, 0),
+        ([n for step in found for n in numbers(step.weak)], unlabelled, 400),
+    ):
+        counts = Counter(seen)
+        assert set(counts) == set(range(first, first + pool))
+        assert sum(counts.values()) == images
+        assert set(counts.values()) <= {images // pool, -(-images // pool)}
+
+
+@pytest.mark.parametrize(("most", "images"), [(1, 1), (12, 12), (16, 16), (30, 30), (99, 30)])
+def test_a_pass_stops_after_so_many_images(most: int, images: int) -> None:
+    batches = stream(plain(20), plain(30, first=120), once(images_at_most=most))
+    found = list(batches)
+    assert len(found) == len(batches) == -(-images // 8)
+    assert batches.images == images
+    for seen, pool in (
+        ([n for step in found for n in numbers(step.labelled)], 20),
+        ([n for step in found for n in numbers(step.weak)], 30),
+    ):
+        assert len(seen) == images
+        assert len(set(seen)) == min(images, pool)
+
+
+def test_other_images_are_seen_in_another_round() -> None:
+    settings, seen = once(images_at_most=10), set()
+    for round_ in range(1, 13):
+        (step, rest) = make(plain(20), None, settings, seed=(3, "site-1", round_))
+        assert len(rest.labelled) == 2
+        seen |= set(numbers(step.labelled)) | set(numbers(rest.labelled))
+    assert seen == set(range(20))
+
+
+def test_the_limit_of_a_pass_does_not_touch_a_fixed_number() -> None:
+    plainly, limited = (Settings(images_per_round=32, batch=8, images_at_most=most) for most in (None, 9))
+    assert same(make(plain(20), plain(30), plainly), make(plain(20), plain(30), limited))
 
 
 def test_labels_stay_with_their_images_also_beyond_one_chunk() -> None:
@@ -146,8 +255,10 @@ def test_equal_seeds_give_equal_rounds_whatever_the_global_generators_do() -> No
     assert same(*rounds)
 
 
-@pytest.mark.parametrize("seed", [(4, "site-1", 2), (3, "site-2", 2), (3, "site-1", 3)])
-def test_seed_site_and_round_each_change_the_round(seed: tuple[int, str, int]) -> None:
+@pytest.mark.parametrize(
+    "seed", [(4, "site-1", 2), (3, "site-2", 2), (3, "site-1", 3), (3, "site-1", 2, 1), (3, "site-1", 2, "adaptation")]
+)
+def test_seed_site_round_part_and_phase_each_change_the_round(seed: tuple[int | str, ...]) -> None:
     settings = Settings(images_per_round=16, batch=8)
     one, other = (make(pictures(20), pictures(30, 1), settings, seed=each) for each in (SEED, seed))
     for name in ("labelled", "weak", "strong"):
@@ -165,6 +276,50 @@ def test_a_longer_round_begins_like_a_shorter_one() -> None:
     """By whole goes of 256 images, whose views are drawn together."""
     short, long = (make(plain(200), plain(200), Settings(images_per_round=n, batch=16)) for n in (256, 512))
     assert same(short, long[:16], "labelled", "labels", "weak", "strong")
+
+
+@pytest.mark.parametrize("settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=13)])
+def test_strong_views_are_made_only_if_wanted_and_nothing_else_depends_on_them(settings: Settings) -> None:
+    both = make(pictures(20), pictures(30, 1), settings, peer_nets())
+    without = make(pictures(20), pictures(30, 1), settings, peer_nets(), strong=False)
+    assert all(step.strong is not None for step in both)
+    assert all(step.strong is None for step in without)
+    assert same(both, without, "labelled", "labels", "weak", "peers")
+
+
+def test_equal_streams_give_equal_passes() -> None:
+    settings = once(images_at_most=21)
+    one, other = (make(pictures(20), pictures(30, 1), settings, peer_nets()) for _ in range(2))
+    assert same(one, other)
+
+
+def test_views_are_those_of_the_recipe() -> None:
+    """Each is drawn with a generator of its own: one of labelled images, one of weak, one of strong views."""
+    used: dict[str, list[torch.Generator]] = {"weak": [], "strong": []}
+
+    def weak(images: Tensor, generator: torch.Generator) -> Tensor:
+        used["weak"].append(generator)
+        return 1 - images
+
+    def strong(images: Tensor, generator: torch.Generator) -> Tensor:
+        used["strong"].append(generator)
+        return images / 2
+
+    labelled, unlabelled = plain(20), pictures(30, 1)
+    for step in make(labelled, unlabelled, once(), views=Views(weak, strong)):
+        assert torch.equal(step.labelled, 1 - labelled.take(step.labels))
+        torch.testing.assert_close(step.weak, 1 - 2 * step.strong)
+    assert (len(used["weak"]), len(used["strong"])) == (2, 1)
+    assert len({id(generator) for generators in used.values() for generator in generators}) == 3
+
+
+def test_recipes_differ_and_any_way_up_is_used_where_none_is_named() -> None:
+    settings = once()
+    found = {name: make(pictures(20), pictures(30, 1), settings, views=recipe) for name, recipe in VIEWS.items()}
+    assert same(make(pictures(20), pictures(30, 1), settings), found["any_way_up"])
+    for one, other in pairwise([*found.values(), found["any_way_up"]]):
+        assert not any(same(one, other, name) for name in ("labelled", "weak", "strong"))
+        assert same(one, other, "labels")
 
 
 def test_hidden_labels_cannot_matter() -> None:
@@ -235,3 +390,23 @@ def test_a_site_without_labelled_images() -> None:
     assert len(steps) == 4
     assert all(step.labelled is step.labels is None for step in steps)
     assert all(step.weak is not None and step.strong is not None and step.peers is not None for step in steps)
+
+
+@pytest.mark.parametrize("settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=5)])
+@pytest.mark.parametrize("parts", [(None, None), (plain(0), None), (None, plain(0)), (plain(0), plain(0))])
+def test_a_site_without_images_has_no_batch(settings: Settings, parts: tuple[Pixels | None, Pixels | None]) -> None:
+    batches = stream(*parts, settings, peer_nets())
+    assert len(batches) == batches.images == 0
+    assert list(batches) == []
+
+
+@pytest.mark.parametrize("empty", [None, plain(0)])
+def test_a_pass_of_a_site_with_one_kind_of_images(empty: Pixels | None) -> None:
+    """What is absent is not repeated, and does not change the rest."""
+    labelled, hidden = make(pictures(20), empty, once()), make(empty, pictures(20), once(), peer_nets())
+    assert len(labelled) == len(hidden) == 3
+    assert all(step.weak is step.strong is step.peers is None for step in labelled)
+    assert all(step.labelled is step.labels is None for step in hidden)
+    both = make(pictures(20), pictures(20), once(), peer_nets())
+    assert same(both, labelled, "labelled", "labels")
+    assert same(both, hidden, "weak", "strong", "peers")

@@ -4,7 +4,7 @@ In float64: Adam makes a whole step of the rounding of a gradient near 0, and a 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,9 +15,9 @@ from fedward.errors import RunError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
 from fedward.methods.settings import Settings
-from fedward.training.batches import Pixels, round_batches
+from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.trainer import Trained, train
 from tiny import batch_norm_net
 
@@ -47,8 +47,8 @@ def make_net() -> nn.Module:
 
 def make_batches(objective: Objective, settings: Settings, labelled: int = 20, unlabelled: int = 30) -> list[Batch]:
     peers = [batch_norm_net(seed, CLASSES).eval() for seed in (1, 2)]
-    hidden = pictures(unlabelled, 1) if objective.wants_unlabelled else None
-    batches = round_batches(pictures(labelled), hidden, peers, settings, (3, "site-1", 1))
+    hidden = pictures(unlabelled, 1) if objective.uses.unlabelled == "unlabelled" else None
+    batches = RoundBatches(pictures(labelled), hidden, peers, settings, 3, ("site-1", 1))
     return [_double(batch) for batch in batches]
 
 
@@ -64,7 +64,8 @@ def run(
     settings: Settings,
     aborted: Callable[[], bool] = lambda: False,
 ) -> Trained:
-    return train(net, batches, objective, INPUTS, settings, device=CPU, aborted=aborted)
+    phase = Phase(objective, settings.learning_rate)
+    return train(net, batches, phase, INPUTS, settings, device=CPU, aborted=aborted)
 
 
 def copy(net: nn.Module) -> dict[str, Tensor]:
@@ -75,8 +76,46 @@ def unchanged(net: nn.Module, before: dict[str, Tensor]) -> bool:
     return all(torch.equal(value, before[key]) for key, value in net.named_parameters())
 
 
+def assert_same_net(net: nn.Module, twin: nn.Module) -> None:
+    theirs = twin.state_dict()
+    for key, value in net.state_dict().items():
+        torch.testing.assert_close(value, theirs[key], rtol=1e-7, atol=1e-9, msg=key)
+
+
+def clipped(gradients: Sequence[Tensor], clip: float) -> list[Tensor]:
+    norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+    return [gradient * min(1.0, clip / norm) for gradient in gradients]
+
+
+def plain_sgd(
+    net: nn.Module,
+    batches: list[Batch],
+    objective: Objective,
+    learning_rate: float,
+    *,
+    momentum: float = 0.0,
+    decay: float = 0.0,
+    clip: float = math.inf,
+) -> None:
+    """Sutskever et al., 2013, as torch writes it: v <- m v + (g + d w), w <- w - lr v; clipped is g alone."""
+    velocity = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
+    net.train()
+    for batch in batches:
+        total = sum(objective.losses(net, batch, INPUTS).terms.values())
+        gradients = clipped(torch.autograd.grad(total, list(net.parameters())), clip)
+        with torch.no_grad():
+            for (name, parameter), gradient in zip(net.named_parameters(), gradients, strict=True):
+                velocity[name] = momentum * velocity[name] + gradient + decay * parameter
+                parameter.sub_(learning_rate * velocity[name])
+
+
 def plain_adam(
-    net: nn.Module, batches: list[Batch], objective: Objective, learning_rate: float, clip: float = math.inf
+    net: nn.Module,
+    batches: list[Batch],
+    objective: Objective,
+    learning_rate: float,
+    clip: float = math.inf,
+    decay: float = 0.0,
 ) -> list[dict[str, float]]:
     """Kingma and Ba, 2015, Algorithm 1, step by step; returns the named losses of every step."""
     history = []
@@ -87,11 +126,10 @@ def plain_adam(
         losses = objective.losses(net, batch, INPUTS)
         total = sum(losses.terms.values())
         history.append({name: float(v.detach()) for name, v in {"loss": total, **losses.terms, **losses.notes}.items()})
-        gradients = torch.autograd.grad(total, list(net.parameters()))
-        norm = float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+        gradients = clipped(torch.autograd.grad(total, list(net.parameters())), clip)
         with torch.no_grad():
             for (name, parameter), raw in zip(net.named_parameters(), gradients, strict=True):
-                gradient = raw * min(1.0, clip / norm)
+                gradient = raw + decay * parameter
                 first[name] = 0.9 * first[name] + 0.1 * gradient
                 second[name] = 0.999 * second[name] + 0.001 * gradient**2
                 mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
@@ -168,6 +206,175 @@ def test_a_net_in_evaluation_mode_is_trained_all_the_same() -> None:
     assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), twin.state_dict().values(), strict=True))
 
 
+# --- the optimiser that the settings name
+
+
+@pytest.mark.parametrize(("objective", "settings"), METHODS, ids=["supervised", "fixmatch", "fedperl"])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"momentum": 0.0},
+        {"momentum": 0.9},
+        {"momentum": 0.0, "weight_decay": 0.3},
+        {"momentum": 0.7, "weight_decay": 0.3, "clip_gradient": 0.5},
+    ],
+    ids=["plain", "momentum", "decay", "all"],
+)
+def test_training_equals_sgd_written_plainly(objective: Objective, settings: Settings, chosen: dict) -> None:
+    settings = settings.model_copy(update={"optimizer": "sgd", "learning_rate": 0.05, **chosen})
+    batches = make_batches(objective, settings)
+    net, twin = make_net(), make_net()
+    assert run(net, batches, objective, settings).steps == STEPS
+    plain_sgd(
+        twin,
+        batches,
+        objective,
+        0.05,
+        momentum=settings.momentum,
+        decay=settings.weight_decay,
+        clip=settings.clip_gradient or math.inf,
+    )
+    assert_same_net(net, twin)
+    before = make_net().state_dict()
+    assert all(not torch.equal(value, before[key]) for key, value in net.state_dict().items())
+
+
+def test_momentum_decay_and_clipping_each_change_sgd() -> None:
+    """Else the test above would show nothing."""
+    whole = PLAIN.model_copy(update={"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.3})
+    whole = whole.model_copy(update={"momentum": 0.7, "clip_gradient": 0.5})
+    batches = make_batches(Supervised(), whole)
+    nets = []
+    for change in ({}, {"momentum": 0.0}, {"weight_decay": 0.0}, {"clip_gradient": None}, {"optimizer": "adam"}):
+        nets.append(make_net())
+        run(nets[-1], batches, Supervised(), whole.model_copy(update=change))
+    for net in nets[1:]:
+        assert max((a - b).abs().max() for a, b in zip(nets[0].parameters(), net.parameters(), strict=True)) > 1e-3
+
+
+def test_weight_decay_of_adam_is_added_to_the_gradient() -> None:
+    settings = PLAIN.model_copy(update={"weight_decay": 0.3})
+    batches = make_batches(Supervised(), settings)
+    net, twin, without = make_net(), make_net(), make_net()
+    run(net, batches, Supervised(), settings)
+    plain_adam(twin, batches, Supervised(), settings.learning_rate, decay=0.3)
+    run(without, batches, Supervised(), PLAIN)
+    assert_same_net(net, twin)
+    assert max((a - b).abs().max() for a, b in zip(net.parameters(), without.parameters(), strict=True)) > 1e-4
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_the_learning_rate_is_that_of_the_phase(optimizer: str) -> None:
+    settings = PLAIN.model_copy(update={"optimizer": optimizer, "learning_rate": 1e30, "momentum": 0.9})
+    batches = make_batches(Supervised(), settings)
+    net, twin = make_net(), make_net()
+    train(net, batches, Phase(Supervised(), 0.002), INPUTS, settings, device=CPU, aborted=lambda: False)
+    if optimizer == "adam":
+        plain_adam(twin, batches, Supervised(), 0.002)
+    else:
+        plain_sgd(twin, batches, Supervised(), 0.002, momentum=0.9)
+    assert_same_net(net, twin)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_phases_of_a_round_have_optimisers_of_their_own(optimizer: str) -> None:
+    """Two phases with rates of their own are two fresh optimisers in a row: no momentum is carried over."""
+    settings = PLAIN.model_copy(update={"optimizer": optimizer, "momentum": 0.9})
+    batches = make_batches(Supervised(), settings)
+    first, second = batches[:3], batches[3:]
+    net, twin, longer = make_net(), make_net(), make_net()
+    for part, rate in ((first, 0.01), (second, 0.002)):
+        train(net, part, Phase(Supervised(), rate), INPUTS, settings, device=CPU, aborted=lambda: False)
+        if optimizer == "adam":
+            plain_adam(twin, part, Supervised(), rate)
+        else:
+            plain_sgd(twin, part, Supervised(), rate, momentum=0.9)
+    assert_same_net(net, twin)
+    for rate in (0.01, 0.01):
+        train(longer, first, Phase(Supervised(), rate), INPUTS, settings, device=CPU, aborted=lambda: False)
+    carried = make_net()
+    train(carried, first * 2, Phase(Supervised(), 0.01), INPUTS, settings, device=CPU, aborted=lambda: False)
+    assert any((a - b).abs().max() > 1e-4 for a, b in zip(longer.parameters(), carried.parameters(), strict=True))
+
+
+# --- what an objective is told
+
+
+class _Watching(Objective):
+    """Notes what is called, and the weights of that moment; its gradient is 1 everywhere."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Tensor]] = []
+        self.begun: list[tuple[nn.Module, RoundInputs]] = []
+
+    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+        self.begun.append((net, inputs))
+        self._note("begin", net)
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        assert inputs is self.begun[0][1]
+        self._note("losses", net)
+        return Losses({"loss_supervised": sum(parameter.sum() for parameter in net.parameters())})
+
+    def after_step(self, net: nn.Module) -> None:
+        self._note("after_step", net)
+
+    def _note(self, call: str, net: nn.Module) -> None:
+        self.calls.append((call, next(net.parameters()).detach().clone()))
+
+
+def test_an_objective_begins_with_the_received_weights_and_follows_every_step() -> None:
+    settings = Settings(images_per_round=3, batch=1, optimizer="sgd", momentum=0.0)
+    net, objective = nn.Linear(3, 2).double(), _Watching()
+    start = net.weight.detach().clone()
+    inputs = replace(INPUTS, steps_before=17)
+    batches = [Batch(labelled=torch.zeros(1))] * 3
+    result = train(net, batches, Phase(objective, 0.5), inputs, settings, device=CPU, aborted=lambda: False)
+    assert result.steps == 3
+    assert [call for call, _ in objective.calls] == ["begin", *["losses", "after_step"] * 3]
+    assert objective.begun == [(net, inputs)]
+    moves = [(start - weight).unique().tolist() for _, weight in objective.calls]
+    assert moves == [[0.0], [0.0], [0.5], [0.5], [1.0], [1.0], [1.5]]
+
+
+class _Counted:
+    """Batches that say how often they were asked for."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.batches, self.passes, self.given = batches, 0, 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.passes += 1
+        for batch in self.batches:
+            self.given += 1
+            yield batch
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_phase_takes_as_many_steps_as_there_are_batches_and_passes_through_them_once(steps: int) -> None:
+    """Whatever images_per_round says: it is for those who make the batches."""
+    batches = _Counted([Batch(labelled=torch.zeros(1))] * steps)
+    settings = Settings(images_per_round=48, batch=16)
+    result = train(
+        nn.Linear(3, 2), batches, Phase(_Watching(), 0.1), INPUTS, settings, device=CPU, aborted=lambda: False
+    )
+    assert (result.steps, batches.passes, batches.given) == (steps, 1, steps)
+
+
+def test_short_batches_weigh_like_whole_ones_in_the_means() -> None:
+    settings = Settings(images_per_round=None, batch=8, learning_rate=1e-3)
+    batches = [_double(batch) for batch in RoundBatches(pictures(20), None, [], settings, 3, ("site-1", 1))]
+    assert [len(batch.labels) for batch in batches] == [8, 8, 4]
+    net, twin = make_net(), make_net()
+    result = run(net, batches, Supervised(), settings)
+    history = plain_adam(twin, batches, Supervised(), 1e-3)
+    assert result.means["loss"] == pytest.approx(sum(row["loss"] for row in history) / 3, rel=1e-5)
+    assert_same_net(net, twin)
+
+
 # --- steps without a loss
 
 
@@ -181,13 +388,17 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
     assert unchanged(net, before)
 
 
-class _Scripted:
+class _Scripted(Objective):
     """Pulls every parameter by a loss of its own, and keeps the pseudo labels of the steps it is told to."""
 
-    wants_unlabelled = True
+    uses = Uses(unlabelled="unlabelled", second_view="strong")
 
     def __init__(self, kept: list[bool]) -> None:
         self.kept = iter(kept)
+        self.followed = 0
+
+    def after_step(self, net: nn.Module) -> None:
+        self.followed += 1
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
         keep = float(next(self.kept))
@@ -202,10 +413,12 @@ def test_momentum_does_not_move_a_step_without_a_loss() -> None:
     net, twin = nn.Linear(3, 2), nn.Linear(3, 2)
     twin.load_state_dict(net.state_dict())
     before = copy(net)
-    run(net, [Batch()] * 4, _Scripted([True, False, False, True]), settings)
+    objective = _Scripted([True, False, False, True])
+    run(net, [Batch()] * 4, objective, settings)
     run(twin, [Batch()] * 2, _Scripted([True, True]), half)
     assert not unchanged(net, before)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters(), strict=True))
+    assert objective.followed == 2, "nothing follows a step that was not taken"
 
 
 def test_a_labelled_step_counts_although_no_pseudo_label_is_kept() -> None:
@@ -223,10 +436,8 @@ def test_a_labelled_step_counts_although_no_pseudo_label_is_kept() -> None:
 # --- clipping
 
 
-class _Slope:
+class _Slope(Objective):
     """One parameter vector, one constant gradient."""
-
-    wants_unlabelled = False
 
     def __init__(self, slope: Tensor) -> None:
         self.slope = slope

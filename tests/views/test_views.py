@@ -1,17 +1,17 @@
 """What every view promises: per-image draws, reproducible, in range, nothing else touched."""
 
-from collections.abc import Callable
+import math
 
 import pytest
 import torch
 from torch import Generator, Tensor
 
 from fedward.errors import DataError
-from fedward.views import strong, weak
+from fedward.views import VIEWS, View, crop, strong, weak
 from fedward.views.strong import COLOUR, GEOMETRIC, OPERATIONS, Draw, apply, draw
 
-View = Callable[[Tensor, Generator], Tensor]
-VIEWS = pytest.mark.parametrize("view", [weak, strong])
+EVERY_VIEW = pytest.mark.parametrize("view", [view for recipe in VIEWS.values() for view in recipe])
+BLENDED = pytest.mark.parametrize("view", [weak, strong])  # crops by whole pixels may well be equal
 
 
 def seeded(seed: int) -> Generator:
@@ -25,13 +25,13 @@ def photo(count: int = 1, channels: int = 3, side: int = 32) -> Tensor:
     return 0.1 + 0.35 * noise + 0.5 * ramp
 
 
-@VIEWS
+@BLENDED
 def test_sixteen_equal_images_give_sixteen_views(view: View) -> None:
     views = view(photo().repeat(16, 1, 1, 1), seeded(0))
     assert len(torch.unique(views.flatten(1), dim=0)) == 16
 
 
-@VIEWS
+@BLENDED
 def test_same_seed_same_views_and_another_seed_others(view: View) -> None:
     images = photo(8)
     first = view(images, seeded(1))
@@ -40,14 +40,14 @@ def test_same_seed_same_views_and_another_seed_others(view: View) -> None:
     assert all(not torch.equal(a, b) for a, b in zip(first, others, strict=True))
 
 
-@VIEWS
+@EVERY_VIEW
 def test_consecutive_views_of_one_generator_differ(view: View) -> None:
     generator = seeded(1)
     images = photo(4)
     assert not torch.equal(view(images, generator), view(images, generator))
 
 
-@VIEWS
+@EVERY_VIEW
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("count", [0, 1, 7])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -63,14 +63,14 @@ def test_shape_dtype_range_and_layout(view: View, count: int, channels: int, dty
     assert count == 0 or views.data_ptr() != images.data_ptr()
 
 
-@VIEWS
+@EVERY_VIEW
 @pytest.mark.parametrize("level", [0.0, 1.0])
 def test_extreme_images_stay_in_range(view: View, level: float) -> None:
     views = view(torch.full((64, 3, 16, 16), level), seeded(4))
     assert bool(((views >= 0) & (views <= 1)).all())
 
 
-@VIEWS
+@EVERY_VIEW
 def test_the_global_generator_is_not_used(view: View) -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -78,7 +78,7 @@ def test_the_global_generator_is_not_used(view: View) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@VIEWS
+@EVERY_VIEW
 @pytest.mark.parametrize(
     "images",
     [
@@ -96,7 +96,7 @@ def test_other_tensors_are_refused(view: View, images: Tensor) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@VIEWS
+@EVERY_VIEW
 def test_a_gpu_gives_the_same_views(view: View) -> None:
     images = photo(32)
     on_gpu = view(images.cuda(), seeded(6)).cpu()
@@ -193,6 +193,56 @@ def test_geometric_ranges_are_those_of_the_paper() -> None:
     torch.testing.assert_close(moved[..., :16], image[..., 4:], rtol=0, atol=1e-4)
     moved = apply(image, single("translate_y", -1.0))
     torch.testing.assert_close(moved[..., 4:, :], image[..., :16, :], rtol=0, atol=1e-4)
+
+
+def test_turn_is_the_largest_rotation() -> None:
+    image = photo(side=20)
+    turned = apply(image, single("rotate", 1.0), turn=math.pi / 2)
+    torch.testing.assert_close(turned, image.rot90(-1, (2, 3)), rtol=0, atol=1e-4)
+
+
+def test_turn_scales_rotations_and_nothing_else() -> None:
+    images, drawn = photo(64), draw(64, 2, seeded(0))
+    rotated = (drawn.operation == OPERATIONS.index("rotate")).any(1)
+    small, whole = apply(images, drawn, turn=0.5), apply(images, drawn)
+    same = (small == whole).flatten(1).all(1)
+    assert 0 < rotated.sum() < 64
+    assert torch.equal(same, ~rotated)
+
+
+def test_a_turn_of_nothing_leaves_the_picture_upright() -> None:
+    image = photo()
+    torch.testing.assert_close(apply(image, single("rotate", 0.9), turn=0.0), image)
+
+
+def test_without_a_turn_strong_turns_all_the_way_round() -> None:
+    images = photo(32)
+    assert torch.equal(strong(images, seeded(0)), strong(images, seeded(0), 6, 2 * math.pi))
+    assert not torch.equal(strong(images, seeded(0)), strong(images, seeded(0), turn=1.0))
+
+
+def test_recipes_are_what_they_are_called() -> None:
+    assert list(VIEWS) == ["any_way_up", "mirrored", "upright"]
+    assert VIEWS["any_way_up"] == (weak, strong)
+    images = photo(32)
+    for name, flip in (("mirrored", True), ("upright", False)):
+        assert torch.equal(VIEWS[name].weak(images, seeded(1)), crop(images, seeded(1), flip=flip))
+        generator = seeded(2)
+        expected = strong(crop(images, generator, flip=flip), generator, ops=2, turn=math.radians(30))
+        assert torch.equal(VIEWS[name].strong(images, seeded(2)), expected)
+
+
+def test_upright_views_keep_left_and_right() -> None:
+    """A mark at the left stays there in every weak view, and when the view is turned as far as the strong one is."""
+    image = torch.full((1, 1, 28, 28), 0.5)
+    image[..., 13:15, 4:7] = 1.0
+    views = VIEWS["upright"].weak(image.repeat(400, 1, 1, 1), seeded(0))
+    operation = torch.full((400, 1), OPERATIONS.index("rotate"))
+    turned = [apply(views, Draw(operation, torch.full((400, 1), way)), turn=math.radians(30)) for way in (-1.0, 1.0)]
+    for marked in (views, *turned):
+        left, right = marked.split(14, dim=3)
+        assert bool((left.amax((1, 2, 3)) > 0.9).all())
+        assert bool((right.amax((1, 2, 3)) < 0.6).all())
 
 
 def test_operations_act_in_their_drawn_order() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward.errors import DataError
+from fedward.evaluation.names import OVERALL
 
 Array = NDArray[np.float64]
 
@@ -65,7 +66,7 @@ def classification_metrics(
     support = np.bincount(truth, minlength=len(classes))
     present = support > 0
     per_class = _per_class(scores, truth, support)
-    values: dict[str, float | None] = dict.fromkeys(_OVERALL)
+    values: dict[str, float | None] = dict.fromkeys(OVERALL)
     if len(truth):
         values |= _overall(scores, truth, support, per_class)
     for index, name in enumerate(classes):
@@ -74,18 +75,6 @@ def classification_metrics(
         values[f"support/{name}"] = float(support[index])
     seen = [name for name, there in zip(classes, present, strict=True) if there]
     return [{"name": name, "value": value, "n": len(truth), "classes": list(seen)} for name, value in values.items()]
-
-
-_OVERALL = (
-    "accuracy",
-    "balanced_accuracy",
-    "f1_weighted",
-    "f1_macro",
-    "precision_weighted",
-    "recall_weighted",
-    "auroc_macro",
-    "auprc_macro",
-)
 
 
 def _overall(

@@ -1,5 +1,6 @@
 """The server's loop: asks what the method's workflow wants, checks and stores the answers, writes the run folder."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +24,10 @@ from fedward.report.console import Console
 
 _EMPTY_ROUNDS_IN_A_ROW = 3
 """Exchanges without a single usable reply after which a run gives up instead of burning rounds."""
+
+_NOTHING_TO_DO = "took no step as {task}: {labelled} labelled, {unlabelled} unlabelled images"
+
+_log = logging.getLogger(__name__)
 
 
 def run_experiment(
@@ -86,7 +91,7 @@ class _Driver:
         if run.finished:
             return run.path
         run.set_status("running", {})
-        federation = Federation(run.sites, self.experiment.seed, run.models, self._validator())
+        federation = Federation(run.sites, self.experiment.seed, run.models, self._validator(), run.append)
         state = run.restore(self.method.state_type) or self.method.start(self._initial_model())
         self.console.header(self.experiment, run.sites, resumed_after=state.round)
         try:
@@ -96,10 +101,16 @@ class _Driver:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
             reason = {"reason": str(error) or type(error).__name__}
             run.set_status("failed", reason)
-            write_report(run.path)
-            self.console.closing(run.path, reason)
+            self._report_failure(reason)
             raise
         return run.path
+
+    def _report_failure(self, reason: dict[str, str]) -> None:
+        try:
+            write_report(self.run_folder.path)
+        except Exception:  # the run's own error must not be hidden by one of its report
+            _log.exception("no report of the failed run %s", self.run_folder.path)
+        self.console.closing(self.run_folder.path, reason)
 
     def _initial_model(self) -> State:
         spec = self.experiment
@@ -137,10 +148,11 @@ class _Driver:
         started = time.perf_counter()
         result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
         replies = sorted(result.replies, key=lambda reply: reply.site)
-        if len(replies) < self.experiment.minimum_replies:
-            replies = []
+        trained = sum(reply.steps > 0 for reply in replies)
+        if trained < self.experiment.minimum_replies:
+            replies = [reply for reply in replies if not reply.steps]
         self._record(ask, requests, result, time.perf_counter() - started)
-        self._note_empty(ask, bool(replies), result.failed)
+        self._note_empty(ask, trained >= self.experiment.minimum_replies, result.failed)
         return replies
 
     def _note_empty(self, ask: Ask, any_reply: bool, failed: dict[str, str]) -> None:
@@ -154,7 +166,7 @@ class _Driver:
             )
 
     def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
-        requests = wire.requests(ask, evaluate)
+        requests = wire.requests(ask, evaluate, self.run_folder.id)
         result = _Exchange()
         pending = set(requests)
 
@@ -179,11 +191,12 @@ class _Driver:
             return
         result.up[site] = answer.nbytes
         result.rows[site] = meta
+        state = ask.model
         if meta["steps"]:
             state = self.run_folder.models.put(site, ask.round, wire.rebuild(ask.model, answer))
-            result.replies.append(Reply(site, state, meta["labelled"], meta["unlabelled"], meta["steps"]))
         elif request.meta["task"] != "idle":
-            result.failed[site] = "nothing to learn from: no labelled image, and the method uses no others"
+            result.failed[site] = _NOTHING_TO_DO.format(**meta, task=request.meta["task"])
+        result.replies.append(Reply(site, state, meta["labelled"], meta["unlabelled"], meta["steps"]))
 
     def _record(self, ask: Ask, requests: dict[str, Message], result: _Exchange, seconds: float) -> None:
         run = self.run_folder
@@ -191,7 +204,7 @@ class _Driver:
             for row in meta["metrics"]:
                 run.append("metrics", {"round": ask.round - 1, "site": site, **row})
             counts = {name: meta[name] for name in ("labelled", "unlabelled")}
-            for name, value in (meta["train"] and {**meta["train"], **counts}).items():
+            for name, value in ({**meta["train"], **counts} if site in ask.work else {}).items():
                 run.append(
                     "metrics",
                     {"round": ask.round, "site": site, "split": "train", "name": name, "value": value}
@@ -208,9 +221,10 @@ class _Driver:
             return
         summary = {
             "round": ask.round,
+            "part": ask.part,
             "seconds": round(seconds, 3),
             "asked": sorted(ask.work),
-            "replied": [reply.site for reply in sorted(result.replies, key=lambda reply: reply.site)],
+            "replied": sorted(reply.site for reply in result.replies if reply.steps),
             "failed": result.failed,
             "bytes_down": sum(request.nbytes for request in requests.values()),
             "bytes_up": sum(result.up.values()),

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from fedward import __version__
 from fedward.config import Experiment
@@ -15,7 +16,7 @@ from fedward.federation.store import SiteModels, StateT, load_state, save_json, 
 from fedward.methods.workflow import State
 
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
-_LOGS = ("metrics.jsonl", "rounds.jsonl", "peers.jsonl", "bytes.jsonl")
+_LOGS = ("metrics.jsonl", "rounds.jsonl", "peers.jsonl", "groups.jsonl", "bytes.jsonl")
 _KEPT_STATES = 2
 
 
@@ -46,6 +47,7 @@ class RunFolder:
         run = cls(path)
         run._info = {
             "format": 1,
+            "id": uuid4().hex,
             "method": experiment.method,
             "engine": engine,
             "seed": experiment.seed,
@@ -85,6 +87,11 @@ class RunFolder:
     def experiment(self) -> Experiment:
         """The experiment the run was started with."""
         return Experiment.parse(self._info["experiment"], f"run folder {self.path}")
+
+    @property
+    def id(self) -> str:
+        """The run's id, by which sites know it again after an interruption."""
+        return str(self._info["id"])
 
     @property
     def sites(self) -> list[str]:

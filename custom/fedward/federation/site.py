@@ -2,10 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,16 +15,21 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, FedwardError, RunError, WireError
 from fedward.evaluation.classification import classification_metrics
 from fedward.federation import wire
+from fedward.federation.memory import SiteMemory
 from fedward.federation.wire import Message
 from fedward.methods import method_of
 from fedward.methods.fedavg import class_weights
-from fedward.methods.local import RoundInputs
+from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.seeds import derive
 from fedward.sites import Images, SiteData, find_site_file, load_site, phantom_site
-from fedward.training.batches import Pixels, round_batches
+from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.evaluation import predict
+from fedward.views import VIEWS
+
+if TYPE_CHECKING:
+    from fedward.training.trainer import Trained
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +58,7 @@ class Site:
     Args:
         name: the site's name in the federation.
         experiment: what the job says.
-        folder: the site's own folder, for its cache of decoded images.
+        folder: the site's own folder, for its cache of decoded images and what it remembers of a run.
         site_folders: where the site's data file may lie.
     """
 
@@ -61,6 +66,7 @@ class Site:
         self.name, self.experiment, self.folder, self.site_folders = name, experiment, folder, tuple(site_folders)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._parts: dict[str, Pixels] = {}
+        self._peer_nets: list[nn.Module] = []
         if experiment.threads:
             torch.set_num_threads(experiment.threads)
 
@@ -92,43 +98,80 @@ class Site:
         if request.meta["evaluate"]:
             meta["metrics"] = wire.withhold_small_counts(self.evaluate(model))
         arrays: dict[str, np.ndarray] = {}
-        if request.meta["task"] == "train":
+        if request.meta["task"] != "idle":
             peers = [wire.unflatten(role, request.arrays, self._template) for role in wire.roles(request)]
-            trained, meta["steps"], meta["train"] = self.train(model, peers, round_, aborted)
+            part, memory = request.meta["part"], SiteMemory(self.folder / "memory", request.meta["run"])
+            known = memory.before(round_, part)
+            trained, meta["steps"], meta["train"] = self.train(
+                model, peers, round_, task=request.meta["task"], part=part, memory=known, aborted=aborted
+            )
+            memory.save(round_, part, known)
             arrays = wire.difference(trained, model) if meta["steps"] else {}
         return Message(meta, arrays)
 
     def train(
-        self, model: State, peers: Sequence[State], round_: int, aborted: Callable[[], bool] = lambda: False
+        self,
+        model: State,
+        peers: Sequence[State],
+        round_: int,
+        *,
+        task: str = "train",
+        part: int = 0,
+        memory: MutableMapping[str, State] | None = None,
+        aborted: Callable[[], bool] = lambda: False,
     ) -> tuple[State, int, dict[str, float]]:
-        """Train from ``model`` for one round; return (model after, steps, mean losses).
+        """Train from ``model`` as the method wants it for a task; return (model after, steps, mean losses).
 
-        A site with nothing the method can learn from takes 0 steps and returns the model it was given.
+        A site with nothing the method can learn from takes 0 steps and returns the model it was given. ``memory`` holds
+        the site's own models between rounds, and is changed.
         """
+        started, steps, means = time.perf_counter(), 0, dict[str, float]()
+        net = self._load(self._net, model)
+        committee = [self._load(self._peer_net(index), peer).eval() for index, peer in enumerate(peers)]
+        stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            torch.manual_seed(derive(self.experiment.seed, *stream, "dropout"))
+            for phase in self._method.phases(task, round_, len(self.data.labelled)):
+                batches = self._batches(phase, committee, (*stream, *phase.stream))
+                if not len(batches):
+                    continue
+                inputs = RoundInputs(self._class_weights, (round_ - 1) * len(batches), {} if memory is None else memory)
+                trained = self._train(net, batches, phase, inputs, aborted)
+                steps, means = steps + trained.steps, means | trained.means
+        if not steps:
+            return model, 0, {}
+        state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
+        return state, steps, {**means, "seconds": time.perf_counter() - started}
+
+    def _train(
+        self, net: nn.Module, batches: RoundBatches, phase: Phase, inputs: RoundInputs, aborted: Callable[[], bool]
+    ) -> "Trained":
         # Here, because MONAI takes seconds to import, and evaluation needs none of it.
         from fedward.training.trainer import train
 
-        method, started = self._method, time.perf_counter()
-        objective = method.objective()
-        labelled = self._pixels("labelled")
-        unlabelled = self._pixels("unlabelled") if objective.wants_unlabelled else None
-        if not len(labelled) and not (unlabelled and len(unlabelled)):
-            return model, 0, {}
-        counts = torch.bincount(labelled.labels.cpu(), minlength=len(self.data.classes))
-        inputs = RoundInputs(class_weights(counts).to(self.device))
-        net = self._load(self._net, model)
-        batches = round_batches(
-            labelled,
-            unlabelled,
-            [self._load(self._network(), peer).eval() for peer in peers],
-            method.settings,
-            (self.experiment.seed, self.name, round_),
+        return train(net, batches, phase, inputs, self._method.settings, device=self.device, aborted=aborted)
+
+    def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:
+        uses, views = phase.objective.uses, VIEWS[self.experiment.data.views]
+        return RoundBatches(
+            self._pixels("labelled") if uses.labelled else None,
+            None if uses.unlabelled == "none" else self._pixels(uses.unlabelled),
+            peers,
+            self._method.settings,
+            self.experiment.seed,
+            stream,
+            views=views._replace(strong=views.weak) if uses.second_view == "weak" else views,
+            strong=uses.second_view != "none",
         )
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(derive(self.experiment.seed, self.name, round_, "dropout"))
-            result = train(net, batches, objective, inputs, method.settings, device=self.device, aborted=aborted)
-        state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
-        return state, result.steps, {**result.means, "seconds": time.perf_counter() - started}
+
+    @cached_property
+    def _class_weights(self) -> torch.Tensor:
+        """(K,) weights of the supervised loss, by this site's labels."""
+        classes = len(self.data.classes)
+        if self._method.settings.class_weighting == "none":
+            return torch.ones(classes, device=self.device)
+        counts = torch.bincount(self._pixels("labelled").labels.cpu(), minlength=classes)
+        return class_weights(counts).to(self.device)
 
     def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> list[dict[str, Any]]:
         """Return metric rows of ``model`` on this site's splits (see ``classification_metrics``)."""
@@ -165,9 +208,18 @@ class Site:
         net = build(spec.net, len(spec.data.classes), spec.data.channels)
         return net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
+    def _peer_net(self, index: int) -> nn.Module:
+        """Return the net a peer's weights are loaded into, made once for every place in the committee."""
+        while len(self._peer_nets) <= index:
+            self._peer_nets.append(self._network())
+        return self._peer_nets[index]
+
     def _pixels(self, part: str) -> Pixels:
         if part not in self._parts:
-            self._parts[part] = Pixels.of(getattr(self.data, part), self.device)
+            if part == "all":
+                self._parts[part] = Pixels.together([self._pixels("labelled"), self._pixels("unlabelled")])
+            else:
+                self._parts[part] = Pixels.of(getattr(self.data, part), self.device)
         return self._parts[part]
 
     @staticmethod

@@ -9,21 +9,26 @@ listed is refused by the sender, and again by the receiver. Integer buffers do n
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 
-from fedward.config import KeyMetric
 from fedward.errors import WireError
+from fedward.evaluation.names import OVERALL
 from fedward.methods.workflow import Ask, State
 
 SMALLEST_COUNT = 5
 """Per-class numbers on fewer images than this stay at the site; a rare disease must not point at a patient."""
 
 ANSWER_FIELDS = frozenset({"site", "round", "labelled", "unlabelled", "steps", "train", "metrics", "error"})
-TRAIN_FIELDS = frozenset({"loss", "loss_supervised", "loss_pseudo", "loss_consistency", "kept", "seconds"})
-METRICS = frozenset(get_args(KeyMetric))
+TRAIN_FIELDS = frozenset(
+    {
+        *("loss", "loss_supervised", "loss_pseudo", "loss_consistency", "loss_information", "loss_proximal"),
+        *("kept", "seconds"),
+    }
+)
+METRICS = frozenset(OVERALL)
 CLASS_METRICS = frozenset({"f1", "auroc", "auprc", "support"})
 _ROW_FIELDS = frozenset({"split", "name", "value", "n", "classes"})
 
@@ -75,8 +80,11 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
     return state
 
 
-def requests(ask: Ask, evaluate: Iterable[str]) -> dict[str, Message]:
-    """Return one request per site that works or evaluates; the global model's arrays are shared, never copied."""
+def requests(ask: Ask, evaluate: Iterable[str], run: str) -> dict[str, Message]:
+    """Return one request per site that works or evaluates; the global model's arrays are shared, never copied.
+
+    ``run`` is the run's id, under which a site finds what it remembers of it.
+    """
     model = flatten("model", ask.model)
     evaluating = set(evaluate)
     messages = {}
@@ -86,7 +94,7 @@ def requests(ask: Ask, evaluate: Iterable[str]) -> dict[str, Message]:
         for role, state in work.models.items() if work else ():
             arrays |= flatten(role, state)
         meta = {"task": work.task if work else "idle", "evaluate": site in evaluating, "round": ask.round}
-        messages[site] = Message(meta, arrays)
+        messages[site] = Message(meta | {"part": ask.part, "run": run}, arrays)
     return messages
 
 

@@ -6,13 +6,26 @@ from typing import TYPE_CHECKING, Any
 from fedward.errors import ConfigError
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.fedperl import FedPerl
+from fedward.methods.fedprox import FedProx
 from fedward.methods.fixmatch import SSFL
+from fedward.methods.isofed import IsoFed, MTWFedAvg
+from fedward.methods.rscfed import RSCFed
 from fedward.methods.settings import Settings
+from fedward.methods.wfedavg import WFedAvg
 
 if TYPE_CHECKING:
     from fedward.config import Experiment
 
-METHODS: dict[str, type[FedAvg]] = {"fedavg": FedAvg, "ssfl": SSFL, "fedperl": FedPerl}
+METHODS: dict[str, type[FedAvg]] = {
+    "fedavg": FedAvg,
+    "ssfl": SSFL,
+    "fedperl": FedPerl,
+    "wfedavg": WFedAvg,
+    "fedprox": FedProx,
+    "mt_wfedavg": MTWFedAvg,
+    "rscfed": RSCFed,
+    "isofed": IsoFed,
+}
 
 
 def settings_of(method: str, options: Mapping[str, Any]) -> Settings:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
 from fedward.seeds import numpy_generator
@@ -112,10 +112,8 @@ def class_weights(counts: Tensor) -> Tensor:
     return weights
 
 
-class Supervised:
+class Supervised(Objective):
     """Class-weighted cross-entropy on the labelled images, and nothing else."""
-
-    wants_unlabelled = False
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
         """Return ``L_sup`` = CE_w(y, f(alpha(x))); Bdair et al., MELBA 2022, eq. (2), first term."""
@@ -129,22 +127,22 @@ def supervised_loss(net: nn.Module, images: Tensor, labels: Tensor, inputs: Roun
     return F.cross_entropy(net(images), labels, weight=inputs.class_weights)
 
 
-def draw_participants(federation: Federation, count: int, round_: int) -> list[str]:
-    """Return ``count`` sites drawn uniformly without replacement, sorted; all of them if there are no more."""
-    names = list(federation.sites)
-    order = numpy_generator(federation.seed, "participants", round_).permutation(len(names))
+def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpose: str | int) -> list[str]:
+    """Return ``count`` sites drawn uniformly without replacement, sorted; all if there are no more, or for None."""
+    order = numpy_generator(seed, "participants", *purpose).permutation(len(names))
     return sorted(names[index] for index in order[:count])
 
 
 def average_replies(replies: Sequence[Reply], model: State) -> State:
-    """Return the mean of the replies, weighted by the steps each site took; ``model`` itself if nobody replied.
+    """Return the mean of the replies, weighted by the steps each site took; ``model`` itself if nobody took one.
 
     With FedVC all sites take equally many steps, so this is a plain mean. Images are not counted: a site
     without labels would then weigh nothing, or as much as one with many.
     """
-    if not replies:
+    trained = [reply for reply in replies if reply.steps]
+    if not trained:
         return model
-    return weighted_average([reply.state for reply in replies], [float(reply.steps) for reply in replies])
+    return weighted_average([reply.state for reply in trained], [float(reply.steps) for reply in trained])
 
 
 @dataclass
@@ -182,6 +180,16 @@ class FedAvg:
         """Return the local objective."""
         return Supervised()
 
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return what a site does for a task in its round; nothing if the task is not for a site like it.
+
+        Args:
+            task: its name in the site's :class:`Work`.
+            round_: from 1.
+            labelled: number of labelled training images the site holds.
+        """
+        return [Phase(self.objective(), self.settings.learning_rate)]
+
     def start(self, model: State) -> FedAvgState:
         """Return the state before the first round."""
         return self.state_type(0, model)
@@ -190,7 +198,7 @@ class FedAvg:
         """McMahan et al., Algorithm 1, with ``n`` of the sites a round."""
         while state.round < self.settings.rounds:
             round_ = state.round + 1
-            sites = draw_participants(federation, self.settings.participants, round_)
+            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             replies = yield Ask(round_, state.model, {site: Work() for site in sites})
             state.model = average_replies(replies, state.model)
             state.round = round_

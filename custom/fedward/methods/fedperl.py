@@ -110,8 +110,8 @@ def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> 
         =========================  ==========================================================================
         M = 1                      [[1]]
         M = 2                      with "minmax" every feature is 0 or 1 or constant: too coarse for a gate
-        equal models               1 (all features constant, or the rows equal)
-        a row that is all zero     0 to every other model: the lowest of all in every feature
+        equal models               1, also where their rows are all zero
+        a row that is all zero     0 to every row that is not; with "minmax" it is the lowest in every feature
         =========================  ==========================================================================
     """
     features = _finite_rows(moments)
@@ -124,7 +124,8 @@ def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> 
     directions = features / norms.where(norms > 0, 1.0)
     # Row by row: the blocks of a matrix product may round equal pairs differently, and so break ties by chance.
     cosine = torch.stack([(directions * row).sum(dim=1) for row in directions])
-    return cosine.clamp(-1.0, 1.0).fill_diagonal_(1.0)
+    zero = ~features.any(dim=1, keepdim=True)  # without a direction, but equal to each other
+    return cosine.clamp(-1.0, 1.0).masked_fill(zero & zero.T, 1.0).fill_diagonal_(1.0)
 
 
 def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[int]) -> list[int]:
@@ -360,7 +361,7 @@ class FedPerl(FedAvg):
         assert isinstance(state, FedPerlState)
         while state.round < self.settings.rounds:
             round_ = state.round + 1
-            sites = draw_participants(federation, self.settings.participants, round_)
+            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             peers, record = self.choose_peers(sites, round_, state, federation)
             # No name for the work: its models, one or more a site, are freed before the next round makes new ones.
             replies = yield Ask(
@@ -371,6 +372,8 @@ class FedPerl(FedAvg):
             )
             state.model = average_replies(replies, state.model)
             for reply in replies:
+                if not reply.steps:
+                    continue
                 state.moments = {**state.moments, reply.site: layer_moments(reply.state)}
                 if federation.validate is not None:
                     state.accuracy[reply.site] = federation.validate(reply.state)

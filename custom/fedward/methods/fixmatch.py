@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from fedward.errors import ConfigError
 from fedward.methods.fedavg import FedAvg, supervised_loss
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, probabilities_in_evaluation_mode
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses, probabilities_in_evaluation_mode
 from fedward.methods.settings import Settings, Share
 
 
@@ -111,10 +111,10 @@ class FixMatchSettings(Settings):
     """beta: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
 
 
-class FixMatchObjective:
+class FixMatchObjective(Objective):
     """L_sup + beta L_u, on labelled images, unlabelled images, or both."""
 
-    wants_unlabelled = True
+    uses = Uses(unlabelled="unlabelled", second_view="strong")
 
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings = settings

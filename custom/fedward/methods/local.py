@@ -1,18 +1,31 @@
-"""What a method's local half sees at a site: one batch, the round's fixed inputs, and the losses it returns."""
+"""What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and its losses."""
 
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
+class Uses:
+    """Which of a site's training images an objective looks at."""
+
+    labelled: bool = True
+    """Labelled images, with their labels."""
+    unlabelled: Literal["none", "unlabelled", "all"] = "none"
+    """Images without labels; ``all``: the labelled ones too, their labels unseen."""
+    second_view: Literal["none", "weak", "strong"] = "none"
+    """What else is made of them besides a weak view: a strong one, or another weak one."""
+
+
+@dataclass(frozen=True)
 class Batch:
     """One step's images, float32 (B, C, H, W) in [0, 1], on the device that trains.
 
-    A site without labelled images has ``labelled = labels = None``; one without unlabelled images, or a method that
-    does not want them, has ``weak = strong = None``.
+    A site without labelled images has ``labelled = labels = None``; one without unlabelled images, or an objective that
+    does not use them, has ``weak = strong = None``.
     """
 
     labelled: Tensor | None = None
@@ -22,17 +35,21 @@ class Batch:
     weak: Tensor | None = None
     """Weak views of unlabelled images, alpha(u)."""
     strong: Tensor | None = None
-    """Strong views of the same images, A(u)."""
+    """Second views of the same images: strong, A(u), or weak again, of another draw."""
     peers: Tensor | None = None
     """(P, B, K) the peers' probabilities on ``weak``, without gradient; None when the site has no peers."""
 
 
 @dataclass(frozen=True)
 class RoundInputs:
-    """What stays fixed during one site's round."""
+    """What stays fixed during one phase of a site's round."""
 
     class_weights: Tensor
     """(K,) weights of the supervised cross-entropy."""
+    steps_before: int = 0
+    """Optimiser steps that earlier rounds of this phase took, as if the site had been there in each of them."""
+    memory: MutableMapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Models the site keeps for itself between rounds, by role. They stay in its own folder."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +60,30 @@ class Losses:
     notes: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Objective(Protocol):
-    """The local objective of a method."""
+class Objective:
+    """The local objective of a method; every phase of every round starts with a new one."""
 
-    @property
-    def wants_unlabelled(self) -> bool:
-        """Whether unlabelled images, their two views and the peers are used at all."""
+    uses: ClassVar[Uses] = Uses()
+
+    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+        """Look at the net as it is before the first step; here nothing needs it."""
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
         """Return the losses of one step; ``net`` is in training mode before and after."""
+        raise NotImplementedError
+
+    def after_step(self, net: nn.Module) -> None:
+        """Follow the net after each optimiser step; here nothing does."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One stretch of a site's round: what is minimised, and how fast. Each has an optimiser of its own."""
+
+    objective: Objective
+    learning_rate: float
+    stream: tuple[str, ...] = ()
+    """Further purpose of its random draws, where a round has several phases."""
 
 
 def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor) -> Tensor:

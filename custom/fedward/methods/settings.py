@@ -1,6 +1,6 @@
 """Settings every method shares, as a typed and frozen model."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -19,29 +19,35 @@ class Settings(BaseModel):
 
     rounds: int = Field(500, ge=1)
     """R: communication rounds. Paper: 500."""
-    participants: int = Field(3, ge=1)
-    """n: sites drawn in each round, uniformly, without replacement. Paper: 3 of 10."""
-    images_per_round: int = Field(416, ge=1)
+    participants: int | None = Field(3, ge=1)
+    """n: sites drawn in each round, uniformly, without replacement; None: all. Paper: 3 of 10."""
+    images_per_round: int | None = Field(416, ge=1)
     """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round.
 
-    The authors' smallest client sets the steps of all; about 26 of 16 images by the sizes they publish."""
+    The authors' smallest client sets the steps of all; about 26 of 16 images by the sizes they publish. None: every
+    site passes once through its images, the last batch may be short."""
+    images_at_most: int | None = Field(None, ge=1)
+    """Where a site passes through its images: it stops after so many, other ones in each round. None: all."""
     batch: int = Field(16, ge=1)
     """B: images of each kind in one step. Paper: 16."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Its moments start anew every round. Paper: Adam."""
     learning_rate: Positive = 5e-5
-    """Adam's step size; no weight decay, no schedule, moments start anew every round. Paper: 5e-5."""
+    """Step size, without a schedule. Paper: 5e-5."""
+    momentum: Share = 0.9
+    """Of SGD."""
+    weight_decay: float = Field(0.0, ge=0.0)
+    """L2 penalty, added to the gradient. Paper: none."""
     clip_gradient: Positive | None = None
     """Largest gradient norm of a step; none in the paper."""
+    class_weighting: Literal["median_frequency", "none"] = "median_frequency"
+    """Of the supervised cross-entropy, by the labels at each site."""
 
     @model_validator(mode="after")
     def _whole_batches(self) -> "Settings":
-        if self.images_per_round % self.batch:
+        if self.images_per_round is not None and self.images_per_round % self.batch:
             raise ValueError(
                 f"images_per_round={self.images_per_round} must be a multiple of batch={self.batch}, "
                 "so that every site takes the same number of steps"
             )
         return self
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps of one site in one round."""
-        return self.images_per_round // self.batch

@@ -33,11 +33,13 @@ class Ask:
     work: Mapping[str, Work]
     record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
+    part: int = 0
+    """Which exchange of the round this is, from 0: a site asked twice in a round draws other numbers."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One site's accepted answer to a ``train`` task."""
+    """One site's accepted answer; also of a site that was not asked to work, but evaluated the model."""
 
     site: str
     state: State
@@ -47,7 +49,7 @@ class Reply:
     unlabelled: int
     """Number of unlabelled training images the site holds."""
     steps: int
-    """Optimiser steps taken."""
+    """Optimiser steps taken; 0 where there was nothing to do, and ``state`` is the model it was sent."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Federation:
     """Each site's last accepted model, read lazily from disk; sites that never trained are absent."""
     validate: Callable[[State], float] | None = None
     """Accuracy in [0, 1] of a model on the server's own validation images, where the server has some."""
+    note: Callable[[str, dict[str, Any]], None] = lambda log, row: None
+    """Add a JSON-able row, which names its round, to a log of the run folder."""
 
 
 Rounds: TypeAlias = Generator[Ask, "list[Reply]", None]

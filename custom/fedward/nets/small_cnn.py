@@ -25,12 +25,13 @@ class SmallCNN(nn.Module):
     def __init__(self, classes: int, channels: int = 3) -> None:
         super().__init__()
         self.features = nn.Sequential(
+            # Pooled first, rectified then: the same numbers from a quarter of the elements.
             nn.Conv2d(channels, 6, 5),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
             nn.MaxPool2d(2),
+            nn.ReLU(),
             nn.AdaptiveAvgPool2d(4),
             nn.Flatten(),
             nn.Linear(256, 120),

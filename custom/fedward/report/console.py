@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from fedward.config import Experiment
+from fedward.report.tables import took_no_step
 from fedward.report.words import count
 
 WIDTH = 80
@@ -46,18 +47,19 @@ class Console:
         """Print one round.
 
         Args:
-            row: a row of rounds.jsonl.
+            row: a row of rounds.jsonl; a round's second exchange is printed as e.g. 3.2, the first as 3.
             values: site -> key metric on its validation images; empty when the round was not evaluated.
             kept: share of pseudo labels kept, mean over the sites that trained; None without pseudo labels.
         """
         replied = f"{len(row['replied'])}/{len(row['asked'])}"
         down, up = (f"{row[way] / 1e6:.1f}" for way in ("bytes_down", "bytes_up"))
         share = "-" if kept is None else f"{kept:.2f}"
+        number = f"{row['round']}.{row['part'] + 1}" if row["part"] else str(row["round"])
         self._line(
-            f"{row['round']:>6} {row['seconds']:>8.1f} {replied:>8}  {_spread(values):<20} {share:>5} {down:>9} {up:>9}"
+            f"{number:>6} {row['seconds']:>8.1f} {replied:>8}  {_spread(values):<20} {share:>5} {down:>9} {up:>9}"
         )
         for site, reason in row["failed"].items():
-            self._wrapped(f"{site}: {reason}", indent=" " * 7, most=3)
+            self._wrapped(f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3)
 
     def closing(self, folder: Path, summary: Mapping[str, Any]) -> None:
         """Say how the run ended, which round is best and why, and where the files are.

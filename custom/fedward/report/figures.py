@@ -78,6 +78,18 @@ def small_multiple(site: str, line: Mapping[int, float], mean: Mapping[int, floa
     return _svg(figure, f"{site}: {max(line.values()):.3f} at its best round {best}")
 
 
+def site_weights(site: str, line: Mapping[int, float], last: int, top: float, colour: str) -> str:
+    """One site's share of its average, a bar for each round it contributed to, on axes equal for all sites."""
+    figure, axes = _axes(2.6, 1.3)
+    values = np.asarray(list(line.values()))
+    axes.fill_between(*_steps(list(line), values * 0, values), color=colour, linewidth=0)
+    axes.set_ylim(0, top)
+    axes.set_xlim(0.5, last + 0.5)
+    axes.locator_params(axis="x", nbins=3, integer=True)
+    axes.locator_params(axis="y", nbins=3)
+    return _svg(figure, f"Weight of {site} by round, {values.mean():.3f} on average")
+
+
 def comparison(lines: Lines, metric: str) -> str:
     """Mean over sites of several runs; lines differ in colour and dash and are named at their end."""
     figure, axes = _axes(_WIDE, 3.6)

@@ -49,12 +49,15 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "classes": tables.class_lines(run, choices.reported),
         "rounds": tables.merged_rounds(run),
         "bytes_by_site": _bytes_by_site(run),
+        "with_peers": any(row.peer_models for row in run.rounds),
         "peer_overhead": _peer_overhead(run),
         "failures": _failures(run),
         "failures_shown": FAILURES_SHOWN,
         "comparisons": tables.comparisons([run, *others], key) if others else [],
         **_curves(run, choices),
+        "warm_up": words.warm_up(run),
         **_peers(run),
+        **_groups(run, sites),
         **_costs(run),
         "comparison_figure": _comparison(run, others),
     }
@@ -124,6 +127,24 @@ def _peers(run: Run) -> dict[str, Any]:
         else None,
         "peer_round": newest.round,
         "anonymised": newest.anonymised,
+    }
+
+
+def _groups(run: Run, sites: Sequence[tables.SiteLine]) -> dict[str, Any]:
+    lines = tables.group_lines(run, sites)
+    shown = [line for line in lines if line.weights]
+    if not shown:
+        return {"groups": [], "grouping": "", "weights": []}
+    last = max(max(line.weights) for line in shown)
+    top = max(max(line.weights.values()) for line in shown) * 1.1
+    colours = dict(zip(tables.GROUPS, (figures.SERIES[0], figures.SERIES[1], figures.FAINT), strict=True))
+    return {
+        "groups": lines,
+        "grouping": words.grouping(run, lines),
+        "weights": [
+            (line, Markup(figures.site_weights(line.site.site, line.weights, last, top, colours[line.group])))
+            for line in shown
+        ],
     }
 
 

@@ -48,6 +48,22 @@ class PeerRow:
 
 
 @dataclass(frozen=True)
+class GroupRow:
+    """One row of groups.jsonl: one average of sites' models."""
+
+    round: int
+    part: int
+    """Which of a round's exchanges, from 0."""
+    group: str
+    """``labelled`` or ``unlabelled`` where only such sites were averaged, else ``all``."""
+    sites: tuple[str, ...]
+    weights: tuple[float, ...]
+    """Each site's share of the average."""
+    distances: tuple[float, ...]
+    """How far each site's model was from the plain mean by images."""
+
+
+@dataclass(frozen=True)
 class ByteRow:
     """One row of bytes.jsonl: bytes to and from one site in one round."""
 
@@ -76,6 +92,7 @@ class Run:
     metrics: tuple[MetricRow, ...]
     rounds: tuple[RoundRow, ...]
     peers: tuple[PeerRow, ...]
+    groups: tuple[GroupRow, ...]
     bytes: tuple[ByteRow, ...]
     notes: tuple[str, ...]
     """What a reader should know about the files, e.g. a last line cut off by a kill."""
@@ -99,6 +116,7 @@ class Run:
         metrics = _rows(folder / "metrics.jsonl", _metric, notes)
         rounds = _rows(folder / "rounds.jsonl", _round, notes)
         peers = _rows(folder / "peers.jsonl", _peer, notes)
+        groups = _rows(folder / "groups.jsonl", _group, notes)
         sizes = _rows(folder / "bytes.jsonl", _byte, notes)
         try:
             return cls(
@@ -115,6 +133,7 @@ class Run:
                 metrics=metrics,
                 rounds=rounds,
                 peers=peers,
+                groups=groups,
                 bytes=sizes,
                 notes=tuple(notes),
             )
@@ -134,7 +153,13 @@ class Run:
 
     @property
     def warm_up(self) -> int:
-        """Rounds without peers at the start: the job's setting, else those before the first peer model."""
+        """Rounds at the start of another kind, as the rows say; 0 where no others followed yet.
+
+        Where sites are averaged in groups, those in which only labelled sites trained; else those without peers: the
+        job's setting, or those before the first peer model.
+        """
+        if self.groups:
+            return min((row.round for row in self.groups if row.group != "labelled"), default=1) - 1
         named = (self.experiment.get("options") or {}).get("warm_up")
         if named is not None:
             return int(named)
@@ -257,6 +282,23 @@ def _peer(raw: Any) -> PeerRow:
         similarity=similarity,
         chosen={str(site): tuple(map(str, peers)) for site, peers in raw["chosen"].items()},
         anonymised=bool(raw["anonymised"]),
+    )
+
+
+def _group(raw: Any) -> GroupRow:
+    sites = tuple(map(str, raw["sites"]))
+    weights, distances = (tuple(map(float, raw[name])) for name in ("weights", "distances"))
+    if not len(sites) == len(weights) == len(distances):
+        raise ValueError(f"{len(sites)} sites, {len(weights)} weights, {len(distances)} distances")
+    if raw["group"] not in ("labelled", "unlabelled", "all"):
+        raise ValueError(f"group {raw['group']!r}")
+    return GroupRow(
+        round=int(raw["round"]),
+        part=int(raw["part"]),
+        group=str(raw["group"]),
+        sites=sites,
+        weights=weights,
+        distances=distances,
     )
 
 

@@ -1,9 +1,13 @@
 """The report's findings as sentences a clinician can read; every number comes from the tables."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from fedward.report.run import Run
-from fedward.report.tables import Choices, SiteLine, merged_rounds, test_values, title_of
+from fedward.report.tables import Choices, GroupLine, SiteLine, test_values, title_of, took_no_step
+
+_NAMED = 6
+"""So many sites are named one by one; more are counted."""
 
 
 def banner(run: Run) -> str | None:
@@ -94,14 +98,58 @@ def _small(sites: Sequence[SiteLine]) -> str | None:
 
 
 def _missing(run: Run) -> str | None:
-    rounds = merged_rounds(run)
-    failures = sum(len(row.failed) for row in rounds)
+    rounds = {row.round for row in run.rounds}
     if not rounds:
         return None
-    if not failures:
-        return "Every site that was asked replied in every round."
-    affected = sum(bool(row.failed) for row in rounds)
-    return f"{count(failures, 'answer')} failed or came too late, in {affected} of {count(len(rounds), 'round')}."
+    reasons = [(row.round, *failure) for row in run.rounds for failure in row.failed.items()]
+    idle = [site for _, site, reason in reasons if took_no_step(reason)]
+    rest = f" {count(len(idle), 'answer')} brought no training, for want of images to train on ({_named(idle)})."
+    failed = [round_ for round_, _, reason in reasons if not took_no_step(reason)]
+    of = f"{len(set(failed))} of {count(len(rounds), 'round')}"
+    late = f"{count(len(failed), 'answer')} failed or came too late, in {of}."
+    return (late if failed else "Every site that was asked replied in every round.") + (rest if idle else "")
+
+
+def grouping(run: Run, lines: Sequence[GroupLine]) -> str:
+    """Return who was averaged with whom, in a run with groups."""
+    kinds = {row.group for row in run.groups}
+    inside = {site for row in run.groups for site in row.sites}
+    labelled, unlabelled = (
+        _named([line.site.site for line in lines if line.group == group and line.site.site in inside])
+        for group in ("labelled", "unlabelled")
+    )
+    if all(line.group == "labelled" for line in lines):
+        return f"All sites have labels ({labelled}) and were averaged together.{_passes(run)}"
+    if "all" in kinds:
+        return f"Sites with labels ({labelled}) and sites without ({unlabelled}) were averaged together.{_passes(run)}"
+    if len(kinds) > 1:
+        return (
+            f"Sites with labels ({labelled}) were averaged among themselves, and so were sites without ({unlabelled}); "
+            "the two groups were never mixed."
+        )
+    if kinds == {"labelled"}:
+        return f"Only sites with labels ({labelled}) were averaged; the others contributed nothing."
+    return f"Only sites without labels ({unlabelled}) were averaged so far."
+
+
+def _passes(run: Run) -> str:
+    most = max(Counter(row.round for row in run.groups).values())
+    return f" A round's model is the mean of up to {most} such averages, each over some of the sites." * (most > 1)
+
+
+def warm_up(run: Run) -> str:
+    """Return what is different in the first rounds; empty for a run without such rounds."""
+    if not run.warm_up:
+        return ""
+    what = "only sites with labels trained" if run.groups else "sites trained without peers"
+    return f"In the warm-up ({count(run.warm_up, 'round')}), {what}."
+
+
+def _named(sites: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(sites))
+    if len(unique) > _NAMED:
+        return f"{len(unique)} of them"
+    return ", ".join(unique) or "none"
 
 
 def spread(values: dict[str, float]) -> str:

@@ -54,7 +54,14 @@ def by_source(sources: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
 
 
 def dirichlet(
-    labels: Labels, sites: int, gamma: float, rng: np.random.Generator, at_least: int = 1, tries: int = 1000
+    labels: Labels,
+    sites: int,
+    gamma: float,
+    rng: np.random.Generator,
+    at_least: int = 1,
+    tries: int = 1000,
+    *,
+    even: bool = False,
 ) -> list[npt.NDArray[np.int64]]:
     """Cut rows into sites whose shares of each class are drawn from Dir(gamma, ..., gamma).
 
@@ -68,6 +75,8 @@ def dirichlet(
         rng: draws the shares and which rows.
         at_least: rows the smallest site must have; shares are drawn again until it does.
         tries: draws before giving up.
+        even: a site that holds ``len(labels) / sites`` rows or more gets none of the further classes, which are taken
+            in the order of their numbers (Li et al., ICDE 2022; RSCFed's split).
 
     Returns:
         Ascending row indices of each site; together every row once.
@@ -81,9 +90,17 @@ def dirichlet(
         )
     for _ in range(tries):
         owner = np.zeros(len(labels), np.int64)
+        settled = np.zeros(len(labels), np.bool_)
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))
-            cuts = np.cumsum(rng.dirichlet(np.full(sites, gamma)))[:-1]
+            shares = rng.dirichlet(np.full(sites, gamma))
+            if even:
+                held = np.bincount(owner[settled], minlength=sites)
+                free = held < len(labels) / sites
+                shares = shares * free
+                shares = shares / shares.sum() if shares.any() else free / free.sum()
+                settled = settled | (labels == label)
+            cuts = np.cumsum(shares)[:-1]
             owner[rows] = np.searchsorted(cuts, (np.arange(len(rows)) + 0.5) / len(rows))
         if np.bincount(owner, minlength=sites).min() >= at_least:
             return [np.flatnonzero(owner == site).astype(np.int64) for site in range(sites)]
@@ -223,6 +240,51 @@ def write_npz_site_files(
         _write_yaml(out_folder / f"site-{index}.yaml", {**content, **part, "split": {"seed": seed}})
         for index, part in enumerate(parts, 1)
     ]
+
+
+def write_isolated_site_files(
+    npz: Path, classes: Sequence[str], out_folder: Path, sites: int, labelled_sites: int, gamma: float, seed: int = 0
+) -> list[Path]:
+    """Write ``site-1.yaml`` to ``site-<sites>.yaml`` as IsoFed divides a MedMNIST file: sites with all labels, or none.
+
+    The file's training images are divided by :func:`dirichlet` (``even``, at least 10 at each site); the first
+    ``labelled_sites`` have all their labels, the others none. Every site, also one without labels, holds an equal and
+    stratified part of the validation images: they only choose a round. Test images stay with whoever judges the run.
+
+    Source: Saha et al., MICCAI 2023, Sec. 3.1; the split is that of RSCFed's code.
+
+    Args:
+        npz: the file; class number i is called ``classes[i]``.
+        classes: names in the file's order.
+        out_folder: made if absent.
+        sites: number of sites.
+        labelled_sites: how many of them have labels, from the first on.
+        gamma: concentration of the Dirichlet law.
+        seed: of both divisions.
+
+    Returns:
+        The site files.
+    """
+    from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
+    from fedward.sites.npz import read_split
+
+    out_folder.mkdir(parents=True, exist_ok=True)
+    file = NpzSite(kind="npz", file=npz, site="(all)")
+    train, val = (read_split(file, split)[1] for split in ("train", "val"))
+    parts = dirichlet(train, sites, gamma, numpy_generator(seed, "dirichlet"), at_least=10, even=True)
+    judge = group_split([f"val-{index}" for index in range(len(val))], val, [1 / sites] * sites, seed)
+    content = {
+        "kind": "npz",
+        "file": os.path.relpath(npz.resolve(), out_folder.resolve()),
+        "labels": dict(enumerate(classes)),
+    }
+    written = []
+    for index, rows in enumerate(parts):
+        mine = {"train": rows.tolist(), "val": np.flatnonzero(judge == index).tolist()}
+        share = float(index < labelled_sites)
+        whole = {**content, "labelled": share, "indices": mine, "split": {"seed": seed}}
+        written.append(_write_yaml(out_folder / f"site-{index + 1}.yaml", whole))
+    return written
 
 
 def _indices(npz: Path, sites: int, gamma: float, seed: int) -> list[dict[str, Any]]:

@@ -72,7 +72,8 @@ def phantom_site(site: str, spec: "DataSpec", stand_in: "StandIn", seed: int) ->
 
     A site has ``stand_in.images`` times its relative size images (site-10: a quarter), each of its own lesion; 60, 15
     and 25 % are in train, val and test by :func:`~fedward.sites.split.group_split`, and ``stand_in.labelled`` of the
-    training labels are seen by :func:`~fedward.sites.split.labelled_share`. The server has ``stand_in.images`` images,
+    training labels are seen by :func:`~fedward.sites.split.labelled_share`, none at every other site if
+    ``stand_in.isolated``. The server has ``stand_in.images`` images,
     all in val. Class counts follow the site's priors by largest remainder, so a rare class may have one image in train
     and none in val. Ids and the order of the images say nothing about classes. A site drops classes that are not in
     ``spec.classes``.
@@ -106,9 +107,13 @@ def phantom_site(site: str, spec: "DataSpec", stand_in: "StandIn", seed: int) ->
         pixels=pixels,
         labels=labels,
         splits=[SPLITS[part] for part in group_split(ids, labels, shares, seed)],
-        labelled=stand_in.labelled,
+        labelled=0.0 if stand_in.isolated and _number(site) % 2 == 0 else stand_in.labelled,
         rng=numpy_generator(seed, "phantom labelled", site),
     )
+
+
+def _number(site: str) -> int:
+    return 1 + list(_PLACES).index(site) if site in _PLACES else 1
 
 
 def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: int) -> list[str]:

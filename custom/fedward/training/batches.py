@@ -11,10 +11,13 @@ from fedward.methods.settings import Settings
 from fedward.seeds import torch_generator
 from fedward.sites import Images
 from fedward.sites.sampling import virtual_client
-from fedward.views import strong, weak
+from fedward.views import VIEWS, Views
 
 _CHUNK_IMAGES = 256
 """Images whose views and peer predictions are made in one go: large enough to amortise, small enough for memory."""
+
+_DRAWS = ("labelled", "unlabelled", "weak", "strong", "weak labelled")
+"""What is drawn at random, each from a generator of its own."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,14 @@ class Pixels:
         labels = torch.tensor(images.labels)
         return cls(_to(pixels, device), _to(labels, device))
 
+    @classmethod
+    def together(cls, parts: Sequence["Pixels"]) -> "Pixels":
+        """Return the images of all parts as one; a single part that is not empty is not copied."""
+        filled = [part for part in parts if len(part)]
+        if len(filled) == 1:
+            return filled[0]
+        return cls(torch.cat([part.pixels for part in parts]), torch.cat([part.labels for part in parts]))
+
     def __len__(self) -> int:
         return len(self.pixels)
 
@@ -46,16 +57,11 @@ def _to(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def round_batches(
-    labelled: Pixels,
-    unlabelled: Pixels | None,
-    peers: Sequence[nn.Module],
-    settings: Settings,
-    seed: tuple[int, str, int],
-) -> Iterator[Batch]:
-    """Yield ``settings.steps`` batches of one site's round.
+class RoundBatches:
+    """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is the number of steps.
 
-    FedVC draws the images (without replacement while they last). The peers are frozen for the round, so their
+    FedVC draws the images (without replacement while they last); without a fixed number a site passes once through
+    what it has, the smaller of two kinds repeated in fresh orders. The peers are frozen for the round, so their
     predictions on the weak views are computed for many steps at once, in evaluation mode: exactly the numbers a forward
     pass per step would give, at the cost of large batches.
 
@@ -63,31 +69,78 @@ def round_batches(
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
         peers: networks in evaluation mode.
         settings: batch size and images per round.
-        seed: (experiment seed, site, round); equal values give equal batches.
+        seed: of the experiment.
+        stream: (site, round, ...); equal seeds and streams give equal batches.
+        views: how pictures are varied.
+        strong: whether strong views are wanted.
     """
-    draws = {
-        name: torch_generator(*seed, name) for name in ("labelled", "unlabelled", "weak", "strong", "weak labelled")
-    }
-    total, batch = settings.images_per_round, settings.batch
-    order = virtual_client(len(labelled), total, draws["labelled"]) if len(labelled) else None
-    hidden = virtual_client(len(unlabelled), total, draws["unlabelled"]) if unlabelled and len(unlabelled) else None
-    chunk = max(1, _CHUNK_IMAGES // batch) * batch
-    for start in range(0, total, chunk):
-        window = slice(start, min(start + chunk, total))
-        parts: dict[str, Sequence[Tensor]] = {}
-        if order is not None:
-            index = order[window]
-            parts["labelled"] = weak(labelled.take(index), draws["weak labelled"]).split(batch)
-            parts["labels"] = labelled.labels[index.to(labelled.labels.device)].split(batch)
-        if unlabelled is not None and hidden is not None:
-            images = unlabelled.take(hidden[window])
-            views = weak(images, draws["weak"])
-            parts["weak"] = views.split(batch)
-            parts["strong"] = strong(images, draws["strong"]).split(batch)
-            if peers:
-                parts["peers"] = predictions(peers, views).split(batch, dim=1)
-        for step in range((window.stop - window.start) // batch):
-            yield Batch(**{name: tensors[step] for name, tensors in parts.items()})
+
+    def __init__(
+        self,
+        labelled: Pixels | None,
+        unlabelled: Pixels | None,
+        peers: Sequence[nn.Module],
+        settings: Settings,
+        seed: int,
+        stream: tuple[int | str, ...],
+        *,
+        views: Views = VIEWS["any_way_up"],
+        strong: bool = True,
+    ) -> None:
+        self._labelled = labelled if labelled else None
+        self._unlabelled = unlabelled if unlabelled else None
+        self._peers, self._batch, self._views, self._strong = peers, settings.batch, views, strong
+        self.images = _images(settings, [len(pixels) for pixels in (self._labelled, self._unlabelled) if pixels])
+        """Images of each kind in the phase."""
+        self._sizes = _sizes(self.images, settings.batch)
+        self._draws = {name: torch_generator(seed, *stream, name) for name in _DRAWS}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __iter__(self) -> Iterator[Batch]:
+        draws, labelled, unlabelled = self._draws, self._labelled, self._unlabelled
+        order = virtual_client(len(labelled), self.images, draws["labelled"]) if labelled else None
+        hidden = virtual_client(len(unlabelled), self.images, draws["unlabelled"]) if unlabelled else None
+        start, together = 0, max(1, _CHUNK_IMAGES // self._batch)
+        for first in range(0, len(self._sizes), together):
+            sizes = self._sizes[first : first + together]
+            window = slice(start, start := start + sum(sizes))
+            parts: dict[str, Sequence[Tensor]] = {}
+            if labelled and order is not None:
+                index = order[window]
+                parts["labelled"] = self._views.weak(labelled.take(index), draws["weak labelled"]).split(sizes)
+                parts["labels"] = labelled.labels[index.to(labelled.labels.device)].split(sizes)
+            if unlabelled and hidden is not None:
+                parts |= self._unlabelled_parts(unlabelled.take(hidden[window]), sizes)
+            for tensors in zip(*parts.values(), strict=True):
+                yield Batch(**dict(zip(parts, tensors, strict=True)))
+
+    def _unlabelled_parts(self, images: Tensor, sizes: list[int]) -> dict[str, Sequence[Tensor]]:
+        views = self._views.weak(images, self._draws["weak"])
+        parts: dict[str, Sequence[Tensor]] = {"weak": views.split(sizes)}
+        if self._strong:
+            parts["strong"] = self._views.strong(images, self._draws["strong"]).split(sizes)
+        if self._peers:
+            parts["peers"] = predictions(self._peers, views).split(sizes, dim=1)
+        return parts
+
+
+def _images(settings: Settings, sizes: Sequence[int]) -> int:
+    """Return how many images of each kind a phase takes from a site with so many."""
+    if not sizes:
+        return 0
+    return settings.images_per_round or min(max(sizes), settings.images_at_most or max(sizes))
+
+
+def _sizes(images: int, batch: int) -> list[int]:
+    """Return the batches' sizes; a single image left over joins the last batch: BatchNorm cannot train on one."""
+    sizes = [batch] * (images // batch)
+    if (rest := images % batch) == 1 and sizes:
+        sizes[-1] += 1
+    elif rest:
+        sizes.append(rest)
+    return sizes
 
 
 @torch.no_grad()

@@ -1,22 +1,22 @@
-"""One site's round of local training, on MONAI's trainer, for every method."""
+"""One phase of a site's local training, on MONAI's trainer, for every method."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from monai.engines import Trainer
 from torch import Tensor, nn
 
 from fedward.errors import RunError
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.settings import Settings
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What one round of training gives besides the trained network."""
+    """What one phase of training gives besides the trained network."""
 
     steps: int
     means: dict[str, float]
@@ -42,21 +42,37 @@ class _Means:
 
 def _has_gradient(losses: Losses) -> bool:
     """Return whether a step without labelled images has anything to learn from; waits for the device."""
+    if "kept" not in losses.notes:
+        return True
     consistency = losses.terms.get("loss_consistency")
     return (consistency is not None and consistency.requires_grad) or bool(losses.notes["kept"] > 0)
 
 
+def _optimizer(net: nn.Module, settings: Settings, learning_rate: float) -> torch.optim.Optimizer:
+    common: dict[str, Any] = {"lr": learning_rate, "weight_decay": settings.weight_decay, "fused": True}
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(net.parameters(), momentum=settings.momentum, **common)
+    return torch.optim.Adam(net.parameters(), **common)
+
+
+class Batches(Protocol):
+    """Batches whose number is known."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Batch]: ...
+
+
 def train(
     net: nn.Module,
-    batches: Iterable[Batch],
-    objective: Objective,
+    batches: Batches,
+    phase: Phase,
     inputs: RoundInputs,
     settings: Settings,
     *,
     device: torch.device,
     aborted: Callable[[], bool],
 ) -> Trained:
-    """Train ``net`` in place for one federated round and return the means of its losses.
+    """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
     The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A step in which
     nothing has a gradient (no labelled images, no pseudo label kept, no peers) changes nothing: Adam would else move
@@ -64,10 +80,10 @@ def train(
 
     Args:
         net: on ``device``.
-        batches: exactly ``settings.steps`` batches.
-        objective: the method's local objective.
-        inputs: what stays fixed during the round.
-        settings: steps, learning rate and clipping.
+        batches: one for each step.
+        phase: the objective and its learning rate.
+        inputs: what stays fixed during the phase.
+        settings: optimiser and clipping.
         device: where to train.
         aborted: asked before every step; True ends the training.
 
@@ -75,7 +91,9 @@ def train(
         RunError: aborted, or the loss is no longer finite.
     """
     net.train()
-    optimizer = torch.optim.Adam(net.parameters(), lr=settings.learning_rate, fused=True)
+    objective = phase.objective
+    objective.begin(net, inputs)
+    optimizer = _optimizer(net, settings, phase.learning_rate)
     means = _Means()
 
     def step(engine: Any, batch: Batch) -> None:
@@ -92,12 +110,13 @@ def train(
         if settings.clip_gradient is not None:
             nn.utils.clip_grad_norm_(net.parameters(), settings.clip_gradient)
         optimizer.step()
+        objective.after_step(net)
 
     trainer = Trainer(
         device=device,
         max_epochs=1,
         data_loader=batches,
-        epoch_length=settings.steps,
+        epoch_length=len(batches),
         prepare_batch=lambda batch, *_: batch,
         iteration_update=step,
     )

@@ -48,10 +48,10 @@ class Draw(NamedTuple):
     """float32 in (-1, 1): the magnitude as a share of the operation's range, with a sign."""
 
 
-def strong(images: Tensor, generator: torch.Generator, ops: int = 6) -> Tensor:
+def strong(images: Tensor, generator: torch.Generator, ops: int = 6, turn: float = GEOMETRIC["rotate"]) -> Tensor:
     """Return one strong view of every image, each with its own draw of operations and magnitudes.
 
-    ``ops`` of the 13 operations are drawn with replacement, each with a uniform magnitude: rotation +-360 degrees,
+    ``ops`` of the 13 operations are drawn with replacement, each with a uniform magnitude: rotation +-``turn``,
     shear +-0.3, translation +-0.2 of the side, solarize threshold 256-231, posterize 8-4 bits, saturation 1 +- 0.9,
     contrast 1 +- 0.5, brightness 1 +- 0.3, sharpness 1 +- 0.9, autocontrast, equalize.
 
@@ -62,6 +62,8 @@ def strong(images: Tensor, generator: torch.Generator, ops: int = 6) -> Tensor:
         images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device. N = 0 is fine.
         generator: CPU generator; the same state gives the same views on every device.
         ops: operations per image, at least 0 (0 = the image itself).
+        turn: largest rotation of one operation in radians, at least 0; less than a whole turn for images that are
+            always upright. It changes no draw: the same state gives the same operations and strengths.
 
     Returns:
         New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
@@ -74,7 +76,7 @@ def strong(images: Tensor, generator: torch.Generator, ops: int = 6) -> Tensor:
     authors' code leaves the image as it is). Everything outside the image is grey, not only after a rotation.
     """
     check(images)
-    return apply(images, draw(len(images), ops, generator))
+    return apply(images, draw(len(images), ops, generator), turn)
 
 
 def draw(count: int, ops: int, generator: torch.Generator) -> Draw:
@@ -83,12 +85,12 @@ def draw(count: int, ops: int, generator: torch.Generator) -> Draw:
     return Draw(operation, 2 * torch.rand(count, ops, generator=generator) - 1)
 
 
-def apply(images: Tensor, drawn: Draw) -> Tensor:
+def apply(images: Tensor, drawn: Draw, turn: float = GEOMETRIC["rotate"]) -> Tensor:
     """Apply each image's operations to it; an image's view does not depend on the rest of the batch."""
     pictures = list(images)
     moved = (drawn.operation < len(GEOMETRIC)).any(1).nonzero().flatten()
     if len(moved):
-        turned = warp(images[moved.to(images.device)], _matrices(drawn, moved), FILL)
+        turned = warp(images[moved.to(images.device)], _matrices(drawn, moved, turn), FILL)
         for row, picture in zip(moved.tolist(), turned, strict=True):
             pictures[row] = picture
     strengths = drawn.strength.tolist()
@@ -101,10 +103,11 @@ def apply(images: Tensor, drawn: Draw) -> Tensor:
     return torch.stack(pictures) if pictures else images.clone()
 
 
-def _matrices(drawn: Draw, rows: Tensor) -> Tensor:
+def _matrices(drawn: Draw, rows: Tensor, turn: float) -> Tensor:
     """Return the composed geometric operations (len(rows), 3, 3) of some images; a colour operation is an identity."""
     operation, strength = drawn.operation[rows], drawn.strength[rows]
-    values = (torch.where(operation == index, strength * reach, 0) for index, reach in enumerate(GEOMETRIC.values()))
+    ranges = GEOMETRIC | {"rotate": turn}
+    values = (torch.where(operation == index, strength * reach, 0) for index, reach in enumerate(ranges.values()))
     # The matrices lead from output to input: the first operation stands leftmost.
     return reduce(torch.matmul, affine(*values).unbind(1))
 

@@ -6,10 +6,7 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.federation.flare.shareables import TASK
-from fedward.jobs import JOBS
-
-SIMULATED_SITES = tuple(f"site-{index}" for index in range(1, 11))
-"""Sites of ``nvflare simulator JOB`` without further options."""
+from fedward.jobs import JOBS, simulated_sites
 
 POLLING, CLINICAL_POLLING = 0.1, 1.0
 """Seconds between two questions of an idle site for work; hospitals' rounds take minutes."""
@@ -22,7 +19,7 @@ MARKER = Path(__file__).with_name("custom") / "README.txt"
 def job_files(experiment: Experiment, name: str, clinical: bool = False) -> dict[str, str]:
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
-    The research flavour names its ten sites: only then does the simulator start ten without being told. The clinical
+    The research flavour names its sites: only then does the simulator start that many without being told. The clinical
     flavour goes to every connected site, carries no code and no stand-in data, and asks for the privacy scope
     ``clinical``.
     """
@@ -69,7 +66,7 @@ def _meta(experiment: Experiment, name: str, clinical: bool) -> dict[str, Any]:
         "min_clients": experiment.minimum_replies,
         "mandatory_clients": [],
         "resource_spec": {},
-        "deploy_map": {"app": ["@ALL"] if clinical else ["server", *SIMULATED_SITES]},
+        "deploy_map": {"app": ["@ALL"] if clinical else ["server", *simulated_sites(experiment)]},
         **({"scope": "clinical"} if clinical else {}),
     }
 

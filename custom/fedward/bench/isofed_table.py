@@ -1,0 +1,106 @@
+"""The tables of the IsoFed benchmark in markdown: our scores beside the paper's, and what the comparison says."""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedward.bench.isofed import DATASETS, GAMMAS, ROWS, SITES, Cell, result_file
+from fedward.bench.isofed_paper import PAPER, Scores
+from fedward.evaluation import mean_and_interval
+
+Result = dict[str, Any]
+
+
+def read_results(out: Path, cells: Sequence[Cell]) -> list[Result]:
+    """Return the results of the cells that have one."""
+    files = [result_file(out, cell) for cell in cells]
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the table of a data set a section, ours as mean and sample standard deviation over seeds.
+
+    The paper's numbers are from one run each.
+    """
+    lines: list[str] = []
+    for dataset in [name for name in DATASETS if any(result["dataset"] == name for result in results)]:
+        mine = [result for result in results if result["dataset"] == dataset]
+        lines += [f"\n### {dataset}\n", _head(), _rule()]
+        for labelled in range(SITES, 0, -1):
+            for gamma in GAMMAS:
+                lines += [
+                    _line(group, PAPER.get((dataset, row, labelled, gamma)))
+                    for row in ROWS
+                    if (group := _group(mine, row=row, labelled=labelled, gamma=gamma))
+                ]
+    return "\n".join([*lines, "", comparison(results)])
+
+
+def comparison(results: Sequence[Result]) -> str:
+    """Return, for each data set, the mean accuracy of each row and its distance from IsoFed's, in pairs.
+
+    A pair is the same data set, setting and seed; the interval is Student's t over all pairs, which are not quite
+    independent, since settings of one seed share images.
+    """
+    lines = ["\n### Mean over the settings with unlabelled sites\n"]
+    lines += [
+        "| data set | method | runs | accuracy | paper | IsoFed minus it [95 %] | paper |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for dataset in [name for name in DATASETS if any(result["dataset"] == name for result in results)]:
+        by_row: dict[str, dict[tuple[float, int, int], float]] = defaultdict(dict)
+        for result in results:
+            if result["dataset"] == dataset and result["labelled"] < SITES:
+                key = (result["gamma"], result["labelled"], result["seed"])
+                by_row[result["row"]][key] = result["accuracy"]
+        for row in [name for name in ROWS if name in by_row]:
+            lines.append(_compared(dataset, row, by_row))
+    return "\n".join(lines)
+
+
+def _compared(dataset: str, row: str, by_row: dict[str, dict[tuple[float, int, int], float]]) -> str:
+    own, isofed = by_row[row], by_row.get("isofed", {})
+    pairs = sorted(set(own) & set(isofed))
+    gap = ""
+    if row != "isofed" and pairs:
+        interval = mean_and_interval([isofed[key] - own[key] for key in pairs])
+        gap = f"{interval.mean:+.1f}"
+        if interval.low is not None:
+            gap += f" [{interval.low:+.1f}, {interval.high:+.1f}]"
+    paper, reference = (_paper_mean(dataset, name) for name in (row, "isofed"))
+    printed = f"{paper:.1f}" if paper is not None else "-"
+    distance = f"{reference - paper:+.1f}" if paper is not None and reference is not None and row != "isofed" else ""
+    return (
+        f"| {dataset} | {ROWS[row].title} | {len(own)} | {fmean(own.values()):.1f} | {printed} | {gap} | {distance} |"
+    )
+
+
+def _paper_mean(dataset: str, row: str) -> float | None:
+    found = [s.accuracy for (name, method, n, _), s in PAPER.items() if (name, method) == (dataset, row) and n < SITES]
+    return fmean(found) if found else None
+
+
+def _group(results: Sequence[Result], **wanted: Any) -> list[Result]:
+    return [result for result in results if all(result[name] == value for name, value in wanted.items())]
+
+
+def _head() -> str:
+    return "| L:U | gamma | method | seeds | " + " | ".join(f"{name} | paper" for name in Scores._fields) + " |"
+
+
+def _rule() -> str:
+    return "|---|--:|---|--:|" + "--:|" * 2 * len(Scores._fields)
+
+
+def _line(group: Sequence[Result], paper: Scores | None) -> str:
+    first = group[0]
+    setting = f"{first['labelled']}:{SITES - first['labelled']} | {first['gamma']} | {ROWS[first['row']].title}"
+    numbers = []
+    for name in Scores._fields:
+        interval = mean_and_interval([result[name] for result in group])
+        numbers.append(f"{interval.mean:.1f}" + (f" ± {interval.sd:.1f}" if interval.sd is not None else ""))
+        numbers.append("-" if paper is None else f"{getattr(paper, name):.1f}")
+    return f"| {setting} | {len(group)} | {' | '.join(numbers)} |"

@@ -1,0 +1,64 @@
+"""What a site keeps for itself between the rounds of one run: models by role, in the site's own folder."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from fedward.errors import WireError
+from fedward.federation.store import StoredState, save_model
+
+
+class SiteMemory:
+    """Models of one site in one run, a file for each exchange in which they changed.
+
+    A resumed run asks for a round again; the site then starts from what it knew before that round, so its answer is
+    that of an undisturbed run.
+
+    Args:
+        folder: of all runs' memories at this site.
+        run: the run's id, 32 hexadecimal digits.
+
+    Raises:
+        WireError: an id that is none, and could lead out of the folder.
+    """
+
+    def __init__(self, folder: Path, run: str) -> None:
+        if not re.fullmatch(r"[0-9a-f]{32}", run):
+            raise WireError(
+                "run id",
+                expected="32 hexadecimal digits",
+                found=repr(run),
+                remedy="Server and sites must run the same version of fedward.",
+            )
+        self._folder = folder / run
+
+    def before(self, round_: int, part: int) -> dict[str, Mapping[str, torch.Tensor]]:
+        """Return role -> model as it was before an exchange; empty if there was nothing yet."""
+        earlier = [path for path in self._files() if path.stem < _stem(round_, part)]
+        if not earlier:
+            return {}
+        stored = StoredState(earlier[-1])
+        models: dict[str, dict[str, torch.Tensor]] = {}
+        for name in stored:
+            role, key = name.split("/", 1)
+            models.setdefault(role, {})[key] = stored[name]
+        return dict(models)
+
+    def save(self, round_: int, part: int, models: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
+        """Keep what is known after an exchange; nothing is written where a method remembers nothing."""
+        if not models:
+            return
+        flat = {f"{role}/{key}": tensor for role, state in models.items() for key, tensor in state.items()}
+        save_model(self._folder / f"{_stem(round_, part)}.safetensors", flat)
+        # A resumed run goes back to the start of its unfinished round, which may have many parts.
+        for old in [path for path in self._files() if path.stem < _stem(round_, 0)][:-1]:
+            old.unlink()
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.safetensors"))
+
+
+def _stem(round_: int, part: int) -> str:
+    return f"{round_:05d}-{part:03d}"

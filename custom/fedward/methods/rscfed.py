@@ -1,0 +1,82 @@
+"""RSCFed: every round is the mean of several averages over random subsets of the sites.
+
+Liang, Lin, Fu, Zhu, Li: *RSCFed: random sampling consensus federated semi-supervised learning*, CVPR 2022. Each pass
+draws some sites, trains them from the same global model, and averages them by distance (eq. (5)-(7)); the passes'
+averages are averaged plainly (eq. (8)). Sites without labels keep their teacher from round to round.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedward.methods.fedavg import draw_participants, weighted_average
+from fedward.methods.isofed import MTWFedAvg
+from fedward.methods.local import Uses
+from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings
+from fedward.methods.settings import Positive
+from fedward.methods.wfedavg import SUPERVISED, UNLABELLED, UNSUPERVISED, GroupedState, ModelOf, distance_weights
+from fedward.methods.workflow import Federation, Reply
+
+
+class RSCFedSettings(MeanTeacherSettings):
+    """RSCFed's choices, scaled from its ten sites to a few."""
+
+    passes: int = Field(3, ge=1)
+    """M: sub-consensus models of one round. Paper: 3."""
+    sites_per_pass: int = Field(3, ge=1)
+    """Sites drawn for each pass. Paper: 5 of 10; 3 of IsoFed's 4."""
+    distance_scale: float = Field(100.0, ge=0.0)
+    """lambda_c of a pass with a labelled site. Authors' code: 100."""
+    unlabelled_distance_scale: float = Field(1e4, ge=0.0)
+    """lambda_c of a pass without one. Authors' code: 1e4."""
+    labelled_factor: Positive = 6.0
+    """Further weight of labelled sites, applied once. Authors' code: 6 for SVHN and CIFAR-10, 200 for skin lesions."""
+
+
+class LastingTeacher(MeanTeacher):
+    """A mean teacher that the site keeps from round to round; both views are weak, as in the authors' code."""
+
+    uses = Uses(labelled=False, unlabelled="unlabelled", second_view="weak")
+
+    def __init__(self, settings: MeanTeacherSettings) -> None:
+        super().__init__(settings, lasting=True)
+
+
+class RSCFed(MTWFedAvg):
+    """Random sampling consensus. With fewer replies than asked for: as WFedAvg in each pass.
+
+    A pass to which nobody replies is left out of the mean; without a labelled reply in any pass the model stays.
+    """
+
+    settings_type = RSCFedSettings
+    settings: RSCFedSettings
+
+    def teacher(self) -> MeanTeacher:
+        """Return the objective of a site without labels."""
+        return LastingTeacher(self.settings)
+
+    def one_round(self, state: GroupedState, federation: Federation) -> ModelOf:
+        """Liang et al., CVPR 2022, Algorithm 1."""
+        consensus, taught = [], False
+        for part in range(self.settings.passes):
+            sites = draw_participants(
+                federation.sites, self.settings.sites_per_pass, federation.seed, state.round + 1, part
+            )
+            tasks = {site: UNSUPERVISED if state.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
+            replies = yield from self.ask(state, state.model, tasks, part)
+            if replies:
+                consensus.append(self.average(replies, state, federation, "all", part))
+            taught |= any(reply.labelled for reply in replies)
+        return weighted_average(consensus, [1.0] * len(consensus)) if taught else state.model
+
+    def weigh(self, replies: Sequence[Reply], sizes: Tensor, distances: Tensor) -> Tensor:
+        """Return the weights of one pass (K,)."""
+        labelled = torch.tensor([reply.labelled > 0 for reply in replies])
+        scale = self.settings.distance_scale if labelled.any() else self.settings.unlabelled_distance_scale
+        weights = distance_weights(sizes, distances, scale)
+        if labelled.all() or not labelled.any():
+            return weights  # to the last bit those of the other methods, whose warm-up is the same
+        weights[labelled] *= self.settings.labelled_factor
+        return weights / weights.sum()

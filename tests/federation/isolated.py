@@ -1,0 +1,37 @@
+"""Three sites of few images, of which only the first has labels, and the methods made for them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedward.config import DataSpec, Experiment
+from fedward.sites.partition import write_isolated_site_files
+
+SITES = ["site-1", "site-2", "site-3"]
+CLASSES = ("A", "B", "C")
+
+
+def write_sites(folder: Path, labelled_sites: int = 1) -> Path:
+    """Write a file of 96 random images with labels and the sites that share it; return the folder of site files."""
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for split, count in (("train", 60), ("val", 12), ("test", 24)):
+        arrays[f"{split}_images"] = rng.integers(0, 256, (count, 16, 16, 3), np.uint8)
+        arrays[f"{split}_labels"] = (np.arange(count) % len(CLASSES))[:, None]
+    folder.mkdir(parents=True)
+    np.savez(folder / "images.npz", **arrays)
+    write_isolated_site_files(folder / "images.npz", CLASSES, folder, len(SITES), labelled_sites, gamma=2.0)
+    return folder
+
+
+def isolated(method: str, **changes: Any) -> Experiment:
+    """Four rounds, of which the first is the warm-up; in each a site takes one or two steps."""
+    options: dict[str, Any] = {"rounds": 4, "warm_up": 1, "images_at_most": 12, "batch": 8}
+    base: dict[str, Any] = {
+        "method": method,
+        "data": DataSpec(classes=CLASSES, image_size=16),
+        "stand_in": None,
+        "seed": 3,
+    }
+    return Experiment(**{**base, **changes, "options": {**options, **changes.get("options", {})}})

@@ -1,0 +1,158 @@
+"""Drives the workflows of methods with two groups of sites by hand, with made-up replies and the methods' own tasks."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedward.methods import METHODS, settings_of
+from fedward.methods.wfedavg import GroupedState
+from fedward.methods.workflow import Ask, Federation, Reply, State
+from fedward.seeds import torch_generator
+
+FOUR = {"site-1": (30, 0), "site-2": (0, 80), "site-3": (20, 0), "site-4": (0, 50)}
+"""Labelled and unlabelled images at each site: 1 and 3 have labels, 2 and 4 have none."""
+
+
+def model(value: float) -> dict[str, Tensor]:
+    """A model of two floating-point tensors and a counter."""
+    return {"w": torch.tensor([[value, 2.0], [-1.0, 0.5]]), "b": torch.tensor([value]), "batches": torch.tensor(7)}
+
+
+def moved(start: State, *purpose: str | int, size: float = 0.3) -> dict[str, Tensor]:
+    """What a site makes of a model: equal purposes move it equally."""
+    draw = torch_generator(5, *purpose)
+    return {
+        key: value + size * torch.randn(value.shape, generator=draw) if value.is_floating_point() else value
+        for key, value in start.items()
+    }
+
+
+def assert_same(found: State, expected: State) -> None:
+    """To the last bit."""
+    assert set(found) == set(expected)
+    for key in expected:
+        assert torch.equal(found[key], expected[key]), key
+
+
+def assert_close(found: State, expected: Mapping[str, Any]) -> None:
+    for key, value in expected.items():
+        np.testing.assert_allclose(found[key].numpy(), value, rtol=2e-6, atol=2e-6, err_msg=key)
+
+
+def plain_weights(replies: Sequence[Reply], scale: float, norm: str = "sum", factor: float = 1.0) -> list[float]:
+    """The papers' weights, site by site with Python's own numbers; ``factor`` is that of labelled sites."""
+    sizes = [reply.labelled if reply.labelled else reply.unlabelled for reply in replies]
+    keys = [key for key, value in replies[0].state.items() if value.is_floating_point()]
+    weights = []
+    for n, reply in zip(sizes, replies, strict=True):
+        squares = []
+        for key in keys:
+            mean = sum(
+                size * other.state[key].double().numpy() for size, other in zip(sizes, replies, strict=True)
+            ) / sum(sizes)
+            squares.append(float(((reply.state[key].double().numpy() - mean) ** 2).sum()))
+        distance = math.sqrt(sum(squares)) if norm == "flat" else sum(math.sqrt(square) for square in squares)
+        weights.append(n / sum(sizes) * math.exp(-scale * distance / n) * (factor if reply.labelled else 1.0))
+    return [weight / sum(weights) for weight in weights]
+
+
+def plain_mean(states: Sequence[State], weights: Sequence[float]) -> dict[str, Any]:
+    """The weighted mean of the floating-point tensors."""
+    keys = [key for key, value in states[0].items() if value.is_floating_point()]
+    return {
+        key: sum(weight * state[key].double().numpy() for weight, state in zip(weights, states, strict=True))
+        for key in keys
+    }
+
+
+Images = Callable[[Ask, str], tuple[int, int]]
+Answer = Callable[[Ask, str], State]
+
+
+@dataclass
+class Server:
+    """Drives a workflow as the driver does; each site declines exactly the tasks its method declines.
+
+    ``judged``: in every round the other sites evaluate its first model; ``images``: a site's labelled and unlabelled
+    images at an ask; ``answer``: the model it sends; ``fails``: whether nothing usable comes back.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sites: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(FOUR))
+    seed: int = 0
+    fails: Callable[[Ask, str], bool] = lambda ask, site: False
+    judged: bool = False
+    images: Images | None = None
+    answer: Answer = lambda ask, site: moved(ask.model, site, ask.round, ask.part)
+    asks: list[Ask] = field(default_factory=list)
+    replies: list[list[Reply]] = field(default_factory=list)
+    """Those of each ask, all of them."""
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of the log."""
+    after: dict[int, State] = field(default_factory=dict)
+    """Model after each round."""
+
+    def __post_init__(self) -> None:
+        defaults = {"rounds": 3, "warm_up": 1}
+        self.method = METHODS[self.name](settings_of(self.name, {**defaults, **self.options}))
+        self.federation = Federation(sorted(self.sites), self.seed, {}, note=self._note)
+        state = self.method.start(model(0.0))
+        assert isinstance(state, GroupedState)
+        self.state = state
+
+    def _note(self, log: str, row: dict[str, Any]) -> None:
+        assert log == "groups"
+        self.groups.append(row)
+
+    def run(self) -> "Server":
+        rounds = self.method.rounds(self.state, self.federation)
+        ask = next(rounds, None)
+        while ask is not None:
+            self.asks.append(ask)
+            asked = set(self.sites) if self.judged and ask.part == 0 else set(ask.work)
+            replies = [reply for site in sorted(asked) if (reply := self._reply(ask, site))]
+            self.replies.append(replies)
+            before = self.state.round
+            try:
+                ask = rounds.send(replies)
+            except StopIteration:
+                ask = None
+            if self.state.round != before:
+                self.after[self.state.round] = self.state.model
+        return self
+
+    def _reply(self, ask: Ask, site: str) -> Reply | None:
+        if self.fails(ask, site):
+            return None
+        labelled, unlabelled = self.images(ask, site) if self.images else self.sites[site]
+        if site not in ask.work or not self.method.phases(ask.work[site].task, ask.round, labelled):
+            return Reply(site, ask.model, labelled, unlabelled, 0)
+        return Reply(site, self.answer(ask, site), labelled, unlabelled, 4)
+
+    def of(self, round_: int, part: int = 0) -> Ask:
+        """Return the one ask of a round's part."""
+        (found,) = (ask for ask in self.asks if (ask.round, ask.part) == (round_, part))
+        return found
+
+    def trained(self, round_: int, part: int = 0) -> list[Reply]:
+        """Return the replies that took steps in a round's part."""
+        (found,) = (
+            replies
+            for ask, replies in zip(self.asks, self.replies, strict=True)
+            if (ask.round, ask.part) == (round_, part)
+        )
+        return [reply for reply in found if reply.steps]
+
+    def tasks(self, round_: int, part: int = 0) -> dict[str, str]:
+        """Return site -> task in a round's part."""
+        return {site: work.task for site, work in self.of(round_, part).work.items()}
+
+    def parts(self) -> list[tuple[int, int]]:
+        """Return (round, part) of every ask."""
+        return [(ask.round, ask.part) for ask in self.asks]

@@ -1,0 +1,166 @@
+"""FedProx: the proximal term, its objective, and that without it nothing is left but federated averaging."""
+
+import pytest
+import torch
+from grouped import Server, assert_same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedward.federation.local import run_local
+from fedward.federation.store import StoredState
+from fedward.methods import METHODS, settings_of
+from fedward.methods.fedavg import Supervised
+from fedward.methods.fedprox import FedProx, FedProxSettings, ProximalSupervised, proximal
+from fedward.methods.local import Batch, RoundInputs
+from tiny import tiny
+
+grid = settings(deadline=None, max_examples=50)
+CLASSES = 3
+INPUTS = RoundInputs(torch.tensor([0.5, 1.0, 2.0]))
+
+
+def tensors(seed: int, count: int = 3) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randn(2, i + 1, generator=draw, dtype=torch.float64) for i in range(count)]
+
+
+# --- the term
+
+
+def test_proximal_by_hand() -> None:
+    """(3, 4) and 12 away: (9 + 16 + 144) / 2."""
+    found = proximal([torch.tensor([3.0, 5.0]), torch.tensor([[12.0]])], [torch.tensor([0.0, 1.0]), torch.zeros(1, 1)])
+    assert found.item() == 84.5
+
+
+@grid
+@given(seed=st.integers(0, 1000), count=st.integers(1, 4), weight=st.floats(0, 10))
+def test_the_gradient_is_the_way_back_times_the_weight(seed: int, count: int, weight: float) -> None:
+    parameters = [tensor.requires_grad_() for tensor in tensors(seed, count)]
+    anchors = [tensor.requires_grad_() for tensor in tensors(seed + 1, count)]
+    value = proximal(parameters, anchors)
+    plain = sum(float(((w - a) ** 2).sum().detach()) for w, a in zip(parameters, anchors, strict=True)) / 2
+    assert value.item() == pytest.approx(plain, rel=1e-12)
+    (weight * value).backward()
+    for w, a in zip(parameters, anchors, strict=True):
+        torch.testing.assert_close(w.grad, weight * (w - a).detach(), rtol=1e-12, atol=1e-14)
+        assert a.grad is None
+
+
+def test_at_the_anchor_value_and_gradient_are_0() -> None:
+    parameters = [tensor.requires_grad_() for tensor in tensors(0)]
+    value = proximal(parameters, [tensor.detach().clone() for tensor in parameters])
+    assert value.item() == 0
+    assert all(not part.any() for part in torch.autograd.grad(value, parameters))
+
+
+@grid
+@given(seed=st.integers(0, 1000), factor=st.floats(0.01, 100))
+def test_twice_as_far_is_four_times_as_much(seed: int, factor: float) -> None:
+    anchors, ways = tensors(seed), tensors(seed + 1)
+    near = proximal([a + w for a, w in zip(anchors, ways, strict=True)], anchors)
+    far = proximal([a + factor * w for a, w in zip(anchors, ways, strict=True)], anchors)
+    assert far.item() == pytest.approx(factor**2 * near.item(), rel=1e-9)
+
+
+def test_every_parameter_has_its_anchor() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        proximal(tensors(0, 2), tensors(0, 3))
+
+
+# --- the objective
+
+
+def make_net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Linear(5, CLASSES)).train()
+
+
+def make_batch() -> Batch:
+    draw = torch.Generator().manual_seed(1)
+    return Batch(torch.rand(6, 3, 2, 2, generator=draw), torch.randint(CLASSES, (6,), generator=draw))
+
+
+def shift(net: nn.Module) -> None:
+    with torch.no_grad():
+        for index, parameter in enumerate(net.parameters()):
+            parameter.add_(0.1 * (index + 1))
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.01, 3.0])
+def test_the_terms_are_cross_entropy_and_the_way_from_the_model_received(weight: float) -> None:
+    net, twin = make_net(), make_net()
+    objective = ProximalSupervised(weight)
+    objective.begin(net, INPUTS)
+    shift(net)
+    shift(twin)
+    losses = objective.losses(net, make_batch(), INPUTS)
+    supervised = Supervised().losses(twin, make_batch(), INPUTS).terms["loss_supervised"]
+    assert set(losses.terms) == {"loss_supervised", "loss_proximal"}
+    assert losses.notes == {}
+    assert torch.equal(losses.terms["loss_supervised"], supervised)
+    sizes = [parameter.numel() for parameter in net.parameters()]
+    expected = weight / 2 * sum(size * (0.1 * (index + 1)) ** 2 for index, size in enumerate(sizes))
+    assert losses.terms["loss_proximal"].item() == pytest.approx(expected, rel=1e-5)
+
+    found = torch.autograd.grad(torch.stack(list(losses.terms.values())).sum(), list(net.parameters()))
+    alone = torch.autograd.grad(supervised, list(twin.parameters()))
+    for index, (a, b) in enumerate(zip(found, alone, strict=True)):
+        torch.testing.assert_close(a, b + weight * 0.1 * (index + 1), rtol=1e-5, atol=1e-6)
+
+
+def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
+    net, objective = make_net(), ProximalSupervised(1.0)
+    objective.begin(net, INPUTS)
+    values = []
+    for _ in range(3):
+        values.append(objective.losses(net, make_batch(), INPUTS).terms["loss_proximal"].item())
+        objective.after_step(net)
+        shift(net)
+    assert values[0] == 0
+    assert values[2] == pytest.approx(4 * values[1], rel=1e-4)
+
+
+def test_buffers_are_not_held_back() -> None:
+    net, objective = make_net(), ProximalSupervised(1.0)
+    objective.begin(net, INPUTS)
+    for buffer in net.buffers():
+        buffer.add_(5)
+    assert objective.losses(net, make_batch(), INPUTS).terms["loss_proximal"].item() == 0
+
+
+def test_the_method_passes_its_weight_on() -> None:
+    method = METHODS["fedprox"](settings_of("fedprox", {"proximal_weight": 2.5}))
+    assert isinstance(method, FedProx)
+    (phase,) = method.phases("supervised", 3, 5)
+    net = make_net()
+    phase.objective.begin(net, INPUTS)
+    shift(net)
+    anchors = list(make_net().parameters())
+    found = phase.objective.losses(net, make_batch(), INPUTS).terms["loss_proximal"]
+    torch.testing.assert_close(found, 2.5 * proximal(list(net.parameters()), anchors))
+    assert FedProxSettings().proximal_weight == 0.01
+
+
+# --- the whole method
+
+
+def test_sites_are_weighed_by_their_images() -> None:
+    server = Server("fedprox", {"rounds": 2}).run()
+    assert [row["weights"] for row in server.groups] == [pytest.approx([0.6, 0.4])] * 2
+
+
+def test_without_its_term_it_is_averaging_by_images_to_the_last_bit(tmp_path) -> None:
+    sites = ["site-1", "site-9"]
+    runs = {
+        name: run_local(tiny(name.split()[0], options={"rounds": 2, **options}), tmp_path / name, sites=sites)
+        for name, options in {
+            "wfedavg": {"distance_scale": 0.0},
+            "fedprox": {"proximal_weight": 0.0},
+            "fedprox held": {"proximal_weight": 1.0},
+        }.items()
+    }
+    states = {name: StoredState(folder / "model.safetensors") for name, folder in runs.items()}
+    assert_same(states["fedprox"], states["wfedavg"])
+    assert any(not torch.equal(states["fedprox held"][key], states["wfedavg"][key]) for key in states["wfedavg"])

@@ -1,0 +1,489 @@
+"""Distance-weighted averaging: its equations, and the workflows of the supervised bounds and of MT+wFedAvg."""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import torch
+from grouped import FOUR, Server, assert_close, assert_same, model, moved, plain_mean, plain_weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError, RunError
+from fedward.methods import settings_of
+from fedward.methods.fedavg import weighted_average
+from fedward.methods.wfedavg import distance_weights, measure, model_distance
+from fedward.methods.workflow import Ask, Reply
+
+grid = settings(deadline=None, max_examples=60)
+NAN, INF = math.nan, math.inf
+image_counts = st.integers(1, 5000)
+model_distances = st.floats(0, 50)
+
+# --- distance_weights
+
+
+def weights(sizes: list[float], distances: list[float], scale: float) -> list[float]:
+    found = distance_weights(torch.tensor(sizes), torch.tensor(distances, dtype=torch.float64), scale)
+    assert found.dtype == torch.float64
+    return found.tolist()
+
+
+def test_weights_by_hand() -> None:
+    """n = (1, 2), d = (0, 2 log 4): 1 · 1 and 2 · exp(-log 4) = 1/2; with a scale of 2, 2/16 = 1/8."""
+    far = [0.0, 2 * math.log(4)]
+    assert weights([1, 2], far, 0.0) == pytest.approx([1 / 3, 2 / 3], rel=1e-14)
+    assert weights([1, 2], far, 1.0) == pytest.approx([2 / 3, 1 / 3], rel=1e-14)
+    assert weights([1, 2], far, 2.0) == pytest.approx([8 / 9, 1 / 9], rel=1e-14)
+
+
+@grid
+@given(
+    sites=st.lists(st.tuples(image_counts, model_distances), min_size=1, max_size=6),
+    scale=st.sampled_from([0.0, 0.01, 1.0, 10.0]),
+)
+def test_weights_equal_the_formula_where_it_does_not_underflow(sites: list[tuple[int, float]], scale: float) -> None:
+    sizes, distances = ([float(site[i]) for site in sites] for i in (0, 1))
+    plain = [n / sum(sizes) * math.exp(-scale * d / n) for n, d in zip(sizes, distances, strict=True)]
+    found = weights(sizes, distances, scale)
+    assert sum(found) == pytest.approx(1, rel=1e-14)
+    assert all(0 <= value <= 1 for value in found)
+    if sum(plain) > 1e-280:
+        assert found == pytest.approx([value / sum(plain) for value in plain], rel=1e-9, abs=1e-280)
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e6, 1e12, 1e100, 1e300])
+def test_the_largest_weight_survives_where_every_exponential_underflows(scale: float) -> None:
+    """n = 300, d = 1: exp(-1e4 / 300) is 3e-15, and with 1e6 it is 0 in float64."""
+    found = weights([300, 300, 200], [1.0, 1.001, 1.0], scale)
+    assert sum(found) == pytest.approx(1, rel=1e-14)
+    assert found[0] == max(found)
+    assert found[0] > found[1] > found[2] or found[1] == found[2] == 0
+    assert weights([300, 300], [1.0, 1.0], scale) == [0.5, 0.5]
+    relative = math.exp(-scale * 0.001 / 300) if scale < 1e7 else 0.0
+    assert weights([300, 300], [1.0, 1.001], scale) == pytest.approx([1 / (1 + relative), relative / (1 + relative)])
+
+
+@grid
+@given(size=st.floats(0.5, 1e9), distance=st.floats(0, 1e6), scale=st.floats(0, 1e12))
+def test_one_site_has_all_the_weight(size: float, distance: float, scale: float) -> None:
+    assert weights([size], [distance], scale) == [1.0]
+
+
+@grid
+@given(sites=st.lists(st.tuples(image_counts, model_distances), min_size=1, max_size=6))
+def test_without_a_scale_images_alone_count(sites: list[tuple[int, float]]) -> None:
+    sizes = [float(size) for size, _ in sites]
+    found = weights(sizes, [distance for _, distance in sites], 0.0)
+    assert found == pytest.approx([size / sum(sizes) for size in sizes], rel=1e-12)
+
+
+@grid
+@given(count=st.integers(1, 6), size=image_counts, distance=model_distances, scale=st.floats(0, 1e6))
+def test_equals_weigh_equally(count: int, size: int, distance: float, scale: float) -> None:
+    assert weights([float(size)] * count, [distance] * count, scale) == pytest.approx([1 / count] * count, rel=1e-12)
+
+
+@grid
+@given(
+    sites=st.lists(st.tuples(image_counts, model_distances), min_size=1, max_size=6),
+    scale=st.sampled_from([0.0, 1.0, 100.0, 1e4]),
+    data=st.data(),
+)
+def test_weights_follow_the_sites(sites: list[tuple[int, float]], scale: float, data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(sites))))
+    sizes, distances = ([float(site[i]) for site in sites] for i in (0, 1))
+    found = weights([sizes[i] for i in order], [distances[i] for i in order], scale)
+    expected = weights(sizes, distances, scale)
+    assert found == pytest.approx([expected[i] for i in order], rel=1e-12, abs=1e-300)
+
+
+@grid
+@given(distance=st.floats(0, 10), further=st.floats(0.1, 10), scale=st.sampled_from([1.0, 100.0]), size=image_counts)
+def test_the_further_site_weighs_less_and_the_larger_more(
+    distance: float, further: float, scale: float, size: int
+) -> None:
+    near, far = weights([float(size)] * 2, [distance, distance + further], scale)
+    assert near > far
+    small, large = weights([float(size), 2.0 * size], [distance, distance], scale)
+    assert large > small
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 1e300])
+def test_a_site_of_no_images_weighs_nothing(distance: float) -> None:
+    assert weights([0, 10], [distance, 3.0], 100.0) == [0.0, 1.0]
+    assert weights([10, 0, 10], [1.0, distance, 1.0], 0.0) == [0.5, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "distances", "scale"),
+    [
+        ([], [], 1.0),
+        ([1.0], [1.0, 2.0], 1.0),
+        ([[1.0]], [[1.0]], 1.0),
+        (1.0, 1.0, 1.0),
+        ([0.0, 0.0], [1.0, 1.0], 1.0),
+        ([-1.0, 2.0], [1.0, 1.0], 1.0),
+        ([NAN, 2.0], [1.0, 1.0], 1.0),
+        ([INF, 2.0], [1.0, 1.0], 1.0),
+        ([1.0, 2.0], [-1.0, 1.0], 1.0),
+        ([1.0, 2.0], [NAN, 1.0], 1.0),
+        ([1.0, 2.0], [INF, 1.0], 1.0),
+        ([1.0, 2.0], [1.0, 1.0], -1.0),
+        ([1.0, 2.0], [1.0, 1.0], NAN),
+        ([1.0, 2.0], [1.0, 1.0], INF),
+    ],
+)
+def test_weights_refuse_numbers_out_of_range(sizes: Any, distances: Any, scale: float) -> None:
+    with pytest.raises(ConfigError, match="distance_weights"):
+        distance_weights(torch.tensor(sizes), torch.tensor(distances), scale)
+
+
+def test_weights_of_finite_numbers_are_finite() -> None:
+    """However large λ d / n is, the largest weight survives."""
+    assert weights([300], [1e200], 1e300) == [1.0]
+
+
+# --- model_distance
+
+
+def random_model(seed: int, tensors: int = 3, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    state = {f"t{i}": torch.randn(2, i + 1, generator=draw).to(dtype) for i in range(tensors)}
+    return {**state, "batches": torch.randint(100, (), generator=draw)}
+
+
+def test_distance_by_hand() -> None:
+    """Tensors differ by (3, 4) and by 12: 5 + 12 = 17, and sqrt(25 + 144) = 13."""
+    one = {"a": torch.tensor([3.0, 5.0]), "n": torch.tensor(9), "b": torch.tensor([[12.0]])}
+    other = {"b": torch.tensor([[0.0]]), "a": torch.tensor([0.0, 1.0]), "n": torch.tensor(4)}
+    assert model_distance(one, other) == model_distance(one, other, "sum") == 17.0
+    assert model_distance(one, other, "flat") == 13.0
+
+
+@grid
+@given(
+    seed=st.integers(0, 1000),
+    tensors=st.integers(1, 5),
+    dtype=st.sampled_from([torch.float16, torch.float32, torch.float64]),
+)
+def test_distances_equal_numpy_and_bound_each_other(seed: int, tensors: int, dtype: torch.dtype) -> None:
+    one, other = random_model(seed, tensors, dtype), random_model(seed + 1, tensors, dtype)
+    differences = [
+        one[key].numpy().astype(np.float64).ravel() - other[key].numpy().astype(np.float64).ravel()
+        for key in one
+        if key != "batches"
+    ]
+    flat, total = model_distance(one, other, "flat"), model_distance(one, other, "sum")
+    assert flat == pytest.approx(float(np.linalg.norm(np.concatenate(differences))), rel=1e-13)
+    assert total == pytest.approx(sum(float(np.linalg.norm(difference)) for difference in differences), rel=1e-13)
+    assert flat <= total * (1 + 1e-12)
+    assert total <= math.sqrt(tensors) * flat * (1 + 1e-12)
+    assert model_distance(other, one, "sum") == total
+
+
+@pytest.mark.parametrize("norm", ["sum", "flat"])
+def test_the_distance_of_equals_is_0_and_of_counters_too(norm: Literal["sum", "flat"]) -> None:
+    state = random_model(0)
+    assert model_distance(state, {key: value.clone() for key, value in state.items()}, norm) == 0
+    assert model_distance({**state, "batches": torch.tensor(10**9)}, state, norm) == 0
+
+
+def test_distances_are_computed_in_float64() -> None:
+    """1e-3 of 1e5 is lost among float32's digits when squared in it; and float16 would overflow."""
+    big = torch.full((1000,), 60000.0).half()
+    assert model_distance({"w": big}, {"w": -big}, "flat") == pytest.approx(120000.0 * math.sqrt(1000), rel=1e-3)
+    one = {"w": torch.full((10,), 2.0**24)}
+    other = {"w": torch.full((10,), 2.0**24 + 2)}
+    assert model_distance(one, other, "flat") == math.sqrt(40)
+
+
+@pytest.mark.parametrize("norm", ["sum", "flat"])
+def test_nan_is_not_hidden(norm: Literal["sum", "flat"]) -> None:
+    assert math.isnan(model_distance({"w": torch.tensor([NAN])}, {"w": torch.tensor([0.0])}, norm))
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"w": torch.ones(2)}, "tensor b"),
+        ({"w": torch.ones(2), "b": torch.ones(1), "c": torch.ones(1)}, "tensor c"),
+        ({"w": torch.ones(2), "b": torch.ones(2)}, "tensor b"),
+        ({"w": torch.ones(1, 2), "b": torch.ones(1)}, "tensor w"),
+    ],
+)
+def test_distance_names_the_tensor_that_does_not_fit(other: dict[str, Tensor], named: str) -> None:
+    state = {"w": torch.ones(2), "b": torch.ones(1)}
+    with pytest.raises(ConfigError, match=named):
+        model_distance(state, other)
+    with pytest.raises(ConfigError, match=named):
+        model_distance(other, state)
+
+
+def test_distance_refuses_unknown_norms() -> None:
+    with pytest.raises(ConfigError, match="'l1'"):
+        model_distance(model(0), model(0), "l1")  # type: ignore[arg-type]
+
+
+# --- measure
+
+
+def replies_of(sizes: dict[str, tuple[int, int]]) -> list[Reply]:
+    return [Reply(site, moved(model(1.0), site), *images, 4) for site, images in sizes.items()]
+
+
+@pytest.mark.parametrize("norm", ["sum", "flat"])
+def test_sizes_are_the_images_trained_on_and_distances_those_to_their_mean(norm: Literal["sum", "flat"]) -> None:
+    replies = replies_of({"a": (10, 90), "b": (0, 40), "c": (50, 0)})
+    sizes, distances = measure(replies, norm)
+    assert sizes.tolist() == [10, 40, 50]
+    mean = weighted_average([reply.state for reply in replies], [10, 40, 50])
+    assert distances.tolist() == [model_distance(reply.state, mean, norm) for reply in replies]
+
+
+@grid
+@given(seed=st.integers(0, 1000), n=st.integers(1, 500), m=st.integers(1, 500))
+def test_of_two_sites_the_distances_are_as_the_others_images(seed: int, n: int, m: int) -> None:
+    """Their mean divides the line between them in the ratio of their images."""
+    replies = [Reply(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1) for i, k in enumerate((n, m))]
+    _, (one, other) = measure(replies, "sum")
+    assert one / other == pytest.approx(m / n, rel=1e-6)
+
+
+# --- WFedAvg, driven by hand
+
+
+def mean_of(replies: list[Reply], scale: float = 100.0, norm: str = "sum") -> dict[str, Any]:
+    return plain_mean([reply.state for reply in replies], plain_weights(replies, scale, norm))
+
+
+@pytest.mark.parametrize("warm_up", [0, 2, 9])
+def test_supervised_rounds_are_the_same_before_and_behind_the_warm_up(warm_up: int) -> None:
+    server = Server("wfedavg", {"rounds": 3, "warm_up": warm_up}).run()
+    assert server.parts() == [(1, 0), (2, 0), (3, 0)]
+    assert server.tasks(1) == dict.fromkeys(FOUR, "supervised")
+    for round_ in (2, 3):
+        assert server.tasks(round_) == {"site-1": "supervised", "site-3": "supervised"}
+    for round_ in (1, 2, 3):
+        replies = server.trained(round_)
+        assert [reply.site for reply in replies] == ["site-1", "site-3"]
+        assert_close(server.after[round_], mean_of(replies))
+        assert round_ == 3 or server.of(round_ + 1).model is server.after[round_]
+    assert_same(server.of(1).model, model(0.0))
+
+
+@pytest.mark.parametrize(("scale", "norm"), [(0.0, "sum"), (30.0, "sum"), (30.0, "flat"), (1e4, "sum")])
+def test_the_settings_reach_the_weights_and_the_log_says_them(scale: float, norm: str) -> None:
+    server = Server("wfedavg", {"distance_scale": scale, "distance_norm": norm}).run()
+    for row in server.groups:
+        replies = server.trained(row["round"])
+        assert set(row) == {"round", "part", "group", "sites", "weights", "distances"}
+        assert (row["part"], row["group"], row["sites"]) == (0, "labelled", ["site-1", "site-3"])
+        assert row["weights"] == pytest.approx(plain_weights(replies, scale, norm), rel=1e-4, abs=1e-12)
+        assert_close(server.after[row["round"]], mean_of(replies, scale, norm))
+    assert [row["round"] for row in server.groups] == [1, 2, 3]
+
+
+def test_no_models_are_sent_besides_the_global_one() -> None:
+    server = Server("mt_wfedavg").run()
+    assert all(not work.models for ask in server.asks for work in ask.work.values())
+
+
+def test_some_failures_leave_the_mean_of_the_others() -> None:
+    sites = {**FOUR, "site-5": (60, 0)}
+    server = Server("wfedavg", {}, sites, fails=lambda ask, site: ask.round == 2 and site == "site-3").run()
+    assert [reply.site for reply in server.trained(2)] == ["site-1", "site-5"]
+    assert_close(server.after[2], mean_of(server.trained(2)))
+
+
+def test_a_group_of_one_weighs_one() -> None:
+    server = Server("wfedavg", {}, {"site-1": (3, 0), "site-2": (0, 5)}).run()
+    assert_same(server.after[1], moved(model(0.0), "site-1", 1, 0))
+    assert all(row["weights"] == [1.0] and row["distances"] == [0.0] for row in server.groups)
+
+
+@pytest.mark.parametrize(
+    ("name", "warm_up"),
+    [(name, warm_up) for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed") for warm_up in (0, 9)],
+)
+def test_without_a_labelled_reply_the_model_stays(name: str, warm_up: int) -> None:
+    """Whatever unlabelled sites have sent."""
+    server = Server(name, {"warm_up": warm_up}, fails=lambda ask, site: ask.round > 1 and FOUR[site][0] > 0).run()
+    assert server.state.round == 3
+    assert (server.after[1]["w"] != model(0.0)["w"]).any()
+    assert_same(server.after[3], server.after[1])
+
+
+def test_without_any_reply_the_model_stays() -> None:
+    server = Server("mt_wfedavg", {"warm_up": 1}, fails=lambda ask, site: ask.round > 1).run()
+    assert server.state.round == 3
+    assert_same(server.after[3], server.after[1])
+
+
+def test_a_federation_without_labels_ends_and_names_its_sites() -> None:
+    for name in ("wfedavg", "mt_wfedavg"):
+        for warm_up in (0, 2):
+            with pytest.raises(RunError, match=r"round 1, sites site-1, site-2: .*with labels, found none has any"):
+                Server(name, {"warm_up": warm_up}, {"site-1": (0, 10), "site-2": (0, 20)}).run()
+
+
+@pytest.mark.parametrize("name", ["wfedavg", "isofed"])
+def test_a_silent_site_may_have_labels_and_is_asked_on_for_three_rounds(name: str) -> None:
+    """Unlabelled sites alone must not keep a run busy for ever."""
+    sites = {"site-1": (0, 9), "site-2": (0, 9)}
+    server = Server(name, {"rounds": 9}, sites, fails=lambda ask, site: site == "site-2")
+    with pytest.raises(RunError, match="none in 3 rounds in a row"):
+        server.run()
+    supervised = [ask for ask in server.asks if "supervised" in {work.task for work in ask.work.values()}]
+    assert [set(ask.work) for ask in supervised] == [{"site-1", "site-2"}, {"site-2"}, {"site-2"}]
+    assert server.state.round == 2
+    assert_same(server.state.model, model(0.0))
+
+
+def test_rounds_that_average_again_are_counted_anew() -> None:
+    server = Server("isofed", {"rounds": 9}, fails=lambda ask, site: ask.round % 3 != 0 and FOUR[site][0] > 0).run()
+    assert server.state.round == 9
+
+
+def test_participants_are_drawn_anew_in_each_round_among_sites_that_may_have_labels() -> None:
+    sites = {f"site-{i}": (10 * (i % 2), 10 * (1 - i % 2)) for i in range(1, 9)}
+    runs = [Server("wfedavg", {"rounds": 20, "participants": 2}, sites, seed=seed).run() for seed in (0, 0, 1)]
+    drawn = [[tuple(ask.work) for ask in run.asks] for run in runs]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert all(len(names) == 2 for names in drawn[0])
+    assert len(set(drawn[0])) > 4
+    known: set[str] = set()
+    for ask in runs[0].asks:
+        assert not known & set(ask.work)
+        known |= {site for site in ask.work if not sites[site][0]}
+
+
+# --- MT+wFedAvg
+
+
+def test_all_sites_start_from_the_global_model_and_are_averaged_together() -> None:
+    server = Server("mt_wfedavg", {"rounds": 3, "warm_up": 1}).run()
+    assert server.parts() == [(1, 0), (2, 0), (3, 0)]
+    for round_ in (2, 3):
+        assert server.tasks(round_) == {
+            "site-1": "supervised",
+            "site-2": "unsupervised",
+            "site-3": "supervised",
+            "site-4": "unsupervised",
+        }
+        assert_same(server.of(round_).model, server.after[round_ - 1])
+        replies = server.trained(round_)
+        assert len(replies) == 4
+        assert_close(server.after[round_], mean_of(replies))
+    assert [row["group"] for row in server.groups] == ["labelled", "all", "all"]
+    assert server.groups[1]["sites"] == sorted(FOUR)
+    assert server.groups[1]["weights"] == pytest.approx(plain_weights(server.trained(2), 100.0))
+
+
+def test_without_warm_up_an_unknown_site_declines_once() -> None:
+    server = Server("mt_wfedavg", {"warm_up": 0}).run()
+    assert server.tasks(1) == dict.fromkeys(FOUR, "supervised")
+    assert [reply.site for reply in server.trained(1)] == ["site-1", "site-3"]
+    assert len(server.trained(2)) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "judged"),
+    [
+        *((name, False) for name in ("mt_wfedavg", "rscfed", "isofed")),
+        *((name, True) for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed")),
+    ],
+)
+def test_a_site_that_gains_labels_trains_with_them_in_the_end(name: str, judged: bool) -> None:
+    """Site 4 was known to have none; where its training is not asked for, an evaluation tells."""
+    server = Server(
+        name,
+        {"rounds": 8},
+        judged=judged,
+        images=lambda ask, site: (9, 0) if site == "site-4" and ask.round > 1 else FOUR[site],
+    )
+    server.run()
+    assert server.state.groups["site-4"] == "labelled"
+    assert any(
+        reply.site == "site-4" and reply.labelled
+        for ask, replies in zip(server.asks, server.replies, strict=True)
+        for reply in replies
+        if ask.round > 2 and reply.steps
+    )
+
+
+@pytest.mark.parametrize("site", ["site-3", "site-4"])
+def test_a_site_that_changes_its_group_declines_once_and_is_then_asked_for_its_task(site: str) -> None:
+    """Site 3 loses its labels, or site 4 gains some, before round 3."""
+
+    def images(ask: Ask, name: str) -> tuple[int, int]:
+        return FOUR[name][::-1] if name == site and ask.round >= 3 else FOUR[name]
+
+    server = Server("mt_wfedavg", {"rounds": 4}, images=images).run()
+    before, after = ("supervised", "unsupervised") if site == "site-3" else ("unsupervised", "supervised")
+    assert server.tasks(3)[site] == before
+    assert site not in [reply.site for reply in server.trained(3)]
+    assert_close(server.after[3], mean_of(server.trained(3)))
+    assert server.tasks(4)[site] == after
+    assert site in [reply.site for reply in server.trained(4)]
+
+
+def test_a_warm_up_site_that_loses_its_labels_is_no_longer_asked_to_supervise() -> None:
+    def images(ask: Ask, name: str) -> tuple[int, int]:
+        return (0, 20) if name == "site-3" and ask.round >= 2 else FOUR[name]
+
+    server = Server("wfedavg", {"rounds": 4, "warm_up": 4}, images=images).run()
+    assert "site-3" in server.of(2).work
+    assert "site-3" not in server.of(3).work
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "named"),
+    [
+        ("wfedavg", {"distance_scale": -1}, "distance_scale: "),
+        ("wfedavg", {"distance_norm": "l1"}, "distance_norm: "),
+        ("wfedavg", {"warm_up": -1}, "warm_up: "),
+        ("wfedavg", {"adapt": True}, "adapt: Extra inputs are not permitted"),
+        ("mt_wfedavg", {"temperature": 0}, "temperature: "),
+        ("mt_wfedavg", {"ema_decay": 1.1}, "ema_decay: "),
+        ("mt_wfedavg", {"unlabelled_weight": -0.1}, "unlabelled_weight: "),
+        ("mt_wfedavg", {"unlabelled_learning_rate": 0}, "unlabelled_learning_rate: "),
+        ("isofed", {"adaptation_rate": 0}, "adaptation_rate: "),
+        ("isofed", {"labelled_factor": 2}, "labelled_factor: Extra inputs are not permitted"),
+        ("rscfed", {"passes": 0}, "passes: "),
+        ("rscfed", {"sites_per_pass": 0}, "sites_per_pass: "),
+        ("rscfed", {"labelled_factor": 0}, "labelled_factor: "),
+        ("rscfed", {"unlabelled_distance_scale": -1}, "unlabelled_distance_scale: "),
+        ("fedprox", {"proximal_weight": -1}, "proximal_weight: "),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(method: str, options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Experiment.parse({"method": method, "options": options}, "job test")
+    assert named in str(caught.value)
+
+
+def test_defaults_are_those_of_the_authors() -> None:
+    """RSCFed's README and options.py; FedProx weighs by images."""
+    found = settings_of("isofed", {}).model_dump()
+    expected = {"batch": 64, "optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9, "weight_decay": 5e-4}
+    expected |= {"clip_gradient": 5.0, "class_weighting": "none", "participants": None, "images_per_round": None}
+    expected |= {"warm_up": 7, "distance_scale": 100.0, "distance_norm": "sum", "adapt": True, "adaptation_rate": 0.1}
+    assert {key: found[key] for key in expected} == expected
+    assert settings_of("fedprox", {}).model_dump()["distance_scale"] == 0.0
+
+
+@pytest.mark.parametrize("name", ["wfedavg", "mt_wfedavg"])
+def test_fedprox_and_both_bounds_ask_alike_where_all_have_labels(name: str) -> None:
+    """The upper bound: groups make no difference, and the mean is over all."""
+    sites = {f"site-{i}": (10 * i, 0) for i in range(1, 5)}
+    server = Server(name, {"rounds": 3}, sites).run()
+    assert all(set(ask.work) == set(sites) for ask in server.asks)
+    other = Server("fedprox", {"rounds": 3, "distance_scale": 100.0}, sites).run()
+    assert_same(server.state.model, other.state.model)
