@@ -208,7 +208,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _bench_isofed(options: argparse.Namespace) -> int:
     from fedward.bench import isofed
-    from fedward.bench.isofed_table import read_results, table
+    from fedward.bench.isofed_table import adaptation, read_results, table
 
     datasets = options.dataset or isofed.TABLES.get(options.table)
     rows = options.methods or isofed.TABLE_ROWS
@@ -225,6 +225,7 @@ def _bench_isofed(options: argparse.Namespace) -> int:
         data = options.data or Path(os.environ.get("FEDWARD_DATA", ".")) / "medmnist"
         isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
     print(table(read_results(options.out, cells)))
+    print(adaptation(options.out, cells))
     return 0
 
 

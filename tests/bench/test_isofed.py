@@ -10,9 +10,10 @@ from fedward import cli
 from fedward.bench import isofed
 from fedward.bench.isofed import Budget, Cell, cells, experiment_of, result_file, run_cell
 from fedward.bench.isofed_paper import PAPER, Scores
-from fedward.bench.isofed_table import read_results, table
+from fedward.bench.isofed_table import adaptation, read_results, table
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
+from fedward.report.run import Run
 
 TINY = Budget(passes=9, images_at_most=16)
 
@@ -116,6 +117,16 @@ def test_the_table_shows_means_over_seeds_the_paper_and_paired_differences(tmp_p
     assert compared[2:4] == ["2", "80.0"]
     assert compared[5].startswith("+2.0 [")  # 80 - 79 and 84 - 81
     assert not any("MT+wFedAvg" in line for line in lines), "what has not run is not shown"
+
+
+def test_adaptation_is_compared_after_the_last_round_both_runs_were_judged_at(data: Path, tmp_path: Path) -> None:
+    twins = [Cell("pneumonia", 0.8, 2, row, 1) for row in ("isofed", "isofed_wo_pt")]
+    for cell in twins:
+        run_cell(cell, TINY, data, tmp_path)
+    curves = [Run.load(result_file(tmp_path, cell).parent / "run").series("val", "accuracy") for cell in twins]
+    with_it, without = (100 * sum(line[8] for line in curve.values()) / 4 for curve in curves)
+    line = adaptation(tmp_path, twins).splitlines()[-1]
+    assert line == f"| pneumonia | 1 | 8 | {with_it:.1f} | {without:.1f} | {with_it - without:+.1f} |"
 
 
 @pytest.mark.parametrize(

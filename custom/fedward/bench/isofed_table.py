@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from fedward.bench.isofed import DATASETS, GAMMAS, ROWS, SITES, Cell, result_file
 from fedward.bench.isofed_paper import PAPER, Scores
 from fedward.evaluation import mean_and_interval
+from fedward.report.run import Run
 
 Result = dict[str, Any]
 
@@ -59,6 +61,43 @@ def comparison(results: Sequence[Result]) -> str:
         for row in [name for name in ROWS if name in by_row]:
             lines.append(_compared(dataset, row, by_row))
     return "\n".join(lines)
+
+
+def adaptation(out: Path, cells: Sequence[Cell]) -> str:
+    """Return what IsoFed's adaptation does at equal rounds: validation accuracy with it and without.
+
+    At equal work a method that adapts has half the rounds; this compares both after the last round that both were
+    evaluated at, from the logs of their runs.
+    """
+    lines = ["\n### Adaptation at equal rounds: validation accuracy\n"]
+    lines += ["| data set | pairs | after round | with | without | difference [95 %] |", "|---|--:|--:|--:|--:|--:|"]
+    for dataset in DATASETS:
+        pairs = [
+            pair
+            for cell in cells
+            if cell.dataset == dataset and cell.row == "isofed" and (pair := _at_equal_rounds(out, cell)) is not None
+        ]
+        if not pairs:
+            continue
+        rounds, adapted, plain = zip(*pairs, strict=True)
+        gap = mean_and_interval([one - other for one, other in zip(adapted, plain, strict=True)])
+        spread = "" if gap.low is None else f" [{gap.low:+.1f}, {gap.high:+.1f}]"
+        after = f"{min(rounds)}" if min(rounds) == max(rounds) else f"{min(rounds)} to {max(rounds)}"
+        means = f"{fmean(adapted):.1f} | {fmean(plain):.1f}"
+        lines.append(f"| {dataset} | {len(pairs)} | {after} | {means} | {gap.mean:+.1f}{spread} |")
+    return "\n".join(lines)
+
+
+def _at_equal_rounds(out: Path, cell: Cell) -> tuple[int, float, float] | None:
+    """Return (round, accuracy with adaptation, without) of a setting and seed; None until both runs are there."""
+    twins = [cell, replace(cell, row="isofed_wo_pt")]
+    if not all(result_file(out, twin).exists() for twin in twins):
+        return None
+    curves = [Run.load(result_file(out, twin).parent / "run").series("val", "accuracy") for twin in twins]
+    common = set.intersection(*(set(line) for curve in curves for line in curve.values()))
+    last = max(common)
+    with_it, without = (100 * fmean(line[last] for line in curve.values()) for curve in curves)
+    return last, with_it, without
 
 
 def _compared(dataset: str, row: str, by_row: dict[str, dict[tuple[float, int, int], float]]) -> str:
