@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedward.cli import load_experiment, site_names
 from fedward.config import Experiment
 from fedward.federation.driver import run_experiment
 from fedward.federation.flare.jobs import export_job
@@ -38,6 +37,7 @@ from fedward.federation.site import Site
 from fedward.federation.store import StoredState
 from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
+from fedward.jobs import load_experiment, site_names
 from fedward.report.console import Console
 
 LIMITS = {"overhead": 0.05, "memory": 0.1}

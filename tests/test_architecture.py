@@ -31,7 +31,7 @@ MAY_USE: dict[str, set[str]] = {
         "views",
     },
     "bench": {
-        *("config", "errors", "evaluation", "federation", "nets", "report", "sites", "training"),
+        *("config", "errors", "evaluation", "federation", "jobs", "nets", "report", "sites", "training"),
     },
     "cli": {"bench", "config", "errors", "federation", "jobs", "report", "sites"},
 }

@@ -1,21 +1,19 @@
 """The ``fedward`` command."""
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from fedward import __version__
+from fedward.bench.commands import add_bench
 from fedward.config import DataSpec, Experiment, explain
 from fedward.errors import ConfigError, FedwardError
-from fedward.jobs import JOBS, simulated_sites, site_names
+from fedward.jobs import JOBS, load_experiment, simulated_sites, site_names
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,29 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", type=Path)
     report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN")
     report.set_defaults(command=_report)
-    _add_bench(commands)
+    add_bench(commands)
     return parser
-
-
-def _add_bench(commands: Any) -> None:
-    bench = commands.add_parser("bench", help="run a paper's experiments again, in this process")
-    papers = bench.add_subparsers(required=True, metavar="PAPER")
-    isofed = papers.add_parser("isofed", help="IsoFed's Tables 1 and 2, on MedMNIST")
-    isofed.add_argument("--table", type=int, choices=(1, 2), help="all data sets and settings of a table")
-    isofed.add_argument("--dataset", choices=("blood", "path", "pneumonia", "organa"), nargs="+")
-    isofed.add_argument("--gamma", type=float, choices=(0.8, 0.5), nargs="+", default=[0.8, 0.5])
-    isofed.add_argument("--labelled", type=int, choices=(3, 2, 1), nargs="+", default=[3, 2, 1], help="of four sites")
-    isofed.add_argument("--methods", nargs="+", help="rows of the table (default: the paper's)")
-    isofed.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    isofed.add_argument("--passes", type=int, default=200, help="passes of each site through its images (default: 200)")
-    isofed.add_argument("--images-at-most", type=int, metavar="N", help="a pass ends after N images (default: never)")
-    isofed.add_argument("--data", type=Path, help="folder with MedMNIST files (default: $FEDWARD_DATA/medmnist)")
-    isofed.add_argument(
-        "--out", type=Path, default=Path("runs/isofed"), help="runs and results; finished ones are kept"
-    )
-    isofed.add_argument("--workers", type=int, default=2, help="runs at once (default: 2)")
-    isofed.add_argument("--show", action="store_true", help="run nothing, print what is finished")
-    isofed.set_defaults(command=_bench_isofed)
 
 
 def _share(text: str) -> float:
@@ -206,29 +183,6 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def _bench_isofed(options: argparse.Namespace) -> int:
-    from fedward.bench import isofed
-    from fedward.bench.isofed_table import adaptation, read_results, table
-
-    datasets = options.dataset or isofed.TABLES.get(options.table)
-    rows = options.methods or isofed.TABLE_ROWS
-    unknown = sorted(set(rows) - set(isofed.ROWS))
-    if not datasets or unknown:
-        raise ConfigError(
-            "fedward bench isofed",
-            expected=f"--table or --dataset, and methods among {', '.join(isofed.ROWS)}",
-            found=", ".join(unknown) or "neither --table nor --dataset",
-            remedy="Write for example: fedward bench isofed --dataset blood --gamma 0.8 --labelled 2",
-        )
-    cells = isofed.cells(datasets, options.gamma, options.labelled, rows, options.seeds)
-    if not options.show:
-        data = options.data or Path(os.environ.get("FEDWARD_DATA", ".")) / "medmnist"
-        isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
-    print(table(read_results(options.out, cells)))
-    print(adaptation(options.out, cells))
-    return 0
-
-
 def _job(options: argparse.Namespace) -> str:
     if options.job is None:
         raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
@@ -241,43 +195,3 @@ def _sites(options: argparse.Namespace, experiment: Experiment) -> list[str]:
 
 def _site_folders(options: argparse.Namespace) -> list[Path]:
     return [options.site_files] if options.site_files else []
-
-
-def load_experiment(job: str, changes: Sequence[str] = ()) -> Experiment:
-    """Return a shipped job's experiment, or one from a JSON file, with ``KEY=VALUE`` changes applied.
-
-    A key is a field of the experiment (``net``, ``data.image_size``, ``stand_in.labelled``) or, failing that, one of
-    the method's settings (``rounds``). Values are YAML.
-    """
-    raw = (JOBS[job] if job in JOBS else _read(job)).model_dump(mode="json")
-    for change in changes:
-        _apply(raw, change)
-    return Experiment.parse(raw, f"job {job}")
-
-
-def _read(job: str) -> Experiment:
-    try:
-        raw = json.loads(Path(job).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"job {job}", expected=f"{', '.join(JOBS)} or a JSON file", found=str(error), remedy="Name one of them."
-        ) from error
-    return Experiment.parse(raw, f"job {job}")
-
-
-def _apply(raw: dict[str, Any], change: str) -> None:
-    key, equals, value = change.partition("=")
-    if not equals:
-        raise ConfigError("--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5.")
-    *parents, last = key.split(".")
-    target = raw if key.split(".")[0] in Experiment.model_fields else raw.setdefault("options", {})
-    for parent in parents:
-        target[parent] = target.get(parent) or {}
-        target = target[parent]
-        if not isinstance(target, dict):
-            raise ConfigError("--set", expected="a field", found=f"{key}: {parent} has none", remedy="Name its parent.")
-    try:
-        target[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        found = " ".join(str(error).split())
-        raise ConfigError(f"--set {key}", expected="a value in YAML", found=found, remedy="Quote it.") from error

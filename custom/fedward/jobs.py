@@ -1,6 +1,11 @@
 """The jobs this package ships: one row each. ``fedward jobs`` exports them to ``jobs/``."""
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from fedward.config import DataSpec, Experiment, StandIn
 from fedward.errors import ConfigError
@@ -69,3 +74,43 @@ def site_names(count: int) -> list[str]:
 def simulated_sites(experiment: Experiment) -> list[str]:
     """Return the sites a simulation has where nobody says otherwise."""
     return site_names((experiment.stand_in or StandIn()).sites)
+
+
+def load_experiment(job: str, changes: Sequence[str] = ()) -> Experiment:
+    """Return a shipped job's experiment, or one from a JSON file, with ``KEY=VALUE`` changes applied.
+
+    A key is a field of the experiment (``net``, ``data.image_size``, ``stand_in.labelled``) or, failing that, one of
+    the method's settings (``rounds``). Values are YAML.
+    """
+    raw = (JOBS[job] if job in JOBS else _read(job)).model_dump(mode="json")
+    for change in changes:
+        _apply(raw, change)
+    return Experiment.parse(raw, f"job {job}")
+
+
+def _read(job: str) -> Experiment:
+    try:
+        raw = json.loads(Path(job).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"job {job}", expected=f"{', '.join(JOBS)} or a JSON file", found=str(error), remedy="Name one of them."
+        ) from error
+    return Experiment.parse(raw, f"job {job}")
+
+
+def _apply(raw: dict[str, Any], change: str) -> None:
+    key, equals, value = change.partition("=")
+    if not equals:
+        raise ConfigError("--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5.")
+    *parents, last = key.split(".")
+    target = raw if key.split(".")[0] in Experiment.model_fields else raw.setdefault("options", {})
+    for parent in parents:
+        target[parent] = target.get(parent) or {}
+        target = target[parent]
+        if not isinstance(target, dict):
+            raise ConfigError("--set", expected="a field", found=f"{key}: {parent} has none", remedy="Name its parent.")
+    try:
+        target[last] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        found = " ".join(str(error).split())
+        raise ConfigError(f"--set {key}", expected="a value in YAML", found=found, remedy="Quote it.") from error

@@ -5,10 +5,9 @@ round, and the official test images are looked at once, at the end.
 """
 
 import json
-import multiprocessing
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +15,12 @@ import numpy as np
 import yaml
 
 from fedward.bench.isofed_paper import Scores
+from fedward.bench.runs import run_all, run_or_resume
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
+from fedward.jobs import site_names
+from fedward.report.run import Run
+from fedward.sites.partition import write_isolated_site_files
 
 SITES = 4
 GAMMAS = (0.8, 0.5)
@@ -166,38 +169,17 @@ def run(todo: Sequence[Cell], budget: Budget, data: Path, out: Path, workers: in
                 found="no such file",
                 remedy="Fetch it from medmnist.com (28x28), or name its folder with --data or FEDWARD_DATA.",
             )
-    if not missing:
-        return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(run_cell, cell, budget, data, out): cell for cell in missing}
-        for done, future in enumerate(as_completed(futures), 1):
-            print(f"{done}/{len(missing)} {describe(futures[future])}: accuracy {future.result():.2f}", flush=True)
+    run_all({describe(cell): partial(run_cell, cell, budget, data, out) for cell in missing}, workers)
 
 
-def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> float:
-    """Run one cell, judge its best round on the official test images, and write the result; return the accuracy."""
-    # Here, because looking at a table needs neither torch nor the driver.
-    from contextlib import redirect_stdout
-
-    from fedward.federation.local import run_local
-    from fedward.report.run import Run
-
+def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
+    """Run one cell, judge its best round on the official test images, write the result, and say the accuracy."""
     result = result_file(out, cell)
-    folder = result.parent
-    folder.mkdir(parents=True, exist_ok=True)
-    experiment = experiment_of(cell, budget)
-    started = (folder / "run" / "run.json").exists()
-    sites = _site_files(cell, data, out)
-    with (folder / "console.txt").open("a") as console, redirect_stdout(console):
-        run_local(
-            None if started else experiment,
-            folder / "run",
-            sites=[f"site-{index}" for index in range(1, SITES + 1)],
-            resume=started,
-            site_folders=[sites],
-        )
+    folder, experiment = result.parent, experiment_of(cell, budget)
+    files = _site_files(cell, data, out)
+    run_or_resume(experiment, folder / "run", site_names(SITES), files, out / "cache")
     record = Run.load(folder / "run")
-    scores = judge(experiment, folder / "run" / "best.safetensors", sites / "judge.yaml")
+    scores = judge(experiment, folder / "run" / "best.safetensors", files / "judge.yaml")
     content = {
         **asdict(cell),
         "passes": budget.passes,
@@ -210,13 +192,11 @@ def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> float:
         "seconds": round(sum(row.seconds for row in record.rounds), 1),
     }
     result.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    return scores.accuracy
+    return f"accuracy {scores.accuracy:.2f}"
 
 
 def _site_files(cell: Cell, data: Path, out: Path) -> Path:
     """Write the site files of a cell's setting, and one of the judge, who holds the test images."""
-    from fedward.sites.partition import write_isolated_site_files
-
     dataset = DATASETS[cell.dataset]
     folder = result_file(out, cell).parent / "sites"
     npz = data / dataset.file

@@ -1,0 +1,95 @@
+"""``fedward bench``: what may be asked of each paper's benchmark. Imports nothing heavy before it runs."""
+
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedward.errors import ConfigError
+
+
+def add_bench(commands: Any) -> None:
+    """Add ``bench`` and its papers to the ``fedward`` command."""
+    bench = commands.add_parser("bench", help="run a paper's experiments again, in this process")
+    papers = bench.add_subparsers(required=True, metavar="PAPER")
+    _add_fedperl(papers)
+    _add_isofed(papers)
+
+
+def _add_isofed(papers: Any) -> None:
+    isofed = papers.add_parser("isofed", help="IsoFed's Tables 1 and 2, on MedMNIST")
+    isofed.add_argument("--table", type=int, choices=(1, 2), help="all data sets and settings of a table")
+    isofed.add_argument("--dataset", choices=("blood", "path", "pneumonia", "organa"), nargs="+")
+    isofed.add_argument("--gamma", type=float, choices=(0.8, 0.5), nargs="+", default=[0.8, 0.5])
+    isofed.add_argument("--labelled", type=int, choices=(3, 2, 1), nargs="+", default=[3, 2, 1], help="of four sites")
+    isofed.add_argument("--methods", nargs="+", help="rows of the table (default: the paper's)")
+    isofed.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    isofed.add_argument("--passes", type=int, default=200, help="passes of each site through its images (default: 200)")
+    isofed.add_argument("--images-at-most", type=int, metavar="N", help="a pass ends after N images (default: never)")
+    isofed.add_argument("--data", type=Path, help="folder with MedMNIST files (default: $FEDWARD_DATA/medmnist)")
+    _add_common(isofed, "runs/isofed")
+    isofed.set_defaults(command=_isofed)
+
+
+def _add_fedperl(papers: Any) -> None:
+    fedperl = papers.add_parser("fedperl", help="FedPerl's table: the bounds, SSFL, and its variants")
+    fedperl.add_argument("--site-files", type=Path, help="folder with few-labels/ and all-labels/ (default: phantom)")
+    fedperl.add_argument("--methods", nargs="+", help="rows of the table (default: all)")
+    fedperl.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    fedperl.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all methods")
+    fedperl.add_argument("--set-fedperl", action="append", default=[], metavar="KEY=VALUE", help="of rows with peers")
+    _add_common(fedperl, "runs/fedperl")
+    fedperl.set_defaults(command=_fedperl)
+
+
+def _add_common(parser: argparse.ArgumentParser, out: str) -> None:
+    parser.add_argument("--out", type=Path, default=Path(out), help=f"runs; finished ones are kept (default: {out})")
+    parser.add_argument("--workers", type=int, default=2, help="runs at once (default: 2)")
+    parser.add_argument("--show", action="store_true", help="run nothing, print what is finished")
+
+
+def _isofed(options: argparse.Namespace) -> int:
+    from fedward.bench import isofed
+    from fedward.bench.isofed_table import adaptation, read_results, table
+
+    datasets = options.dataset or isofed.TABLES.get(options.table)
+    rows = _rows(options, isofed.ROWS, isofed.TABLE_ROWS)
+    if not datasets:
+        raise ConfigError(
+            "fedward bench isofed",
+            expected="a table or a data set",
+            found="neither --table nor --dataset",
+            remedy="Write for example: fedward bench isofed --dataset blood --gamma 0.8 --labelled 2",
+        )
+    cells = isofed.cells(datasets, options.gamma, options.labelled, rows, options.seeds)
+    if not options.show:
+        data = options.data or Path(os.environ.get("FEDWARD_DATA", ".")) / "medmnist"
+        isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
+    print(table(read_results(options.out, cells)))
+    print(adaptation(options.out, cells))
+    return 0
+
+
+def _fedperl(options: argparse.Namespace) -> int:
+    from fedward.bench import fedperl
+
+    rows = _rows(options, fedperl.ROWS, list(fedperl.ROWS))
+    runs = [fedperl.Cell(row, seed) for seed in options.seeds for row in rows]
+    if not options.show:
+        changes = fedperl.Changes(options.set, options.set_fedperl)
+        fedperl.run(runs, changes, options.out, options.site_files, options.workers)
+    print(fedperl.table(runs, options.out))
+    return 0
+
+
+def _rows(options: argparse.Namespace, known: Iterable[str], default: Sequence[str]) -> list[str]:
+    rows = options.methods or default
+    if unknown := sorted(set(rows) - set(known)):
+        raise ConfigError(
+            "fedward bench, --methods",
+            expected=f"some of {', '.join(known)}",
+            found=", ".join(unknown),
+            remedy="Name rows of this paper's table.",
+        )
+    return list(rows)

@@ -1,0 +1,81 @@
+"""The table of FedPerl's benchmark, from runs of a few steps."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedward import cli
+from fedward.bench import fedperl
+from fedward.bench.fedperl import Cell, Changes, run_cell, run_folder, score, table
+from fedward.bench.runs import run_all
+from fedward.evaluation import last_round
+from fedward.report.run import Run
+
+FEW = ("rounds=2", "images_per_round=16", "stand_in.images=40", "data.image_size=16", "stand_in.sites=2")
+CHANGES = Changes(FEW, ("warm_up=1",))
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("out")
+    for cell in (Cell("lower", 1), Cell("lower", 2), Cell("fedperl", 1), Cell("fedperl", 2), Cell("upper", 1)):
+        run_cell(cell, CHANGES, folder, None)
+    return folder
+
+
+def lines_of(text: str, title: str) -> list[list[str]]:
+    rows = [[part.strip() for part in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    return [row for row in rows if row[0] == title]
+
+
+def test_rows_differ_from_the_shipped_jobs_by_what_is_asked(out: Path) -> None:
+    fedperl_run, lower, upper = (Run.load(run_folder(Cell(row, 1), out)) for row in ("fedperl", "lower", "upper"))
+    assert fedperl_run.experiment["options"] == {**lower.experiment["options"], "warm_up": 1}
+    assert (lower.experiment["stand_in"]["labelled"], upper.experiment["stand_in"]["labelled"]) == (0.2, 1.0)
+    assert lower.sites == ("site-1", "site-2")
+
+
+def test_the_table_has_means_and_paired_differences(out: Path) -> None:
+    cells = [Cell(row, seed) for row in ("lower", "fedperl", "upper", "ssfl") for seed in (1, 2)]
+    text = table(cells, out)
+    assert text.count("### Test set") == len(fedperl.PROTOCOLS)
+    runs = {cell: Run.load(run_folder(cell, out)) for cell in cells if run_folder(cell, out).exists()}
+    values = {cell: score(run, "accuracy", last_round) for cell, run in runs.items()}
+    ours = lines_of(text, "FedPerl")[-1]
+    assert ours[1] == "2"
+    assert ours[2].startswith(f"{(values[Cell('fedperl', 1)] + values[Cell('fedperl', 2)]) / 2:.3f} ± ")
+    gaps = [values[Cell("fedperl", seed)] - values[Cell("lower", seed)] for seed in (1, 2)]
+    assert ours[6].startswith(f"{sum(gaps) / 2:+.3f} [")
+    assert ours[7] == "-", "SSFL has not run"
+    assert lines_of(text, "Lower (FedAvg, few labels)")[-1][6] == ""
+    assert lines_of(text, "Upper (FedAvg, all labels)")[-1][1] == "1"
+    assert not lines_of(text, "SSFL (FedAvg + FixMatch)")
+
+
+def test_finished_runs_are_not_run_again_and_shown_by_the_command(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns
+    arguments = ["bench", "fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1", "2"]
+    assert cli.main(arguments) == 0
+    assert len(lines_of(capsys.readouterr().out, "Lower (FedAvg, few labels)")) == len(fedperl.PROTOCOLS)
+    assert (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns == before
+
+
+def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "fedperl", "--methods", "magic"]) == 2
+    assert "magic" in capsys.readouterr().err
+
+
+def square(number: int) -> str:
+    if number == 3:
+        raise ValueError("three")
+    return str(number**2)
+
+
+def test_a_failing_run_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="three"):
+        run_all({f"number {n}": partial(square, n) for n in (2, 3, 4)}, workers=1)
+    said = capsys.readouterr().out.splitlines()
+    assert sorted(line.split(" ", 1)[1] for line in said) == ["number 2: 4", "number 3: three", "number 4: 16"]
