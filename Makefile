@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test gpu check jobs bench demo clean
+.PHONY: help setup test gpu secure check jobs bench demo poc clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-7s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ test: setup ## Install and run all tests
 gpu: setup ## Run the tests that need a CUDA device
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
 
+secure: setup ## Test a provisioned federation: who gets in, and what may run (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/secure -m secure
+
 check: setup ## Lint, format, types, and that jobs/ is not stale
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -34,6 +37,9 @@ jobs: setup ## Export jobs/ anew from the package
 
 demo: setup ## Run the main job on the embedded data, all sites at once
 	PATH="$(abspath $(BIN)):$$PATH" nvflare simulator jobs/fedperl -n 10 -t 10 -w build/simulator
+
+poc: setup ## Provision a server and three hospitals on this machine, and run a job with TLS between them
+	OMP_NUM_THREADS=1 $(BIN)/python poc/run.py
 
 bench: setup ## Run the benchmarks
 	$(BIN)/pip install --quiet --editable ".[bench]"

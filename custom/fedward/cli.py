@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -26,12 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fedward: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        print("fedward: interrupted; finished rounds are kept, continue with `fedward run --resume`", file=sys.stderr)
+        print(f"fedward: interrupted{options.hint}", file=sys.stderr)
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedward", description=__doc__)
+    parser.set_defaults(hint="")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -43,15 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--site-files", type=Path, help="folder with site-1.yaml ... for sites with data of their own")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5 or net=resnet18")
     run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run, hint="; finished rounds are kept, continue with `fedward run --resume`")
 
-    doctor = commands.add_parser("doctor", help="check a site's data before it joins")
-    doctor.add_argument("site_file", type=Path)
-    doctor.add_argument("--image-size", type=int, default=DataSpec().image_size)
-    doctor.add_argument("--classes", nargs="+", default=list(DataSpec().classes))
-    doctor.add_argument("--out", type=Path, default=Path(), help="folder for the contact sheet (default: this one)")
-    doctor.set_defaults(command=_doctor)
-
+    _add_doctor(commands)
     partition = commands.add_parser("partition", help="write site files that cut a data set into ten sites")
     partition.add_argument("dataset", type=Path, help="folder with manifest.csv and images")
     partition.add_argument("--out", type=Path, required=True, help="folder for the site files")
@@ -68,12 +64,29 @@ def _parser() -> argparse.ArgumentParser:
     jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the export")
     jobs.set_defaults(command=_jobs)
 
+    submit = commands.add_parser("submit", help="send a clinical job to a running federation, wait, fetch its run")
+    submit.add_argument("kit", type=Path, help="startup kit of a lead or a project admin")
+    submit.add_argument("job", type=Path, help="exported job; see `fedward jobs --clinical`")
+    submit.add_argument("--out", type=Path, default=Path("runs"), help="folder for the results (default: runs)")
+    submit.add_argument("--timeout", type=float, default=0.0, metavar="SECONDS", help="default: wait for ever")
+    submit.set_defaults(command=_submit)
+
     report = commands.add_parser("report", help="write report.html of a run, compared with others if named")
     report.add_argument("run", type=Path)
     report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN")
     report.set_defaults(command=_report)
     add_bench(commands)
     return parser
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser("doctor", help="check a site's data, or a FLARE startup kit, before it joins")
+    doctor.add_argument("subject", type=Path, metavar="SITE_FILE|KIT", help="a site file, or the folder of a kit")
+    doctor.add_argument("--job", type=Path, metavar="FOLDER", help="would this exported job run with the kit?")
+    doctor.add_argument("--image-size", type=int, default=DataSpec().image_size)
+    doctor.add_argument("--classes", nargs="+", default=list(DataSpec().classes))
+    doctor.add_argument("--out", type=Path, default=Path(), help="folder for the contact sheet (default: this one)")
+    doctor.set_defaults(command=_doctor)
 
 
 def _share(text: str) -> float:
@@ -146,11 +159,22 @@ def _run_simulator(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from fedward.sites.doctor import run
 
+    if (options.subject / "startup").is_dir():
+        from fedward.federation.flare import kit_doctor
+
+        return kit_doctor.run(options.subject, options.job)
+    if options.job:
+        raise ConfigError(
+            "fedward doctor --job",
+            expected="a startup kit, a folder with startup/ in it",
+            found=str(options.subject),
+            remedy="Name the kit; a site file says nothing about jobs.",
+        )
     try:
         spec = DataSpec(classes=tuple(options.classes), image_size=options.image_size)
     except ValidationError as error:
         raise explain(error, "fedward doctor") from error
-    return run(options.site_file, spec, options.out)
+    return run(options.subject, spec, options.out)
 
 
 def _partition(options: argparse.Namespace) -> int:
@@ -173,6 +197,17 @@ def _jobs(options: argparse.Namespace) -> int:
     for name in [options.only] if options.only else JOBS:
         export_job(load_experiment(name, options.set), options.folder / name, clinical=options.clinical)
         print(options.folder / name)
+    return 0
+
+
+def _submit(options: argparse.Namespace) -> int:
+    from fedward.federation.flare.submit import fetch, session, submit, wait
+
+    with session(options.kit) as flare:
+        job_id = submit(flare, options.job)
+        print(f"job {job_id} is submitted; Ctrl-C ends the waiting, not the job")
+        run = fetch(flare, wait(flare, job_id, options.timeout), options.out)
+    print(run / "report.html")
     return 0
 
 

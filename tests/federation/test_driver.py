@@ -22,7 +22,7 @@ from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import site_data
-from fedward.federation.store import StoredState, save_state
+from fedward.federation.store import SiteModels, StoredState, save_state
 from fedward.federation.wire import Message
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.workflow import Ask, Reply
@@ -211,14 +211,33 @@ def test_results_are_never_overwritten(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_one_site_is_local_training(tmp_path):
+def test_one_site_is_local_training(tmp_path, monkeypatch):
     """Federated averaging of a single site returns that site's weights."""
+    monkeypatch.setattr(SiteModels, "clear", lambda self: None)
     experiment = tiny("fedavg", options={"rounds": 1, "participants": 1})
     folder = run_local(experiment, tmp_path / "run", sites=["site-1"])
     final = weights(folder)
     uploaded = StoredState(folder / "models" / "site-1" / "00001.safetensors")
     for key, value in final.items():
         assert torch.equal(value, uploaded[key]), key
+
+
+def test_a_finished_run_holds_no_single_sites_model(tmp_path):
+    """Whoever fetches it must not get them; a run that goes on needs them."""
+    folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
+    assert not (folder / "models").exists()
+    transport = LocalTransport(tiny("fedavg"), SITES, tmp_path / "sites")
+    answer, calls = transport.exchange, iter(range(9))
+
+    def stop(*arguments):
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        answer(*arguments)
+
+    transport.exchange = stop
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(tiny("fedavg"), tmp_path / "stopped", transport, engine="local")
+    assert list((tmp_path / "stopped" / "models").glob("*/*.safetensors"))
 
 
 def test_a_broken_site_is_named_and_the_others_go_on(tmp_path):

@@ -260,6 +260,7 @@ class _Driver:
         run.save_global("model", state.model, {"round": state.round})
         best = run.best()
         summary = {"rounds": state.round, "best_round": best and best[0], "best_value": best and best[1]}
+        run.models.clear()
         run.set_status("finished", summary)
         write_report(run.path)
         self.console.closing(run.path, summary)

@@ -120,6 +120,11 @@ class SiteModels(Mapping[str, State]):
             if int(path.stem) < self._newest[path.parent.name]:
                 path.unlink()
 
+    def clear(self) -> None:
+        """Drop all models: who fetches a finished run must not get single hospitals' models with it."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._newest = {}
+
     def __getitem__(self, site: str) -> State:
         return StoredState(self._path(site, self._newest[site]))
 

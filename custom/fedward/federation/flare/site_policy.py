@@ -1,0 +1,79 @@
+"""The rules a hospital sets for what runs on its data, written into its startup kit."""
+
+import json
+from importlib.resources import files
+from pathlib import Path, PurePath
+from typing import Any
+
+from nvflare.lighter.constants import ProvFileName
+from nvflare.lighter.entity import Participant, Project
+from nvflare.lighter.spec import Builder, ProvisionContext
+
+from fedward.errors import ConfigError
+
+ALLOWED = "fedward."
+"""The classes a job may name at a site besides FLARE's own list; the dot keeps ``fedwardx`` out."""
+
+_POLICY = files("fedward.federation.flare") / "policy"
+
+
+class SitePolicyBuilder(Builder):  # type: ignore[misc]
+    """Writes the policy into ``local/`` of the server's and the sites' kits; goes behind ``StaticFileBuilder``.
+
+    FLARE's own ``.default`` files stay beside it, so that a site sees what was changed. The server has no privacy
+    scopes: which ones are allowed is for each site to say.
+
+    Args:
+        server_storage: folder at the server for jobs, results included; FLARE's default is a public one under /tmp.
+    """
+
+    def __init__(self, server_storage: str = "/var/lib/fedward") -> None:
+        if not PurePath(server_storage).is_absolute():
+            raise ConfigError(
+                "SitePolicyBuilder, server_storage",
+                expected="an absolute path",
+                found=server_storage,
+                remedy="Write it in full: the server may be started from any folder.",
+            )
+        self.server_storage = server_storage
+
+    def build(self, project: Project, ctx: ProvisionContext) -> None:
+        """Write the files; FLARE calls this once for each provisioning."""
+        for site in project.get_clients():
+            local = _write_shared(site, ctx)
+            _copy("privacy.json", local)
+            _copy("fedward_site.yaml.sample", local)
+            _write_json(local / "resources.json", _allowing(_defaults(local)) | {"allow_log_streaming": False})
+        if server := project.get_server():
+            local = _write_shared(server, ctx)
+            _write_json(local / "resources.json", _storing(_allowing(_defaults(local)), self.server_storage))
+
+
+def _write_shared(participant: Participant, ctx: ProvisionContext) -> Path:
+    local = Path(ctx.get_local_dir(participant))
+    _copy("authorization.json", local)
+    return local
+
+
+def _copy(name: str, folder: Path) -> None:
+    (folder / name).write_text((_POLICY / name).read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def _defaults(local: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((local / ProvFileName.RESOURCES_JSON_DEFAULT).read_text(encoding="utf-8"))
+    return content
+
+
+def _allowing(resources: dict[str, Any]) -> dict[str, Any]:
+    return resources | {"class_allow_list": [*resources["class_allow_list"], ALLOWED]}
+
+
+def _storing(resources: dict[str, Any], folder: str) -> dict[str, Any]:
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{folder}/snapshots"
+    (manager,) = (part for part in resources["components"] if part["id"] == "job_manager")
+    manager["args"]["uri_root"] = f"{folder}/jobs"
+    return resources
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

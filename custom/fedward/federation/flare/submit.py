@@ -1,0 +1,112 @@
+"""A job sent to a running federation, awaited, and fetched."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, JobTimeout, NoConnection, SessionClosed
+from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+
+from fedward.errors import ConfigError, RunError
+
+_CONNECT, _POLL = 10.0, 2.0
+"""Seconds to reach the server, and between two looks at a job."""
+
+
+@contextmanager
+def session(kit: Path) -> Iterator[Session]:
+    """Log in with an admin's startup kit, as the user it was made for."""
+    user = _user(kit)
+    try:
+        opened = new_secure_session(user, str(kit), timeout=_CONNECT)
+    except (NoConnection, AuthenticationError) as error:
+        raise RunError(
+            f"startup kit {kit}",
+            expected="a server that accepts it",
+            found=str(error),
+            remedy="Check that the server runs, and the kit with `nvflare preflight-check -p KIT`.",
+        ) from error
+    try:
+        yield opened
+    finally:
+        opened.close()  # its threads would keep this process alive
+
+
+def submit(flare: Session, job: Path) -> str:
+    """Submit a job folder and return the job's id. FLARE signs a copy: its signatures would stay in the folder."""
+    if not (job / "meta.json").is_file():
+        raise ConfigError(
+            f"job {job}", expected="a folder with meta.json", found="none", remedy="Export one with `fedward jobs`."
+        )
+    with TemporaryDirectory() as folder:
+        copy = shutil.copytree(job, Path(folder) / job.resolve().name)
+        try:
+            return str(flare.submit_job(str(copy)))
+        except Exception as error:  # FLARE's have no common base
+            raise RunError(
+                f"job {job}",
+                expected="a job the server takes",
+                found=f"{type(error).__name__}: {error}",
+                remedy="Mend the job, or submit it as a user with the role lead.",
+            ) from error
+
+
+def wait(flare: Session, job_id: str, timeout: float = 0.0) -> dict[str, Any]:
+    """Wait until a job ends, well or not, and return what FLARE says of it; 0 waits for ever."""
+    try:
+        return dict(flare.wait_for_job(job_id, timeout=timeout, poll_interval=_POLL))
+    except JobTimeout as error:
+        raise RunError(
+            f"job {job_id}",
+            expected=f"its end within {timeout:g} s",
+            found="a job that goes on",
+            remedy="Stop it with abort_job in the admin console, or fetch it later with download_job.",
+        ) from error
+    except (NoConnection, SessionClosed, InternalError) as error:
+        raise RunError(
+            f"job {job_id}",
+            expected="word from the server",
+            found=f"{type(error).__name__}: {error}",
+            remedy="If the server still runs, so does the job: see list_jobs in the admin console.",
+        ) from error
+
+
+def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
+    """Download a job's results into ``out`` and return the run folder in them.
+
+    What counts is the status in ``run.json``: FLARE calls a job complete that trained nothing, and abnormal one that
+    has finished all rounds while a site was away.
+    """
+    job_id = str(meta["job_id"])
+    results = Path(flare.download_job_result(job_id, str(out)))
+    run = results / "workspace" / "fedward"
+    try:
+        status = json.loads((run / "run.json").read_text(encoding="utf-8"))["status"]
+    except FileNotFoundError:
+        status = "no run at all"
+    if status == "finished":
+        return run
+    said = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
+    raise RunError(
+        f"job {job_id}",
+        expected="a finished run",
+        found=f"{status} (FLARE: {said})",
+        remedy=f"Read the logs in {results}; why a site refused a job is in that site's own log.txt.",
+    )
+
+
+def _user(kit: Path) -> str:
+    try:
+        content = json.loads((kit / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
+        return str(content["admin"]["username"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"startup kit {kit}",
+            expected="a user's kit, with startup/fed_admin.json",
+            found=f"{type(error).__name__}: {error}",
+            remedy="Name the folder of a lead's or project admin's kit, not of a site's.",
+        ) from error

@@ -1,0 +1,170 @@
+"""The federation of provisioning/project.yml on this machine: real certificates, a process for each participant.
+
+For the proof of concept beside this file and for tests/secure. Everything lies in one folder; the sites' data are small
+phantom images, given to them as any hospital's: by a site file.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import yaml
+
+from fedward.config import DataSpec, StandIn
+from fedward.federation.flare.submit import session
+from fedward.sites import phantom_site
+
+PROVISIONING = Path(__file__).resolve().parents[1] / "provisioning"
+SERVER, ADMIN, LEAD, MEMBER = "localhost", "admin@consortium.org", "lead@hospital-a.org", "member@hospital-b.org"
+HOSPITALS = {"hospital-a": "site-1", "hospital-b": "site-6", "hospital-c": "site-9"}
+"""Hospital -> the phantom site whose camera and patients it has."""
+
+_READY, _STOP = 90, 20
+"""Seconds that all sites may take to connect, and all processes to end once asked."""
+
+
+class Federation:
+    """One server and three hospitals under ``folder``; a context manager that leaves no process behind.
+
+    Args:
+        folder: new folder for the workspace, with absolute path.
+        image_size: of the phantom images.
+        images: how many a full-size hospital has.
+    """
+
+    def __init__(self, folder: Path, image_size: int = 32, images: int = 200) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self.spec, self.images = DataSpec(image_size=image_size), images
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> "Federation":
+        """Provision, give each hospital its data, start everything, and wait until all sites are connected."""
+        self.provision()
+        for hospital in HOSPITALS:
+            self.give_data(hospital)
+        try:
+            for name in (SERVER, *HOSPITALS):
+                self.start(name)
+            self.wait_until_ready()
+        except BaseException:  # Ctrl-C too
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def kit(self, name: str) -> Path:
+        """Return the startup kit of a participant."""
+        return self.folder / "workspace" / "fedward" / "prod_00" / name
+
+    def provision(self) -> None:
+        """Make all kits with the shipped script, for a free port and a server that stores its jobs in the folder."""
+        project = yaml.safe_load((PROVISIONING / "project.yml").read_text(encoding="utf-8"))
+        (server,) = (person for person in project["participants"] if person["type"] == "server")
+        server["fed_learn_port"] = server["admin_port"] = self.port
+        (policy,) = (part for part in project["builders"] if part["path"].endswith("SitePolicyBuilder"))
+        policy["args"]["server_storage"] = str(self.folder / "server")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "project.yml").write_text(yaml.safe_dump(project, sort_keys=False), encoding="utf-8")
+        command = [PROVISIONING / "build.sh", self.folder / "workspace", self.folder / "project.yml"]
+        with (self.folder / "provision.log").open("wb") as log:
+            subprocess.run(command, env=_environment(), stdout=log, stderr=log, check=True)
+
+    def give_data(self, hospital: str) -> None:
+        """Write a hospital's images beside its kit, and the site file that names them into it."""
+        data = phantom_site(HOSPITALS[hospital], self.spec, StandIn(labelled=1.0, images=self.images), seed=1)
+        sets = {"train": data.labelled, "val": data.val, "test": data.test}
+        arrays: dict[str, Any] = {f"{split}_images": images.pixels for split, images in sets.items()}
+        arrays |= {f"{split}_labels": images.labels for split, images in sets.items()}
+        file = self.folder / "data" / f"{hospital}.npz"
+        file.parent.mkdir(exist_ok=True)
+        np.savez(file, **arrays)
+        text = yaml.safe_dump({"kind": "npz", "file": str(file), "labelled": 0.3})
+        (self.kit(hospital) / "local" / "fedward_site.yaml").write_text(text, encoding="utf-8")
+
+    def start(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start a participant as its own process, with its log beside its kit; another kit than its own if named."""
+        folder = kit or self.kit(name)
+        with (folder / "console.log").open("ab") as log:
+            process = subprocess.Popen(
+                [folder / "startup" / "sub_start.sh", "--once"],
+                cwd=folder,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                umask=0o077,
+            )
+        self._processes[name] = process
+        return process
+
+    def wait_until_ready(self) -> None:
+        """Wait until every hospital is connected to the server."""
+        deadline = time.monotonic() + _READY
+        missing = set(HOSPITALS)
+        while missing:
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    raise RuntimeError(f"{name} ended with {process.returncode}; see {self.kit(name)}/console.log")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"not connected after {_READY} s: {', '.join(sorted(missing))}; see {self.folder}")
+            time.sleep(0.5)
+            if self._listens():
+                with session(self.kit(ADMIN)) as flare:
+                    missing = set(HOSPITALS) - {client.name for client in flare.get_connected_client_list()}
+
+    def stop(self) -> None:
+        """End every process: those of jobs have sessions of their own, so they are found as children."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave processes behind
+        try:
+            everyone = [process for name in list(self._processes) for process in self._tree(name)]
+            for process in everyone:
+                with suppress(psutil.NoSuchProcess):
+                    process.terminate()
+            _, alive = psutil.wait_procs(everyone, timeout=_STOP)
+            for process in alive:
+                process.kill()
+            psutil.wait_procs(alive, timeout=_STOP)
+            self._processes.clear()
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def stop_one(self, name: str) -> None:
+        """End one participant at once, as a power cut would."""
+        for process in self._tree(name):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._processes.pop(name).wait()
+
+    def _tree(self, name: str) -> list[psutil.Process]:
+        try:
+            parent = psutil.Process(self._processes[name].pid)
+            return [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((SERVER, self.port)) == 0
+
+
+def _environment() -> dict[str, str]:
+    """Return this process' environment with its interpreter first: the start scripts call ``python3``."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((SERVER, 0))
+        return int(probe.getsockname()[1])

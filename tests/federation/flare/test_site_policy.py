@@ -1,0 +1,77 @@
+"""What provisioning writes into the kits: the policy of server and sites, beside FLARE's defaults."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.security.security import FLAuthorizer
+
+from fedward.errors import ConfigError
+from fedward.federation.flare.site_policy import SitePolicyBuilder
+from fedward.sites.site_file import read_site_file
+
+PROJECT = Path(__file__).parents[3] / "provisioning" / "project.yml"
+SITES = ["hospital-a", "hospital-b", "hospital-c"]
+Read = Callable[[str, str], Any]
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    workspace = tmp_path_factory.mktemp("workspace")
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "--force", "-p", PROJECT, "-w", workspace]
+    subprocess.run(command, check=True, capture_output=True)
+    return workspace / "fedward" / "prod_00"
+
+
+@pytest.fixture
+def read(kits: Path) -> Read:
+    return lambda name, file: json.loads((kits / name / "local" / file).read_text())
+
+
+@pytest.mark.parametrize("name", ["localhost", *SITES])
+def test_flares_classes_and_ours_are_allowed_and_no_others(read, name):
+    before, after = read(name, "resources.json.default"), read(name, "resources.json")
+    assert after["class_allow_list"] == [*before["class_allow_list"], "fedward."]
+    assert after["class_list_enforcement_mode"] == "enforce"
+
+
+@pytest.mark.parametrize("name", ["localhost", *SITES])
+def test_nobody_brings_code_and_only_two_roles_submit(read, name):
+    policy = read(name, "authorization.json")
+    permissions = policy["permissions"]
+    assert set(permissions) == {"project_admin", "org_admin", "lead", "member"}
+    assert all(rights.get("byoc", "none") == "none" for rights in permissions.values())
+    submitting = {role for role, rights in permissions.items() if rights.get("submit_job", "none") != "none"}
+    assert submitting == {"project_admin", "lead"}
+    assert FLAuthorizer("hospital_a", policy).get_policy()
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_sites_keep_their_logs_and_know_the_clinical_scope_alone(read, site):
+    assert read(site, "resources.json")["allow_log_streaming"] is False
+    privacy = read(site, "privacy.json")
+    assert [scope["name"] for scope in privacy["scopes"]] == ["clinical"]
+    assert "default_scope" not in privacy
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_sample_of_a_site_file_can_be_filled_in(kits, tmp_path, site):
+    sample = kits / site / "local" / "fedward_site.yaml.sample"
+    filled = shutil.copy(sample, tmp_path / "fedward_site.yaml")
+    assert read_site_file(filled).kind == "manifest"
+
+
+def test_the_server_stores_nothing_under_tmp(read):
+    text = json.dumps(read("localhost", "resources.json"))
+    assert "/tmp" not in text
+    assert text.count("/var/lib/fedward/") == 2
+
+
+def test_a_relative_store_is_refused():
+    with pytest.raises(ConfigError, match="server_storage"):
+        SitePolicyBuilder("store")

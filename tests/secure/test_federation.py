@@ -1,0 +1,321 @@
+"""A provisioned federation with processes of its own: who gets in, and what may run there."""
+
+import json
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from nvflare.fuel.flare_api.flare_api import Session
+
+from fedward.cli import main
+from fedward.errors import RunError
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.submit import fetch, session, submit, wait
+from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
+from tiny import tiny
+
+pytestmark = pytest.mark.secure
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 180
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with Federation(tmp_path_factory.mktemp("federation"), image_size=16, images=60) as running:
+        yield running
+
+
+@pytest.fixture
+def lead(federation: Federation) -> Iterator[Session]:
+    with session(federation.kit(LEAD)) as flare:
+        yield flare
+
+
+@pytest.fixture(scope="module")
+def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of the clinical FedPerl job, sent by the command; the folder's name is the job's id."""
+    folder = tmp_path_factory.mktemp("finished")
+    export_job(tiny("fedperl", timeout=60), folder / "fedperl", clinical=True)
+    out = folder / "out"
+    assert main(["submit", str(federation.kit(LEAD)), str(folder / "fedperl"), "--out", str(out)]) == 0
+    (results,) = out.iterdir()
+    return results
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A clinical job of one round, to be changed by the test."""
+    export_job(tiny("fedavg", timeout=60, options={"rounds": 1, "participants": None}), tmp_path / "job", clinical=True)
+    return tmp_path / "job"
+
+
+def run(flare: Session, job: Path, out: Path) -> Path:
+    return fetch(flare, wait(flare, submit(flare, job), TIMEOUT), out)
+
+
+def refusal(flare: Session, job: Path, out: Path) -> str:
+    with pytest.raises(RunError) as error:
+        run(flare, job, out)
+    return str(error.value)
+
+
+def edit(path: Path, **changes: object) -> None:
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, **changes}))
+
+
+def server_log(results: Path) -> str:
+    return "".join(path.read_text() for path in results.rglob("log.txt"))
+
+
+def site_log(federation: Federation, hospital: str) -> str:
+    return "".join(path.read_text() for path in federation.kit(hospital).glob("**/*log*.txt"))
+
+
+# --- what runs
+
+
+def test_a_clinical_job_finishes_and_leaves_a_report(finished):
+    folder = finished / "workspace" / "fedward"
+    assert "<html" in (folder / "report.html").read_text()
+    info = json.loads((folder / "run.json").read_text())
+    assert (info["status"], info["engine"], info["sites"]) == ("finished", "flare", sorted(HOSPITALS))
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert not any(row["failed"] for row in rounds)
+    assert not list((finished.parents[1] / "fedperl").rglob(".__nvfl_*"))  # a copy was signed
+
+
+def test_what_a_site_says_of_its_own_errors_stays_there(federation, lead, job, tmp_path):
+    data = federation.folder / "data" / "hospital-b.npz"
+    kept = data.rename(data.with_suffix(".kept"))
+    try:
+        folder = run(lead, job, tmp_path / "out")
+    finally:
+        kept.rename(data)
+    (row,) = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()][:1]
+    assert set(row["failed"]) == {"hospital-b"}
+    assert "DataError" in row["failed"]["hospital-b"]
+    assert data.name in site_log(federation, "hospital-b")
+    places = [tmp_path / "out", federation.kit(SERVER), federation.folder / "server"]
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert not [path for path in files if data.name.encode() in contents(path)]
+
+
+def contents(path: Path) -> bytes:
+    if not zipfile.is_zipfile(path):
+        return path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        return b"".join(archive.read(name) for name in archive.namelist())
+
+
+# --- what does not run
+
+
+def add_code(job: Path) -> None:
+    (job / "app" / "custom").mkdir()
+    (job / "app" / "custom" / "mine.py").write_text("")
+
+
+@pytest.mark.parametrize("user", [LEAD, ADMIN])
+def test_a_job_with_own_code_is_refused_whoever_sends_it(federation, job, tmp_path, user):
+    add_code(job)
+    with session(federation.kit(user)) as flare:
+        assert "BYOC not permitted" in refusal(flare, job, tmp_path / "out")
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_a_class_that_is_not_allowed_is_refused(federation, lead, job, tmp_path, side):
+    foreign = "nvflare.app_common.executors.client_api_executor.ClientAPIExecutor"
+    config = job / "app" / "config" / f"config_fed_{side}.json"
+    content = json.loads(config.read_text())
+    content["components"].append({"id": "foreign", "path": foreign, "args": {}})
+    config.write_text(json.dumps(content))
+    refusal(lead, job, tmp_path / "out")
+    logs = [server_log(tmp_path / "out")] if side == "server" else [site_log(federation, name) for name in HOSPITALS]
+    for log in logs:
+        assert f"Component '{foreign}' at config path" in log
+        assert "is not in allow_list" in log
+
+
+@pytest.mark.parametrize("scope", ["public", ""])
+def test_a_job_of_another_privacy_scope_is_refused(federation, lead, job, tmp_path, scope):
+    edit(job / "meta.json", scope=scope)
+    text = refusal(lead, job, tmp_path / "out")
+    for hospital in HOSPITALS:
+        assert f"{hospital}: NVFLARE_ERROR: privacy scope '{scope}' is not allowed" in text
+
+
+@pytest.mark.parametrize("user", [MEMBER, "it@hospital-a.org"])
+def test_only_leads_and_project_admins_submit(federation, job, user):
+    with session(federation.kit(user)) as flare, pytest.raises(RunError, match="not authorized for 'submit_job'"):
+        submit(flare, job)
+
+
+def test_a_job_changed_after_it_was_signed_is_refused(federation, lead, finished, tmp_path):
+    with changed(federation, finished.name) as files:
+        (config,) = (name for name in files if name.endswith("config_fed_client.json"))
+        files[config] += b"\n"
+    assert "does not pass signature verification" in refused_again(lead, finished.name, tmp_path)
+
+
+@contextmanager
+def changed(federation: Federation, job_id: str) -> Iterator[dict[str, bytes]]:
+    """Let the files of a job that the server keeps be changed, by name."""
+    stored = federation.folder / "server" / "jobs" / job_id / "data"
+    with zipfile.ZipFile(stored) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    yield files
+    with zipfile.ZipFile(stored, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def refused_again(flare: Session, job_id: str, out: Path) -> str:
+    meta = wait(flare, flare.clone_job(job_id), TIMEOUT)
+    with pytest.raises(RunError) as error:
+        fetch(flare, meta, out)
+    return str(error.value)
+
+
+# --- who gets in
+
+
+@pytest.fixture(scope="module")
+def foreign(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """The same names, addresses and roles, made by another authority."""
+    other = Federation(tmp_path_factory.mktemp("foreign"))
+    other.provision()
+    for hospital in HOSPITALS:
+        config = other.kit(hospital) / "startup" / "fed_client.json"
+        content = json.loads(config.read_text())
+        content["servers"][0]["service"]["target"] = f"{SERVER}:{federation.port}"
+        config.write_text(json.dumps(content))
+    return other
+
+
+def answer(federation: Federation, startup: Path | None) -> bytes:
+    """Ask the server for something with the client certificate of a kit, or with none; it may just hang up."""
+    context = ssl.create_default_context(cafile=federation.kit("hospital-a") / "startup" / "rootCA.pem")
+    if startup:
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    try:
+        with (
+            socket.create_connection((SERVER, federation.port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname=SERVER) as tls,
+        ):
+            tls.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")  # TLS 1.3 refuses a client only now
+            return tls.recv(64)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
+def test_the_server_talks_to_certificates_of_its_own_authority_only(federation, foreign):
+    assert answer(federation, federation.kit("hospital-a") / "startup").startswith(b"HTTP/1.1")
+    assert not answer(federation, foreign.kit("hospital-a") / "startup")
+    assert not answer(federation, None)
+
+
+def test_a_site_of_another_authority_does_not_connect(federation, foreign):
+    kit = foreign.kit("hospital-c")
+    with false_site(federation, kit):
+        assert appears("CERTIFICATE_VERIFY_FAILED", kit)
+
+
+def test_a_site_cannot_pass_for_another(federation, tmp_path):
+    for part in ("startup", "local"):
+        shutil.copytree(federation.kit("hospital-c") / part, tmp_path / part)
+    for name in ("client.crt", "client.key"):
+        shutil.copy(federation.kit("hospital-a") / "startup" / name, tmp_path / "startup")
+    with false_site(federation, tmp_path):
+        assert appears("requires identity 'hospital-c'", federation.kit(SERVER))
+
+
+@contextmanager
+def false_site(federation: Federation, kit: Path) -> Iterator[None]:
+    federation.start("false site", kit)
+    try:
+        yield
+    finally:
+        federation.stop_one("false site")
+
+
+def appears(text: str, kit: Path) -> bool:
+    """Return whether the text comes up in the logs of a participant within 40 s."""
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        if any(text in path.read_text() for path in kit.glob("*log*")):
+            return True
+        time.sleep(0.5)
+    return False
+
+
+# --- what lies on disk
+
+
+def test_private_keys_are_readable_by_their_owner_only(federation):
+    workspace = federation.folder / "workspace"
+    keys = [*workspace.rglob("*.key"), *workspace.rglob("cert.json")]
+    assert len(keys) == len(yaml.safe_load((ROOT / "provisioning" / "project.yml").read_text())["participants"]) + 1
+    assert {path.stat().st_mode & 0o777 for path in keys} == {0o600}
+
+
+def test_a_workspace_with_keys_is_not_overwritten(federation):
+    workspace = federation.folder / "workspace"
+    before = (workspace / "fedward" / "state" / "cert.json").read_bytes()
+    command = [ROOT / "provisioning" / "build.sh", workspace]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "expected no keys, found" in done.stderr
+    assert (workspace / "fedward" / "state" / "cert.json").read_bytes() == before
+
+
+def test_flare_does_not_notice_a_changed_startup_file(federation):
+    """Certificates are all it checks: who may write to a kit may change what the site does. See docs/deployment.md."""
+    config = federation.kit("hospital-c") / "startup" / "fed_client.json"
+    federation.stop_one("hospital-c")
+    edit(config, changed="by hand")
+    (federation.kit("hospital-c") / "log.txt").unlink()
+    federation.start("hospital-c")
+    assert appears("Successfully registered client:hospital-c", federation.kit("hospital-c"))
+
+
+# --- a server that lets everything pass; the last tests, because it stays like that
+
+
+@pytest.fixture(scope="module")
+def careless(federation: Federation) -> None:
+    """Restart the server without rules of its own."""
+    rules = federation.kit(SERVER) / "local" / "authorization.json"
+    rules.write_text(rules.read_text().replace('"byoc": "none"', '"byoc": "any"'))
+    edit(federation.kit(SERVER) / "startup" / "fed_server.json", require_signed_jobs=False)
+    federation.stop_one(SERVER)
+    federation.start(SERVER)
+    federation.wait_until_ready()
+
+
+@pytest.mark.usefixtures("careless")
+def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
+    add_code(job)
+    text = refusal(lead, job, tmp_path / "out")
+    assert "server: OK" in text
+    for hospital in HOSPITALS:
+        assert f"{hospital}: NVFLARE_ERROR: BYOC not permitted" in text
+
+
+@pytest.mark.usefixtures("careless")
+def test_sites_refuse_a_job_without_signature_themselves(federation, finished, lead, tmp_path):
+    with changed(federation, finished.name) as files:
+        for name in [name for name in files if name.endswith(".__nvfl_sig.json")]:
+            del files[name]
+    text = refused_again(lead, finished.name, tmp_path)
+    assert "server: OK" in text
+    for hospital in HOSPITALS:
+        assert f"{hospital}: unsigned job rejected" in text
