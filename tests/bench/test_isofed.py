@@ -116,6 +116,7 @@ def test_the_table_shows_means_over_seeds_the_paper_and_paired_differences(tmp_p
     (compared,) = (line for line in lines if line[:2] == ["blood", "RSCFed"])
     assert compared[2:4] == ["2", "80.0"]
     assert compared[5].startswith("+2.0 [")  # 80 - 79 and 84 - 81
+    assert compared[6] == "", "IsoFed w/o PT has not run"
     assert not any("MT+wFedAvg" in line for line in lines), "what has not run is not shown"
 
 

@@ -14,6 +14,8 @@ from fedward.evaluation import mean_and_interval
 from fedward.report.run import Run
 
 Result = dict[str, Any]
+Accuracies = dict[tuple[float, int, int], float]
+"""Accuracy by (gamma, labelled sites, seed)."""
 
 
 def read_results(out: Path, cells: Sequence[Cell]) -> list[Result]:
@@ -42,25 +44,43 @@ def table(results: Sequence[Result]) -> str:
 
 
 def comparison(results: Sequence[Result]) -> str:
-    """Return, for each data set, the mean accuracy of each row and its distance from IsoFed's, in pairs.
+    """Return, for each data set, the mean accuracy of each row, and the two IsoFed rows' distances from it, in pairs.
 
     A pair is the same data set, setting and seed; the interval is Student's t over all pairs, which are not quite
     independent, since settings of one seed share images.
     """
     lines = ["\n### Mean over the settings with unlabelled sites\n"]
     lines += [
-        "| data set | method | runs | accuracy | paper | IsoFed minus it [95 %] | paper |",
-        "|---|---|--:|--:|--:|--:|--:|",
+        "| data set | method | runs | accuracy | paper | IsoFed minus it [95 %] | IsoFed w/o PT minus it [95 %] |"
     ]
-    for dataset in [name for name in DATASETS if any(result["dataset"] == name for result in results)]:
-        by_row: dict[str, dict[tuple[float, int, int], float]] = defaultdict(dict)
+    lines += ["|---|---|--:|--:|--:|--:|--:|"]
+    for dataset in DATASETS:
+        by_row: dict[str, Accuracies] = defaultdict(dict)
         for result in results:
             if result["dataset"] == dataset and result["labelled"] < SITES:
                 key = (result["gamma"], result["labelled"], result["seed"])
                 by_row[result["row"]][key] = result["accuracy"]
         for row in [name for name in ROWS if name in by_row]:
-            lines.append(_compared(dataset, row, by_row))
+            own, paper = by_row[row], _paper_mean(dataset, row)
+            gaps = [_gap(by_row.get(base, {}), own) if base != row else "" for base in ("isofed", "isofed_wo_pt")]
+            printed = "-" if paper is None else f"{paper:.1f}"
+            cells = [dataset, ROWS[row].title, str(len(own)), f"{fmean(own.values()):.1f}", printed, *gaps]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _gap(ours: Accuracies, theirs: Accuracies) -> str:
+    """Return the mean difference over common settings and seeds, with its interval; nothing without any."""
+    pairs = sorted(set(ours) & set(theirs))
+    if not pairs:
+        return ""
+    return _with_interval([ours[key] - theirs[key] for key in pairs])
+
+
+def _with_interval(differences: Sequence[float]) -> str:
+    interval = mean_and_interval(differences)
+    spread = "" if interval.low is None else f" [{interval.low:+.1f}, {interval.high:+.1f}]"
+    return f"{interval.mean:+.1f}{spread}"
 
 
 def adaptation(out: Path, cells: Sequence[Cell]) -> str:
@@ -80,11 +100,10 @@ def adaptation(out: Path, cells: Sequence[Cell]) -> str:
         if not pairs:
             continue
         rounds, adapted, plain = zip(*pairs, strict=True)
-        gap = mean_and_interval([one - other for one, other in zip(adapted, plain, strict=True)])
-        spread = "" if gap.low is None else f" [{gap.low:+.1f}, {gap.high:+.1f}]"
+        gap = _with_interval([one - other for one, other in zip(adapted, plain, strict=True)])
         after = f"{min(rounds)}" if min(rounds) == max(rounds) else f"{min(rounds)} to {max(rounds)}"
         means = f"{fmean(adapted):.1f} | {fmean(plain):.1f}"
-        lines.append(f"| {dataset} | {len(pairs)} | {after} | {means} | {gap.mean:+.1f}{spread} |")
+        lines.append(f"| {dataset} | {len(pairs)} | {after} | {means} | {gap} |")
     return "\n".join(lines)
 
 
@@ -98,23 +117,6 @@ def _at_equal_rounds(out: Path, cell: Cell) -> tuple[int, float, float] | None:
     last = max(common)
     with_it, without = (100 * fmean(line[last] for line in curve.values()) for curve in curves)
     return last, with_it, without
-
-
-def _compared(dataset: str, row: str, by_row: dict[str, dict[tuple[float, int, int], float]]) -> str:
-    own, isofed = by_row[row], by_row.get("isofed", {})
-    pairs = sorted(set(own) & set(isofed))
-    gap = ""
-    if row != "isofed" and pairs:
-        interval = mean_and_interval([isofed[key] - own[key] for key in pairs])
-        gap = f"{interval.mean:+.1f}"
-        if interval.low is not None:
-            gap += f" [{interval.low:+.1f}, {interval.high:+.1f}]"
-    paper, reference = (_paper_mean(dataset, name) for name in (row, "isofed"))
-    printed = f"{paper:.1f}" if paper is not None else "-"
-    distance = f"{reference - paper:+.1f}" if paper is not None and reference is not None and row != "isofed" else ""
-    return (
-        f"| {dataset} | {ROWS[row].title} | {len(own)} | {fmean(own.values()):.1f} | {printed} | {gap} | {distance} |"
-    )
 
 
 def _paper_mean(dataset: str, row: str) -> float | None:
