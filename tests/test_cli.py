@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -407,3 +409,15 @@ def test_a_share_of_labels_is_between_0_and_1(share, tmp_path, capsys):
         cli.main(["partition", str(tmp_path), "--out", str(tmp_path), "--labelled", share])
     assert stop.value.code == 2
     assert "--labelled" in capsys.readouterr().err
+
+
+def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    """As in ``fedward jobs FOLDER | true``."""
+    code = "import sys; from fedward.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-u", "-c", code, "jobs", str(tmp_path / "jobs")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1

@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"fedward: interrupted{options.hint}", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # the reader has seen enough, as in `fedward doctor KIT | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -599,7 +599,7 @@ def test_no_file_about_the_data(kit):
     (kit.folder / "local" / "hospital-a.yaml").rename(kit.folder / "local" / "fedward_site.yaml")
     assert kit.check()["data"].status == "ok"
     (kit.folder / "local" / "fedward_site.yaml").unlink()
-    kit.warns("data", "hospital-a.yaml", "clinical jobs fail")
+    kit.warns("data", "fedward_site.yaml", "clinical jobs fail")
 
 
 def test_no_privacy_rules(kit, job):

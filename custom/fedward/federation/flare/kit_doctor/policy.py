@@ -142,7 +142,7 @@ def _data(kit: Kit) -> Row:
         return done("data", f"local/{file.name}; check it too: fedward doctor {file.name}")
     return warning(
         "data",
-        expected=f"local/{kit.name}.yaml, which names this site's data",
+        expected="local/fedward_site.yaml, which names this site's data",
         found="no such file: clinical jobs fail here",
         remedy="Write it, and check it with fedward doctor.",
     )
