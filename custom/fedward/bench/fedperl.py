@@ -5,8 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from fedward.bench.numbers import difference, mean
 from fedward.bench.runs import run_all, run_or_resume
-from fedward.evaluation import Selection, best_global, best_per_site, last_round, mean_and_interval, paired_difference
+from fedward.evaluation import Selection, best_global, best_per_site, last_round
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.report.run import Run
 
@@ -89,7 +90,7 @@ def table(cells: Sequence[Cell], out: Path) -> str:
         for row, by_seed in runs.items():
             if not by_seed:
                 continue
-            numbers = [_mean([score(run, metric, choose) for run in by_seed.values()]) for metric in METRICS]
+            numbers = [mean([score(run, metric, choose) for run in by_seed.values()], digits=3) for metric in METRICS]
             for metric in COMPARED:
                 numbers += [_gap(by_seed, runs[base], metric, choose, row == base) for base in ("lower", "ssfl")]
             lines.append(f"| {ROWS[row].title} | {len(by_seed)} | {' | '.join(numbers)} |")
@@ -112,11 +113,6 @@ def _finished(cell: Cell, out: Path) -> bool:
     return (folder / "run.json").exists() and Run.load(folder).status == "finished"
 
 
-def _mean(values: Sequence[float]) -> str:
-    interval = mean_and_interval(values)
-    return f"{interval.mean:.3f}" + (f" ± {interval.sd:.3f}" if interval.sd is not None else "")
-
-
 def _gap(
     by_seed: Mapping[int, Run], baseline: Mapping[int, Run], metric: str, choose: Callable[..., Selection], same: bool
 ) -> str:
@@ -125,7 +121,4 @@ def _gap(
     if same or not seeds:
         return "" if same else "-"
     ours, theirs = ([score(runs[seed], metric, choose) for seed in seeds] for runs in (by_seed, baseline))
-    interval = paired_difference(ours, theirs)
-    if interval.low is None:
-        return f"{interval.mean:+.3f}"
-    return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+    return difference(ours, theirs, digits=3)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedward.bench.isofed import DATASETS, GAMMAS, ROWS, SITES, Cell, result_file
 from fedward.bench.isofed_paper import PAPER, Scores
-from fedward.evaluation import mean_and_interval
+from fedward.bench.numbers import difference, mean
 from fedward.report.run import Run
 
 Result = dict[str, Any]
@@ -74,13 +74,7 @@ def _gap(ours: Accuracies, theirs: Accuracies) -> str:
     pairs = sorted(set(ours) & set(theirs))
     if not pairs:
         return ""
-    return _with_interval([ours[key] - theirs[key] for key in pairs])
-
-
-def _with_interval(differences: Sequence[float]) -> str:
-    interval = mean_and_interval(differences)
-    spread = "" if interval.low is None else f" [{interval.low:+.1f}, {interval.high:+.1f}]"
-    return f"{interval.mean:+.1f}{spread}"
+    return difference([ours[key] for key in pairs], [theirs[key] for key in pairs], digits=1)
 
 
 def adaptation(out: Path, cells: Sequence[Cell]) -> str:
@@ -100,7 +94,7 @@ def adaptation(out: Path, cells: Sequence[Cell]) -> str:
         if not pairs:
             continue
         rounds, adapted, plain = zip(*pairs, strict=True)
-        gap = _with_interval([one - other for one, other in zip(adapted, plain, strict=True)])
+        gap = difference(adapted, plain, digits=1)
         after = f"{min(rounds)}" if min(rounds) == max(rounds) else f"{min(rounds)} to {max(rounds)}"
         means = f"{fmean(adapted):.1f} | {fmean(plain):.1f}"
         lines.append(f"| {dataset} | {len(pairs)} | {after} | {means} | {gap} |")
@@ -141,7 +135,6 @@ def _line(group: Sequence[Result], paper: Scores | None) -> str:
     setting = f"{first['labelled']}:{SITES - first['labelled']} | {first['gamma']} | {ROWS[first['row']].title}"
     numbers = []
     for name in Scores._fields:
-        interval = mean_and_interval([result[name] for result in group])
-        numbers.append(f"{interval.mean:.1f}" + (f" ± {interval.sd:.1f}" if interval.sd is not None else ""))
+        numbers.append(mean([result[name] for result in group], digits=1))
         numbers.append("-" if paper is None else f"{getattr(paper, name):.1f}")
     return f"| {setting} | {len(group)} | {' | '.join(numbers)} |"

@@ -102,10 +102,13 @@ class MTWFedAvg(WFedAvg):
         """Return the objective of a site without labels; its teacher starts anew in each round."""
         return MeanTeacher(self.settings)
 
+    def tasks(self, state: GroupedState, sites: Sequence[str]) -> dict[str, str]:
+        """Return each site's task by its group; a site that never answered is asked as if it had labels."""
+        return {site: UNSUPERVISED if state.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
+
     def one_round(self, state: GroupedState, federation: Federation) -> ModelOf:
         """Return the average of all sites."""
-        sites = self.draw(state, federation)
-        tasks = {site: UNSUPERVISED if state.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
+        tasks = self.tasks(state, self.draw(state, federation))
         replies = yield from self.ask(state, state.model, tasks, 0)
         if not any(reply.labelled for reply in replies):
             return state.model

@@ -16,7 +16,7 @@ from fedward.methods.isofed import MTWFedAvg
 from fedward.methods.local import Uses
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings
 from fedward.methods.settings import Positive
-from fedward.methods.wfedavg import SUPERVISED, UNLABELLED, UNSUPERVISED, GroupedState, ModelOf, distance_weights
+from fedward.methods.wfedavg import GroupedState, ModelOf, distance_weights
 from fedward.methods.workflow import Federation, Reply
 
 
@@ -64,8 +64,7 @@ class RSCFed(MTWFedAvg):
             sites = draw_participants(
                 federation.sites, self.settings.sites_per_pass, federation.seed, state.round + 1, part
             )
-            tasks = {site: UNSUPERVISED if state.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
-            replies = yield from self.ask(state, state.model, tasks, part)
+            replies = yield from self.ask(state, state.model, self.tasks(state, sites), part)
             if replies:
                 consensus.append(self.average(replies, state, federation, "all", part))
             taught |= any(reply.labelled for reply in replies)

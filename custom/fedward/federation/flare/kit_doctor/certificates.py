@@ -46,8 +46,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 def common_name(certificate: x509.Certificate) -> str:
     """Return the name a certificate is made out to; empty if there is none."""
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if names else ""
+    return _name_in(certificate.subject)
 
 
 def _mode(kit: Kit) -> Row:
@@ -86,7 +85,7 @@ def _signed(own: x509.Certificate, root: x509.Certificate) -> Row:
         return failed(
             "certificate",
             expected=f"signed by this kit's root CA, {common_name(root)}",
-            found=f"signed by another, named {_issuer(own)}\n{fingerprint(own)}",
+            found=f"signed by another, named {_name_in(own.issuer) or 'nobody'}\n{fingerprint(own)}",
             remedy="The files are of two projects, or of two provisionings. " + _NEW_KIT,
         )
     return done("certificate", f"signed by the kit's root CA\n{fingerprint(own)}")
@@ -129,9 +128,9 @@ def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
     )
 
 
-def _issuer(certificate: x509.Certificate) -> str:
-    names = certificate.issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if names else "nobody"
+def _name_in(entry: x509.Name) -> str:
+    names = entry.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else ""
 
 
 def _unreadable(name: str, error: Exception) -> Row:
