@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test gpu secure check jobs bench demo poc clean
+.PHONY: help setup test gpu secure faults reliability check jobs bench demo poc clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-7s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,14 +23,21 @@ test: setup ## Install and run all tests
 gpu: setup ## Run the tests that need a CUDA device
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
 
-secure: setup ## Test a provisioned federation: who gets in, and what may run (minutes)
+secure: setup ## Attack a provisioned federation: who gets in, what may run
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/secure -m secure
 
-check: setup ## Lint, format, types, and that jobs/ is not stale
+faults: setup ## Kill, hang and starve a provisioned federation (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -m secure -k "$(FAULTS)"
+
+reliability: setup ## Test all faults and attacks, write docs/reliability.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m proves --reliability=docs/reliability.md
+
+check: setup ## Lint, format, types; jobs/ and docs/reliability.md not stale
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/fedward jobs --check jobs
+	$(BIN)/python -m pytest -m proves --reliability=docs/reliability.md --collect-only --quiet --quiet
 
 jobs: setup ## Export jobs/ anew from the package
 	$(BIN)/fedward jobs jobs
@@ -38,7 +45,7 @@ jobs: setup ## Export jobs/ anew from the package
 demo: setup ## Run the main job on the embedded data, all sites at once
 	PATH="$(abspath $(BIN)):$$PATH" nvflare simulator jobs/fedperl -n 10 -t 10 -w build/simulator
 
-poc: setup ## Provision a server and three hospitals on this machine, and run a job with TLS between them
+poc: setup ## A server and three hospitals on this machine, TLS between them
 	OMP_NUM_THREADS=1 $(BIN)/python poc/run.py
 
 bench: setup ## Run the benchmarks
@@ -46,6 +53,8 @@ bench: setup ## Run the benchmarks
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/views.py
+	$(BIN)/python benchmarks/anonymity.py
+	$(BIN)/python benchmarks/long_run.py
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -91,8 +91,7 @@ def main() -> None:
 
         def stream(repeat: int, objective: object = objective) -> RoundBatches:
             parts = (held, None) if objective.uses.labelled else (None, held)
-            strong = objective.uses.second_view == "strong"
-            return RoundBatches(*parts, [], SETTINGS, 0, (repeat,), views=VIEWS["mirrored"], strong=strong)
+            return RoundBatches(*parts, [], SETTINGS, 0, (repeat,), views=VIEWS["mirrored"], uses=objective.uses)
 
         ready, phase = list(stream(0)), Phase(objective, SETTINGS.learning_rate)
         ours = partial(train, net, phase=phase, inputs=inputs, settings=SETTINGS, device=cpu, aborted=lambda: False)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,15 @@ class Federation:
         folder: new folder for the workspace, with absolute path.
         image_size: of the phantom images.
         images: how many a full-size hospital has.
+        environment: further environment variables of all participants.
     """
 
-    def __init__(self, folder: Path, image_size: int = 32, images: int = 200) -> None:
+    def __init__(
+        self, folder: Path, image_size: int = 32, images: int = 200, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.folder = folder
         self.port = _free_port()
+        self._environment = {**_environment(), **(environment or {})}
         self.spec, self.images = DataSpec(image_size=image_size), images
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -99,7 +104,7 @@ class Federation:
             process = subprocess.Popen(
                 [folder / "startup" / "sub_start.sh", "--once"],
                 cwd=folder,
-                env=_environment(),
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -108,6 +113,13 @@ class Federation:
             )
         self._processes[name] = process
         return process
+
+    def revive(self) -> list[str]:
+        """Start whoever has ended again, as a service manager would; return their names."""
+        ended = [name for name, process in self._processes.items() if process.poll() is not None]
+        for name in ended:
+            self.start(name)
+        return ended
 
     def wait_until_ready(self) -> None:
         """Wait until every hospital is connected to the server."""

@@ -1,9 +1,11 @@
-"""Shared fixtures: the folder of real data."""
+"""Shared fixtures: the folder of real data. And what the tests prove, for docs/reliability.md."""
 
 import os
 from pathlib import Path
 
 import pytest
+
+import reliability_page
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +15,28 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("FEDWARD_DATA names no folder with real images")
     return Path(folder)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--reliability", metavar="PAGE", type=Path, help="write the tables of what the tests prove")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects some
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    page = config.getoption("--reliability")
+    if page:
+        config.stash[reliability_page.FRESH] = reliability_page.written(page.read_text(), reliability_page.rows(items))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    page, fresh = config.getoption("--reliability"), config.stash.get(reliability_page.FRESH, None)
+    if not page or fresh is None or exitstatus:
+        return
+    if config.getoption("collectonly"):
+        if page.read_text() != fresh:
+            raise pytest.UsageError(f"{page} is not what the tests prove; write it anew with `make reliability`")
+    elif config.pluginmanager.getplugin("terminalreporter").stats.get("skipped"):
+        raise pytest.UsageError(f"{page} is not written: a test that proves something was skipped")
+    else:
+        page.write_text(fresh)

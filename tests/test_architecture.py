@@ -21,19 +21,20 @@ MAY_USE: dict[str, set[str]] = {
     "evaluation": {"errors"},
     "nets": {"errors", "seeds"},
     "sites": {"errors", "seeds"},
+    "annotation": {"config", "errors", "sites"},
     "methods": {"errors", "seeds"},
     "config": {"errors", "evaluation", "methods"},
     "jobs": {"config", "errors"},
     "report": {"config", "errors", "evaluation"},
     "training": {"errors", "methods", "seeds", "sites", "views"},
     "federation": {
-        *("config", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds", "sites", "training"),
-        "views",
+        *("annotation", "config", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds", "sites"),
+        *("training", "views"),
     },
     "bench": {
         *("config", "errors", "evaluation", "federation", "jobs", "nets", "report", "sites", "training"),
     },
-    "cli": {"bench", "config", "errors", "federation", "jobs", "report", "sites"},
+    "cli": {"annotation", "bench", "config", "errors", "federation", "jobs", "report", "sites"},
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 

@@ -8,7 +8,7 @@ from fedward.config import DataSpec, Experiment, StandIn
 from fedward.methods import METHODS
 from fedward.nets import build
 
-_OPTIONS = {"warm_up": 1, "committee": 2, "threshold": 0.0}
+_OPTIONS = {"warm_up": 1, "committee": 2, "threshold": 0.0, "query_every": 1, "steps": 1}
 """Of the methods that have them."""
 _VIRTUAL_CLIENTS = {"participants": 2, "images_per_round": 16, "learning_rate": 1e-3}
 _PASSES = {"images_at_most": 16}

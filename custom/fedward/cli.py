@@ -2,19 +2,27 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pydantic import ValidationError
 
 from fedward import __version__
+from fedward.annotation.command import add_annotate
 from fedward.bench.commands import add_bench
 from fedward.config import DataSpec, Experiment, explain
 from fedward.errors import ConfigError, FedwardError
 from fedward.jobs import JOBS, load_experiment, simulated_sites, site_names
+
+_PATIENCE = 600.0
+"""Seconds for which a supervised job waits for a server that cannot be reached."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +58,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
     run.set_defaults(command=_run, hint="; finished rounds are kept, continue with `fedward run --resume`")
 
-    _add_doctor(commands)
     partition = commands.add_parser("partition", help="write site files that cut a data set into ten sites")
     partition.add_argument("dataset", type=Path, help="folder with manifest.csv and images")
     partition.add_argument("--out", type=Path, required=True, help="folder for the site files")
@@ -71,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument("kit", type=Path, help="startup kit of a lead or a project admin")
     submit.add_argument("job", type=Path, help="exported job; see `fedward jobs --clinical`")
     submit.add_argument("--out", type=Path, default=Path("runs"), help="folder for the results (default: runs)")
+    submit.add_argument("--supervise", action="store_true", help="send it again, from its last round, if it breaks off")
+    submit.add_argument("--continue", dest="run", type=_run_id, metavar="RUN", help="go on with an interrupted run")
     submit.add_argument("--timeout", type=float, default=0.0, metavar="SECONDS", help="default: wait for ever")
     submit.set_defaults(command=_submit)
 
@@ -78,7 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", type=Path)
     report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN")
     report.set_defaults(command=_report)
-    add_bench(commands)
+    for add in (_add_doctor, add_annotate, _add_watching, add_bench):
+        add(commands)
     return parser
 
 
@@ -90,6 +100,27 @@ def _add_doctor(commands: Any) -> None:
     doctor.add_argument("--classes", nargs="+", default=list(DataSpec().classes))
     doctor.add_argument("--out", type=Path, default=Path(), help="folder for the contact sheet (default: this one)")
     doctor.set_defaults(command=_doctor)
+
+
+def _add_watching(commands: Any) -> None:
+    status = commands.add_parser("status", help="how far a run is, or the jobs that run in a federation")
+    status.add_argument("subject", type=Path, metavar="RUN_FOLDER|KIT", help="a run folder, or a user's startup kit")
+    status.add_argument("job", nargs="?", metavar="JOB_ID", help="with a kit: this job only")
+    status.set_defaults(command=_status)
+
+    audit = commands.add_parser("audit", help="check a run's audit log")
+    verify = audit.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "verify", help="is the log what was written? exit code 1 names the first line that is wrong"
+    )
+    verify.add_argument("run", type=Path, metavar="RUN_FOLDER")
+    verify.add_argument("--witness", type=Path, nargs="+", default=[], metavar="FILE", help="what sites were shown")
+    verify.set_defaults(command=_verify)
+
+
+def _run_id(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{32}", text):
+        raise argparse.ArgumentTypeError(f"a run is named by 32 hexadecimal digits, not {text!r}")
+    return text
 
 
 def _share(text: str) -> float:
@@ -206,11 +237,59 @@ def _jobs(options: argparse.Namespace) -> int:
 def _submit(options: argparse.Namespace) -> int:
     from fedward.federation.flare.submit import fetch, session, submit, wait
 
+    name = options.run or uuid4().hex
+    print(f"run {name}; Ctrl-C ends the waiting, not the job. If it breaks off: --continue {name}", flush=True)
+    if options.supervise:
+        return _supervise(options, name)
     with session(options.kit) as flare:
-        job_id = submit(flare, options.job)
-        print(f"job {job_id} is submitted; Ctrl-C ends the waiting, not the job")
+        job_id = submit(flare, options.job, name)
+        print(f"job {job_id} is submitted", flush=True)
         run = fetch(flare, wait(flare, job_id, options.timeout), options.out)
     print(run / "report.html")
+    return 0
+
+
+def _supervise(options: argparse.Namespace, name: str) -> int:
+    from fedward.federation.flare.supervise import Supervisor
+
+    if options.timeout:
+        raise ConfigError(
+            "fedward submit --supervise",
+            expected="no --timeout",
+            found=f"--timeout {options.timeout:g}",
+            remedy="A supervised run goes on until it has finished, or three attempts in a row bring no round.",
+        )
+    say = partial(print, flush=True)
+    print(Supervisor(options.kit, options.job, name, _PATIENCE, say).finish(options.out) / "report.html")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    if (options.subject / "startup").is_dir():
+        from fedward.federation.flare import status
+        from fedward.federation.flare.submit import session
+
+        with redirect_stdout(sys.stderr), session(options.subject) as flare:  # FLARE prints that it connects
+            found = status.describe(flare, options.job)
+        print("\n".join(found))
+        return 0
+    if options.job:
+        raise ConfigError(
+            "fedward status",
+            expected="a user's startup kit before a job's id, a folder with startup/ in it",
+            found=str(options.subject),
+            remedy="Name the kit; a run folder is one run.",
+        )
+    from fedward.federation.progress import lines, progress
+
+    print("\n".join(lines(progress(options.subject))))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from fedward.federation.audit_check import verify
+
+    print(verify(options.run, options.witness))
     return 0
 
 

@@ -1,11 +1,14 @@
 """One experiment as a typed, frozen model: what a job says, and nothing a site should decide for itself."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedward.errors import ConfigError
 from fedward.evaluation.names import KeyMetric
+
+if TYPE_CHECKING:
+    from fedward.methods.settings import Settings
 
 DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 """The eight ISIC 2019 diagnoses, in FedPerl's order."""
@@ -66,15 +69,45 @@ class Experiment(_Frozen):
     """Accepted replies a round needs; with fewer the model stays as it was and the round says so."""
     timeout: int = Field(3600, ge=1)
     """Seconds a site has for one exchange, queueing included."""
+    largest_update: float = Field(100.0, gt=0)
+    """An update whose norm is over this many times that of the model it was trained from is refused."""
     threads: int = Field(1, ge=0)
     """CPU threads of one site's training; 1 gives equal results whatever the machine, 0 leaves torch's own choice."""
+    secure_aggregation: bool = False
+    """Sites send their updates encrypted, and the server learns the mean of at least two; see docs/privacy.md."""
+
+    @property
+    def smallest_sum(self) -> int:
+        """Encrypted updates a mean needs before a site decrypts it: two, as the mean of one is that one, or more."""
+        return max(2, self.minimum_replies)
 
     @model_validator(mode="after")
     def _known_method(self) -> "Experiment":
         from fedward.methods import settings_of
 
-        settings_of(self.method, self.options)
+        settings = settings_of(self.method, self.options)
+        if self.secure_aggregation:
+            self._must_do_with_means(settings)
         return self
+
+    def _must_do_with_means(self, settings: "Settings") -> None:
+        from fedward.methods import METHODS
+
+        where = f"secure_aggregation with {self.method}"
+        if reason := METHODS[self.method](settings).needs_single_models:
+            raise ConfigError(
+                where,
+                expected="a method that needs no more than the mean of the sites' models",
+                found=reason,
+                remedy="Choose fedavg, ssfl or fedprox, or set secure_aggregation=false.",
+            )
+        if settings.participants is not None and settings.participants < self.smallest_sum:
+            raise ConfigError(
+                where,
+                expected=f"at least {self.smallest_sum} participants a round",
+                found=f"{settings.participants}",
+                remedy="Raise participants: the mean of one site is that site's model.",
+            )
 
     @classmethod
     def parse(cls, raw: Any, where: str) -> "Experiment":

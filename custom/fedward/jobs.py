@@ -47,6 +47,22 @@ def _isolated(method: str, **options: Any) -> Experiment:
     )
 
 
+def _active(sampler: str) -> Experiment:
+    """Return a job on four sites that buy labels in four queries, from a tenth of their images to half of them.
+
+    A round is ten epochs, so that a query comes after every ten, as in the paper, with half the process starts.
+    """
+    schedule = {"rounds": 6, "query_every": 1, "steps": 4}
+    return Experiment(
+        method="fedal",
+        options={**schedule, "sampler": sampler, "local_epochs": 10, "batch": 16, "learning_rate": 2e-3},
+        data=DataSpec(image_size=32),
+        net="small_cnn_gn",
+        stand_in=StandIn(labelled=1.0, images=400, sites=4),
+        key_metric="f1_weighted",
+    )
+
+
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
 JOBS: dict[str, Experiment] = {
@@ -59,9 +75,12 @@ JOBS: dict[str, Experiment] = {
     "mt_wfedavg": _isolated("mt_wfedavg", **_TEACHER),
     "wfedavg": _isolated("wfedavg"),
     "fedprox": _isolated("fedprox"),
+    "fedal": _active("fedal"),
+    "fedal_random": _active("random"),
 }
 """``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others.
-``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing."""
+``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
+``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance."""
 
 
 def site_names(count: int) -> list[str]:

@@ -75,6 +75,9 @@ def without_report(monkeypatch):
     monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
 
 
+NAMED = "refused: the round names the site and goes on without it"
+
+
 class Tampering(LocalTransport):
     """Lets a test change what a site answers."""
 
@@ -163,6 +166,11 @@ def test_an_interrupted_run_resumes_to_the_same_weights_and_rows(tmp_path, metho
         assert kept[0] == kept[1]
 
 
+@pytest.mark.proves(
+    "faults",
+    "a run in one process is killed in the middle of a round",
+    "`--resume` gives the weights and rows of an undisturbed run",
+)
 def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
     """A real process, a real SIGKILL while round 2 is under way, then the same weights as an undisturbed run."""
     experiment = tiny(options={"rounds": 4})
@@ -240,6 +248,7 @@ def test_a_finished_run_holds_no_single_sites_model(tmp_path):
     assert list((tmp_path / "stopped" / "models").glob("*/*.safetensors"))
 
 
+@pytest.mark.proves("faults", "a site sends NaN", "refused: each round names the site and goes on without it")
 def test_a_broken_site_is_named_and_the_others_go_on(tmp_path):
     def nan(site, answer):
         if site == "site-2":
@@ -255,17 +264,29 @@ def test_a_broken_site_is_named_and_the_others_go_on(tmp_path):
     assert all(torch.isfinite(value).all() for value in weights(folder).values())
 
 
-@pytest.mark.parametrize(
-    ("tamper", "reason"),
-    [
-        (lambda site, a: [], "no answer within"),
-        (lambda site, a: [Message({**a.meta, "round": 0}, a.arrays)], "round 0"),
-        (lambda site, a: [Message(a.meta, dict(list(a.arrays.items())[1:]))], "nothing"),
-        (lambda site, a: [Message(a.meta, {n: v.reshape(1, -1) for n, v in a.arrays.items()})], "shape"),
-        (lambda site, a: [Message({"site": site, "round": a.meta["round"], "error": "boom"})], "boom"),
-    ],
-    ids=["vanished", "stale", "missing key", "wrong shape", "error"],
-)
+TAMPERINGS = [
+    pytest.param(tamper, reason, id=case, marks=pytest.mark.proves("faults", f"a site {case}", NAMED))
+    for case, tamper, reason in [
+        ("does not answer", lambda site, a: [], "no answer within"),
+        ("sends a stale answer", lambda site, a: [Message({**a.meta, "round": 0}, a.arrays)], "round 0"),
+        ("leaves out a tensor", lambda site, a: [Message(a.meta, dict(list(a.arrays.items())[1:]))], "nothing"),
+        (
+            "renames a tensor",
+            lambda site, a: [Message(a.meta, {f"{n}_": v for n, v in a.arrays.items()})],
+            "also diff/",
+        ),
+        (
+            "sends a wrong shape",
+            lambda site, a: [Message(a.meta, {n: v.ravel() for n, v in a.arrays.items()})],
+            "shape",
+        ),
+        ("sends a huge update", lambda site, a: [Message(a.meta, {n: v * 1e6 for n, v in a.arrays.items()})], "norm"),
+        ("sends an error", lambda site, a: [Message({"site": site, "round": 1, "error": "boom"})], "boom"),
+    ]
+]
+
+
+@pytest.mark.parametrize(("tamper", "reason"), TAMPERINGS)
 def test_unusable_answers_are_refused_by_name(tmp_path, tamper, reason):
     folder = run_tampered(
         tmp_path, lambda site, a: tamper(site, a) if site == "site-1" else [a], options={"participants": 3, "rounds": 1}
@@ -275,6 +296,7 @@ def test_unusable_answers_are_refused_by_name(tmp_path, tamper, reason):
     assert reason in row["failed"]["site-1"]
 
 
+@pytest.mark.proves("faults", "a site answers twice", "the first answer stands")
 def test_a_second_answer_changes_nothing(tmp_path):
     def twice(site, answer):
         louder = Message(answer.meta, {name: array * 100 for name, array in answer.arrays.items()})
@@ -284,6 +306,9 @@ def test_a_second_answer_changes_nothing(tmp_path):
     assert_equal(weights(plain), weights(run_tampered(tmp_path, twice, "twice")))
 
 
+@pytest.mark.proves(
+    "faults", "no site answers", "after three exchanges in a row the run ends, says so, and can be resumed"
+)
 def test_a_run_without_any_reply_gives_up_and_can_be_resumed(tmp_path):
     with pytest.raises(RunError, match="3 exchanges in a row"):
         run_tampered(tmp_path, lambda site, a: [], options={"rounds": 9})
@@ -292,6 +317,9 @@ def test_a_run_without_any_reply_gives_up_and_can_be_resumed(tmp_path):
     assert "3 exchanges" in info["summary"]["reason"]
 
 
+@pytest.mark.proves(
+    "faults", "fewer sites answer than `minimum_replies`", "the model stays as it was, the round says so"
+)
 def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
     folder = run_tampered(
         tmp_path,

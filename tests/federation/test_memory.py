@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedward.errors import WireError
-from fedward.federation.memory import SiteMemory
+from fedward.federation.memory import SiteMemory, SiteNotes
 
 RUN, OTHER = "0123456789abcdef" * 2, "f" * 32
 
@@ -153,6 +153,7 @@ def test_no_half_written_file_is_read(tmp_path):
     assert value(memory, 3) == 1.0
 
 
+@pytest.mark.proves("attacks", "a request with a run id that leads out of the site's folder", "refused by the site")
 @pytest.mark.parametrize(
     "run",
     [
@@ -174,6 +175,28 @@ def test_a_run_id_that_is_none_is_refused(tmp_path, run):
         SiteMemory(tmp_path, run)
     assert repr(run) in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_are_known_by_exchange_as_models_are(tmp_path):
+    notes = SiteNotes(tmp_path, RUN)
+    assert (notes.at(1, 0), notes.before(9, 0)) == (None, None)
+    for round_, part in ((1, 0), (2, 0), (2, 1)):
+        notes.save(round_, part, {"round": round_, "part": part})
+    notes = SiteNotes(tmp_path, RUN)
+    assert notes.at(2, 0) == notes.before(2, 1) == {"round": 2, "part": 0}
+    assert notes.before(2, 0) == {"round": 1, "part": 0}
+    assert notes.before(10, 0) == {"round": 2, "part": 1}
+    assert notes.at(3, 0) is None
+    SiteMemory(tmp_path, RUN).save(2, 0, models(1.0))
+    assert notes.before(10, 0) == {"round": 2, "part": 1}, "models lie beside them"
+
+
+def test_notes_no_resumed_run_can_go_back_to_are_deleted(tmp_path):
+    notes = SiteNotes(tmp_path, RUN)
+    for round_ in range(1, 9):
+        notes.save(round_, 0, round_)
+        assert notes.before(round_, 0) == (round_ - 1 or None)
+    assert len(list((tmp_path / RUN).iterdir())) == 2
 
 
 def test_versions_differ_by_exchange(tmp_path):

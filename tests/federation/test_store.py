@@ -1,6 +1,8 @@
 """Models and states on disk come back as they were, and nothing newer than a restart point survives."""
 
+import pickle
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,3 +83,30 @@ def test_a_state_of_another_method_is_refused(tmp_path):
     save_state(tmp_path / "s", State(0, MODEL))
     with pytest.raises(RunError, match="Resume with the method"):
         load_state(tmp_path / "s", Other)
+
+
+class Payload:
+    """Unpickled, it would leave a file."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return Path.touch, (self.target,)
+
+
+@pytest.mark.proves("attacks", "a pickle in place of a model's safetensors file", "refused; nothing in it is run")
+@pytest.mark.parametrize("dump", [pickle.dump, torch.save])
+def test_a_pickle_is_refused_and_not_run(tmp_path, dump):
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        dump({"a": Payload(tmp_path / "harm")}, file)
+    with pytest.raises(RunError, match="a safetensors file that fedward wrote"):
+        StoredState(tmp_path / "model.safetensors")
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"12345678", b"\x02" + bytes(7) + b"{}", b"\xff" * 64])
+def test_a_damaged_model_file_is_named(tmp_path, content):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"model\.safetensors"):
+        StoredState(tmp_path / "model.safetensors")

@@ -1,5 +1,7 @@
 """Only what the wire list names leaves a site."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -70,8 +72,12 @@ def test_difference_undoes_rebuild():
 
 def test_a_good_answer_passes():
     wire.check_answer(answer(), "s", request())
+    wire.check_answer(answer(restarts=2), "s", request())
 
 
+@pytest.mark.proves(
+    "attacks", "labels, ids, paths or other texts in a reply", "refused by the site before it leaves, and by the server"
+)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -80,6 +86,17 @@ def test_a_good_answer_passes():
         ({"round": 0}, "round 0"),
         ({"labelled": -1}, "labelled"),
         ({"steps": 1.5}, "steps"),
+        ({"restarts": -1}, "restarts"),
+        ({"restarts": "by hand"}, "restarts"),
+        ({"label_counts": {"asked": -1}}, "label counts of s, asked"),
+        ({"label_counts": {"bought": 1.5}}, "label counts of s, bought"),
+        ({"label_counts": {"MEL": 3}}, "MEL"),
+        ({"label_counts": {"asked": 3, "ids": ["a", "b"]}}, "ids"),
+        ({"label_counts": [3]}, "list"),
+        ({"minutes": "long"}, "minutes of annotation"),
+        ({"minutes": -1.0}, "minutes of annotation"),
+        ({"scores": [0] * 64, "due": 1}, "no scores"),
+        ({"due": 1}, "no scores"),
         ({"train": {"loss": float("nan")}}, "loss"),
         ({"train": {"ids": 1.0}}, "ids"),
         ({"metrics": [{"split": "val", "name": "patient", "value": 1.0, "n": 1, "classes": []}]}, "patient"),
@@ -92,13 +109,44 @@ def test_meta_outside_the_list_is_refused(change, message):
         wire.check_answer(answer(**change), "s", request())
 
 
+SCORES = {"scores": [0] * 63 + [4], "due": -2, "steps": 0}
+
+
+def scoring() -> wire.Message:
+    message = request()
+    return replace(message, meta={**message.meta, "task": "score"})
+
+
+def test_scores_leave_as_counts_when_asked_for():
+    wire.check_answer(replace(answer(**SCORES), arrays={}), "s", scoring())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": [0.5] * 64}, "64 counts"),
+        ({"scores": [1] * 65}, "64 counts"),
+        ({"scores": {"image-1": 0.3}}, "64 counts"),
+        ({"due": 0.5}, "whole number"),
+    ],
+)
+def test_scores_of_single_images_are_refused(change, message):
+    with pytest.raises(WireError, match=message):
+        wire.check_answer(replace(answer(**{**SCORES, **change}), arrays={}), "s", scoring())
+
+
+LARGER = pytest.mark.proves(
+    "attacks", "a reply larger than the model, or with further tensors", "refused when it has arrived, by name"
+)
+
+
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("diff/extra", np.zeros(1, np.float32), "extra"),
+        pytest.param("diff/extra", np.zeros(1, np.float32), "extra", marks=LARGER),
         ("pixels", np.zeros(1, np.float32), "pixels"),
         ("diff/a.weight", None, "nothing"),
-        ("diff/a.weight", np.zeros(3, np.float32), r"\(3,\)"),
+        pytest.param("diff/a.weight", np.zeros(3, np.float32), r"\(3,\)", marks=LARGER),
         ("diff/a.weight", np.zeros(2, np.float64), "float64"),
         ("diff/a.weight", np.array([np.nan, 0], np.float32), "NaN"),
     ],

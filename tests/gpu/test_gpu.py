@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fedward.federation.local import run_local
+from fedward.federation.ranks import Processes
 from fedward.federation.site import Site
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
@@ -117,6 +118,25 @@ def test_losses_of_a_round_are_the_cpus_up_to_bfloat16(tmp_path: Path) -> None:
     assert set(found) == set(expected) > {"loss", "loss_supervised", "loss_pseudo", "loss_consistency", "kept"}
     for name in set(expected) - {"seconds"}:
         assert found[name] == pytest.approx(expected[name], rel=BFLOAT16), name
+
+
+@pytest.mark.parametrize("net", ["small_cnn_gn", "tf_efficientnet_lite0"])
+def test_one_process_a_gpu_is_one_process_with_so_many_times_the_batch(net: str, tmp_path: Path) -> None:
+    """One net without BatchNorm, and one whose statistics are to be those of the whole batch."""
+    count = torch.cuda.device_count()
+    experiment = tiny("ssfl", net=net, options={"images_per_round": 16 * count})
+    one, model = Site("site-1", experiment, tmp_path / "one"), build(net, CLASSES, seed=5).state_dict()
+    method = one._method
+    method.settings = method.settings.model_copy(update={"batch": method.settings.batch * count})
+    _, steps, expected = one.train(model, [], 2)
+    train_together = Processes(Site("site-1", experiment, tmp_path / "many"), count).train
+    after, batches, found = train_together(model, [], 2, task="train", part=0, memory={}, aborted=lambda: False)
+    assert (steps, batches) == (2, 2 * count)
+    for name in set(expected) - {"seconds"}:
+        assert found[name] == pytest.approx(expected[name], rel=BFLOAT16), name
+    assert set(after) == set(model)
+    assert all(tensor.isfinite().all() for tensor in after.values())
+    assert any(not torch.equal(tensor, model[key]) for key, tensor in after.items())
 
 
 def test_evaluation_is_in_float32() -> None:

@@ -8,16 +8,23 @@ import subprocess
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.cli import main
 from fedward.errors import RunError
 from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.privacy import epsilon
+from fedward.federation.flare.status import job_progress
 from fedward.federation.flare.submit import fetch, session, submit, wait
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
 from tiny import tiny
@@ -25,6 +32,7 @@ from tiny import tiny
 pytestmark = pytest.mark.secure
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 180
+OTHER_LEAD = "lead@hospital-b.org"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +101,11 @@ def test_a_clinical_job_finishes_and_leaves_a_report(finished):
     assert not list((finished.parents[1] / "fedperl").rglob(".__nvfl_*"))  # a copy was signed
 
 
+@pytest.mark.proves(
+    "attacks",
+    "reading paths and data out of a site's error messages",
+    "they stay in the site's log; the server learns the kind",
+)
 def test_what_a_site_says_of_its_own_errors_stays_there(federation, lead, job, tmp_path):
     data = federation.folder / "data" / "hospital-b.npz"
     kept = data.rename(data.with_suffix(".kept"))
@@ -116,6 +129,70 @@ def contents(path: Path) -> bytes:
         return b"".join(archive.read(name) for name in archive.namelist())
 
 
+@pytest.fixture
+def noisy(federation: Federation) -> Iterator[Path]:
+    """Let one hospital add noise to what it sends; return where it keeps account of it."""
+    kit = federation.kit("hospital-a")
+    rules = kit / "local" / "privacy.json"
+    before = rules.read_text()
+    policy = json.loads(before)
+    noise = {"clip": 1.0, "noise_multiplier": 0.01, "delta": 1e-5}
+    policy["scopes"][0]["task_result_filters"] = [
+        {"path": "fedward.federation.flare.privacy.GaussianUpdateFilter", "args": noise}
+    ]
+    rules.write_text(json.dumps(policy))
+    yield kit / "fedward" / "privacy-hospital-a.jsonl"
+    rules.write_text(before)
+
+
+def test_a_site_that_adds_noise_accounts_for_every_update_it_sends(lead, job, noisy, tmp_path):
+    folder = run(lead, job, tmp_path / "out")
+    (row,) = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert row["replied"] == sorted(HOSPITALS)
+    (release,) = [json.loads(line) for line in noisy.read_text().splitlines()]
+    assert (release["round"], release["releases"], release["sigma"]) == (1, 1, 0.01)
+    assert release["epsilon"] == pytest.approx(epsilon([0.01], 1e-5))
+
+
+# --- who watches
+
+
+def test_every_site_is_a_witness_of_a_run(federation, finished, capsys):
+    folder = finished / "workspace" / "fedward"
+    run_id = json.loads((folder / "run.json").read_text())["id"]
+    witnesses = [federation.kit(hospital) / "fedward" / "witness" / f"{run_id}.jsonl" for hospital in HOSPITALS]
+    assert main(["audit", "verify", str(folder), "--witness", *map(str, witnesses)]) == 0
+    asked = [len(row["asked"]) for row in map(json.loads, (folder / "rounds.jsonl").read_text().splitlines())]
+    assert sum(map(len, (path.read_text().splitlines() for path in witnesses))) >= sum(asked)
+    assert "witnessed" in capsys.readouterr().out
+
+
+def test_every_user_sees_how_far_a_job_is(federation, lead, tmp_path, capsys):
+    endless = tiny("fedavg", timeout=60, options={"rounds": 5000, "participants": None})
+    export_job(endless, tmp_path / "endless", clinical=True)
+    job_id = submit(lead, tmp_path / "endless")
+    try:
+        with session(federation.kit(MEMBER)) as member:
+            state = after_a_round(member, job_id)
+        assert (state["status"], state["rounds"], state["sites"]) == ("running", 5000, len(HOSPITALS))
+        assert main(["status", str(federation.kit("it@hospital-a.org"))]) == 0
+    finally:
+        lead.abort_job(job_id)
+        wait(lead, job_id, TIMEOUT)
+    assert f"job {job_id}  endless\nfedavg: running, round " in capsys.readouterr().out
+
+
+def after_a_round(flare: Session, job_id: str) -> dict[str, Any]:
+    """Return the progress of a job once it has committed a round."""
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        with suppress(RunError):  # FLARE has not started it yet
+            if (state := job_progress(flare, job_id)) and state["exchange"]:
+                return state
+        time.sleep(0.5)
+    raise AssertionError(f"job {job_id} has committed no round")
+
+
 # --- what does not run
 
 
@@ -124,6 +201,7 @@ def add_code(job: Path) -> None:
     (job / "app" / "custom" / "mine.py").write_text("")
 
 
+@pytest.mark.proves("attacks", "a job with own code", "refused by the server, whoever sends it")
 @pytest.mark.parametrize("user", [LEAD, ADMIN])
 def test_a_job_with_own_code_is_refused_whoever_sends_it(federation, job, tmp_path, user):
     add_code(job)
@@ -131,6 +209,9 @@ def test_a_job_with_own_code_is_refused_whoever_sends_it(federation, job, tmp_pa
         assert "BYOC not permitted" in refusal(flare, job, tmp_path / "out")
 
 
+@pytest.mark.proves(
+    "attacks", "a job that names a class not on the list", "refused by server and sites, which log the class"
+)
 @pytest.mark.parametrize("side", ["server", "client"])
 def test_a_class_that_is_not_allowed_is_refused(federation, lead, job, tmp_path, side):
     foreign = "nvflare.app_common.executors.client_api_executor.ClientAPIExecutor"
@@ -145,6 +226,7 @@ def test_a_class_that_is_not_allowed_is_refused(federation, lead, job, tmp_path,
         assert "is not in allow_list" in log
 
 
+@pytest.mark.proves("attacks", "a job without the privacy scope of the sites", "refused by every site")
 @pytest.mark.parametrize("scope", ["public", ""])
 def test_a_job_of_another_privacy_scope_is_refused(federation, lead, job, tmp_path, scope):
     edit(job / "meta.json", scope=scope)
@@ -153,12 +235,37 @@ def test_a_job_of_another_privacy_scope_is_refused(federation, lead, job, tmp_pa
         assert f"{hospital}: NVFLARE_ERROR: privacy scope '{scope}' is not allowed" in text
 
 
+@pytest.mark.proves("attacks", "a member or a site's administrator submits a job", "not authorised")
 @pytest.mark.parametrize("user", [MEMBER, "it@hospital-a.org"])
 def test_only_leads_and_project_admins_submit(federation, job, user):
     with session(federation.kit(user)) as flare, pytest.raises(RunError, match="not authorized for 'submit_job'"):
         submit(flare, job)
 
 
+@pytest.mark.proves(
+    "attacks", "a lead aborts, clones, deletes or downloads another lead's job", "not authorised; the job goes on"
+)
+def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
+    job_id = submit(lead, job)
+    with session(federation.kit(OTHER_LEAD)) as other:
+        for attempt in (other.abort_job, other.clone_job, other.delete_job, other.download_job_result):
+            with pytest.raises(AuthorizationError):
+                attempt(job_id)
+    assert fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out").is_dir()
+
+
+@pytest.mark.proves("attacks", "a lead continues another lead's run", "a new run begins; the other one is not read")
+def test_a_run_is_continued_by_who_began_it_only(federation, lead, job, tmp_path):
+    run_id = "0" * 32
+    begun = fetch(lead, wait(lead, submit(lead, job, run_id), TIMEOUT), tmp_path / "mine")
+    with session(federation.kit(OTHER_LEAD)) as other:
+        another = fetch(other, wait(other, submit(other, job, run_id), TIMEOUT), tmp_path / "other")
+    again = fetch(lead, wait(lead, submit(lead, job, run_id), TIMEOUT), tmp_path / "again")
+    ids = [json.loads((folder / "run.json").read_text())["id"] for folder in (begun, another, again)]
+    assert ids[0] == ids[2] != ids[1]
+
+
+@pytest.mark.proves("attacks", "a job changed in the server's store", "refused: the signature does not match")
 def test_a_job_changed_after_it_was_signed_is_refused(federation, lead, finished, tmp_path):
     with changed(federation, finished.name) as files:
         (config,) = (name for name in files if name.endswith("config_fed_client.json"))
@@ -217,18 +324,52 @@ def answer(federation: Federation, startup: Path | None) -> bytes:
         return b""
 
 
+@pytest.mark.proves("attacks", "a client with a certificate of another authority, or none", "the server hangs up")
 def test_the_server_talks_to_certificates_of_its_own_authority_only(federation, foreign):
     assert answer(federation, federation.kit("hospital-a") / "startup").startswith(b"HTTP/1.1")
     assert not answer(federation, foreign.kit("hospital-a") / "startup")
     assert not answer(federation, None)
 
 
+@pytest.mark.proves("attacks", "a site whose certificate has expired", "the server hangs up")
+def test_the_server_does_not_talk_to_an_expired_certificate(federation, tmp_path):
+    assert answer(federation, certified(federation, tmp_path / "good", timedelta(days=1))).startswith(b"HTTP/1.1")
+    assert not answer(federation, certified(federation, tmp_path / "expired", timedelta(days=-1)))
+
+
+def certified(federation: Federation, folder: Path, valid: timedelta) -> Path:
+    """Let the authority sign another certificate for a hospital, which ends that long from now."""
+    state = json.loads((federation.folder / "workspace" / "fedward" / "state" / "cert.json").read_text())
+    authority = x509.load_pem_x509_certificate(state["root_cert"].encode())
+    authority_key = serialization.load_pem_private_key(state["root_pri_key"].encode(), None)
+    kit = federation.kit("hospital-c") / "startup"
+    old = x509.load_pem_x509_certificate((kit / "client.crt").read_bytes())
+    now = datetime.now(timezone.utc)
+    builder = x509.CertificateBuilder(
+        authority.subject,
+        old.subject,
+        old.public_key(),
+        x509.random_serial_number(),
+        now - timedelta(days=2),
+        now + valid,
+    )
+    folder.mkdir()
+    signed = builder.sign(authority_key, hashes.SHA256())
+    (folder / "client.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    shutil.copy(kit / "client.key", folder)
+    return folder
+
+
+@pytest.mark.proves("attacks", "a site of another authority", "does not trust the server, nor it the site")
 def test_a_site_of_another_authority_does_not_connect(federation, foreign):
     kit = foreign.kit("hospital-c")
     with false_site(federation, kit):
         assert appears("CERTIFICATE_VERIFY_FAILED", kit)
 
 
+@pytest.mark.proves(
+    "attacks", "a site with its own certificate under another's name", "refused; the server's log names both"
+)
 def test_a_site_cannot_pass_for_another(federation, tmp_path):
     for part in ("startup", "local"):
         shutil.copytree(federation.kit("hospital-c") / part, tmp_path / part)
@@ -277,6 +418,11 @@ def test_a_workspace_with_keys_is_not_overwritten(federation):
     assert (workspace / "fedward" / "state" / "cert.json").read_bytes() == before
 
 
+@pytest.mark.proves(
+    "attacks",
+    "a changed file in a startup kit",
+    "**not noticed**: certificates are all that FLARE checks; protect the folder",
+)
 def test_flare_does_not_notice_a_changed_startup_file(federation):
     """Certificates are all it checks: who may write to a kit may change what the site does. See docs/deployment.md."""
     config = federation.kit("hospital-c") / "startup" / "fed_client.json"
@@ -301,6 +447,7 @@ def careless(federation: Federation) -> None:
     federation.wait_until_ready()
 
 
+@pytest.mark.proves("attacks", "a job with own code, by a server that lets everything pass", "refused by every site")
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
     add_code(job)
@@ -310,6 +457,9 @@ def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
         assert f"{hospital}: NVFLARE_ERROR: BYOC not permitted" in text
 
 
+@pytest.mark.proves(
+    "attacks", "a job without signature, by a server that lets everything pass", "refused by every site"
+)
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_a_job_without_signature_themselves(federation, finished, lead, tmp_path):
     with changed(federation, finished.name) as files:

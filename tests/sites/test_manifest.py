@@ -190,7 +190,16 @@ def spoil_link(hospital):
     return "which leaves it"
 
 
-SPOILERS = [value for name, value in sorted(globals().items()) if name.startswith("spoil_")]
+LEAVING = pytest.mark.proves(
+    "attacks",
+    "a manifest's path, or a link, that leaves the data folder",
+    "the row is set aside, with its line and the reason",
+)
+SPOILERS = [
+    pytest.param(value, marks=[LEAVING] if name in ("spoil_outside", "spoil_link") else [])
+    for name, value in sorted(globals().items())
+    if name.startswith("spoil_")
+]
 
 
 @pytest.mark.parametrize("spoil", SPOILERS)
@@ -221,6 +230,38 @@ def test_an_unknown_split_is_set_aside(hospital):
     hospital.rows[3][4] = "holdout"
     data = load_site(hospital.write(), hospital.spec)
     assert data.set_aside[0].reason == "expected a split among train, val, test, found 'holdout'"
+
+
+def test_a_site_file_says_who_answers_questions_for_labels(hospital):
+    data = load_site(hospital.write(annotation="queue", wait_for_labels=30), hospital.spec)
+    assert (data.annotation, data.wait_for_labels) == ("queue", 30.0)
+    data = load_site(hospital.write(), hospital.spec)
+    assert (data.annotation, data.wait_for_labels) == ("none", 0.0)
+
+
+def test_labels_can_be_shown_and_hidden_without_moving_an_image(hospital):
+    data = load_site(hospital.write(labelled=0.5), hospital.spec)
+    ids = [*data.labelled.ids, *data.unlabelled.ids]
+    pictures = dict(zip(ids, [*data.labelled.pixels, *data.unlabelled.pixels], strict=True))
+    labels = {ids[-1]: 1, ids[0]: 0, "of another site": 1}
+    shown = data.with_labels(labels)
+    assert dict(zip(shown.labelled.ids, shown.labelled.labels.tolist(), strict=True)) == {ids[0]: 0, ids[-1]: 1}
+    assert shown.unlabelled.ids == tuple(ids[1:-1])
+    assert set(shown.unlabelled.labels.tolist()) == {-1}
+    for images in (shown.labelled, shown.unlabelled):
+        assert all((pictures[name] == pixels).all() for name, pixels in zip(images.ids, images.pixels, strict=True))
+    assert (shown.val is data.val, shown.test is data.test) == (True, True)
+    assert data.with_labels({}).labelled.ids == ()
+
+
+def test_images_by_id_come_in_the_order_asked_for(hospital):
+    images = load_site(hospital.write(), hospital.spec).labelled
+    picked = images.named(images.ids[3:0:-1])
+    assert picked.ids == images.ids[3:0:-1]
+    assert (picked.pixels == images.pixels[3:0:-1]).all()
+    assert (picked.labels == images.labels[3:0:-1]).all()
+    with pytest.raises(KeyError, match="nobody"):
+        images.named(["nobody"])
 
 
 def test_mending_a_file_moves_no_other_image(hospital):
@@ -300,6 +341,8 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest", "folder": ".", "labeled": 0.1}, "field labeled"),
         ({"kind": "manifest", "folder": ".", "labelled": 2}, "field labelled"),
         ({"kind": "manifest", "folder": ".", "share": [3, 2]}, "1 <= i <= k"),
+        ({"kind": "manifest", "folder": ".", "annotation": "doctor"}, "annotation"),
+        ({"kind": "manifest", "folder": ".", "wait_for_labels": -1}, "wait_for_labels"),
         ({"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}}, "field split: expected val"),
         ({"kind": "manifest", "folder": ".", "labels": {"x": "WART"}}, "field labels.*WART"),
         ({"kind": "manifest", "folder": ".", "manifest": "other.csv"}, "other.csv: expected a CSV file, found No such"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.local import Batch
+from fedward.methods.local import Batch, Uses
 from fedward.methods.settings import Settings
 from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches, predictions
@@ -281,7 +281,7 @@ def test_a_longer_round_begins_like_a_shorter_one() -> None:
 @pytest.mark.parametrize("settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=13)])
 def test_strong_views_are_made_only_if_wanted_and_nothing_else_depends_on_them(settings: Settings) -> None:
     both = make(pictures(20), pictures(30, 1), settings, peer_nets())
-    without = make(pictures(20), pictures(30, 1), settings, peer_nets(), strong=False)
+    without = make(pictures(20), pictures(30, 1), settings, peer_nets(), uses=Uses())
     assert all(step.strong is not None for step in both)
     assert all(step.strong is None for step in without)
     assert same(both, without, "labelled", "labels", "weak", "peers")

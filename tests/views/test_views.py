@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from fedward.errors import DataError
-from fedward.views import VIEWS, View, crop, strong, weak
+from fedward.views import VIEWS, View, alike, crop, strong, weak
 from fedward.views.strong import COLOUR, GEOMETRIC, OPERATIONS, Draw, apply, draw
 
 EVERY_VIEW = pytest.mark.parametrize("view", [view for recipe in VIEWS.values() for view in recipe])
@@ -38,6 +38,14 @@ def test_same_seed_same_views_and_another_seed_others(view: View) -> None:
     assert torch.equal(first, view(images, seeded(1)))
     others = view(images, seeded(2))
     assert all(not torch.equal(a, b) for a, b in zip(first, others, strict=True))
+
+
+@pytest.mark.parametrize("recipe", list(VIEWS))
+def test_alike_varies_all_images_by_the_first_ones_draw(recipe: str) -> None:
+    view, images = VIEWS[recipe].weak, photo(1).repeat(5, 1, 1, 1)
+    views = alike(view, images, seeded(1))
+    assert torch.equal(views, view(images[:1], seeded(1)).expand_as(views))
+    assert alike(view, images[:0], seeded(1)).shape == (0, 3, 32, 32)
 
 
 @EVERY_VIEW

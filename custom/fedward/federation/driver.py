@@ -12,6 +12,7 @@ from typing import Any
 from fedward.config import Experiment
 from fedward.errors import RunError, WireError
 from fedward.federation import wire
+from fedward.federation.lock import sole_writer
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import Site
 from fedward.federation.transport import Transport
@@ -39,6 +40,7 @@ def run_experiment(
     resume: bool = False,
     site_folders: Sequence[Path] = (),
     console: Console | None = None,
+    watch: Callable[[Path], None] | None = None,
 ) -> Path:
     """Run an experiment to its end and return its folder.
 
@@ -50,15 +52,18 @@ def run_experiment(
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own validation data may lie, if the method uses some.
         console: where progress is printed.
+        watch: called with the run folder after every commit and change of status.
 
     Raises:
-        RunError: no usable replies in three exchanges in a row, or the folder does not fit.
+        RunError: no usable replies in three exchanges in a row, the folder does not fit, or another process writes it.
     """
-    if resume:
-        run = RunFolder.reopen(folder, experiment)
-    else:
-        run = RunFolder.create(folder, experiment, transport.sites(), engine)
-    return _Driver(experiment, run, transport, site_folders, console or Console()).run()
+    with sole_writer(folder):
+        if resume:
+            run = RunFolder.reopen(folder, experiment, transport.sites())
+        else:
+            run = RunFolder.create(folder, experiment, transport.sites(), engine)
+        run.watch = watch or run.watch
+        return _Driver(experiment, run, transport, site_folders, console or Console()).run()
 
 
 @dataclass
@@ -69,6 +74,8 @@ class _Exchange:
     failed: dict[str, str] = field(default_factory=dict)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
+    mean: State | None = None
+    """The model all replies carry, where the sites encrypt."""
 
 
 class _Driver:
@@ -91,7 +98,7 @@ class _Driver:
         if run.finished:
             return run.path
         run.set_status("running", {})
-        federation = Federation(run.sites, self.experiment.seed, run.models, self._validator(), run.append)
+        federation = Federation(run.sites, self.experiment.seed, run.models, self._validator(), self._note)
         state = run.restore(self.method.state_type) or self.method.start(self._initial_model())
         self.console.header(self.experiment, run.sites, resumed_after=state.round)
         try:
@@ -105,6 +112,10 @@ class _Driver:
             raise
         return run.path
 
+    def _note(self, log: str, row: dict[str, Any]) -> None:
+        if not self.experiment.secure_aggregation:  # else a method measures the mean, and would note it of each site
+            self.run_folder.note(log, row)
+
     def _report_failure(self, reason: dict[str, str]) -> None:
         try:
             write_report(self.run_folder.path)
@@ -114,7 +125,8 @@ class _Driver:
 
     def _initial_model(self) -> State:
         spec = self.experiment
-        net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed)
+        size = len(spec.data.classes), spec.data.channels
+        net = build(spec.net, *size, spec.pretrained, spec.seed, self.method.extend)
         return {key: value.clone() for key, value in net.state_dict().items()}
 
     def _validator(self) -> Callable[[State], float] | None:
@@ -148,11 +160,11 @@ class _Driver:
         started = time.perf_counter()
         result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
         replies = sorted(result.replies, key=lambda reply: reply.site)
-        trained = sum(reply.steps > 0 for reply in replies)
-        if trained < self.experiment.minimum_replies:
-            replies = [reply for reply in replies if not reply.steps]
+        enough = sum(reply.useful for reply in replies) >= self.experiment.minimum_replies
+        if not enough:
+            replies = [reply for reply in replies if not reply.useful]
         self._record(ask, requests, result, time.perf_counter() - started)
-        self._note_empty(ask, trained >= self.experiment.minimum_replies, result.failed)
+        self._note_empty(ask, enough, result.failed)
         return replies
 
     def _note_empty(self, ask: Ask, any_reply: bool, failed: dict[str, str]) -> None:
@@ -166,7 +178,11 @@ class _Driver:
             )
 
     def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
-        requests = wire.requests(ask, evaluate, self.run_folder.id)
+        work = {site: work.task for site, work in ask.work.items()}
+        head = self.run_folder.audit.add(
+            "asked", round=ask.round, part=ask.part, work=work, evaluate=list(evaluate), decisions=ask.record
+        )
+        requests = wire.requests(ask, evaluate, self.run_folder.id, head)
         result = _Exchange()
         pending = set(requests)
 
@@ -181,6 +197,14 @@ class _Driver:
 
         self.transport.exchange(requests, self.experiment.timeout, deliver)
         result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self.experiment.timeout} s")
+        self.run_folder.audit.add(
+            "answered",
+            round=ask.round,
+            part=ask.part,
+            replied=sorted(reply.site for reply in result.replies if reply.useful),
+            evaluated=sorted(site for site, meta in result.rows.items() if meta["metrics"]),
+            failed=result.failed,
+        )
         return result, requests
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
@@ -193,10 +217,20 @@ class _Driver:
         result.rows[site] = meta
         state = ask.model
         if meta["steps"]:
-            state = self.run_folder.models.put(site, ask.round, wire.rebuild(ask.model, answer))
-        elif request.meta["task"] != "idle":
+            state = self._kept(ask, site, answer, result)
+        elif request.meta["task"] not in wire.UNTRAINED:
             result.failed[site] = _NOTHING_TO_DO.format(**meta, task=request.meta["task"])
-        result.replies.append(Reply(site, state, meta["labelled"], meta["unlabelled"], meta["steps"]))
+        counts = meta["labelled"], meta["unlabelled"], meta["steps"]
+        result.replies.append(Reply(site, state, *counts, meta.get("scores", ()), meta.get("due", 0)))
+
+    def _kept(self, ask: Ask, site: str, answer: Message, result: _Exchange) -> State:
+        """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""
+        wire.check_norm(site, answer, ask.model, self.experiment.largest_update)
+        if not self.experiment.secure_aggregation:
+            return self.run_folder.models.put(site, ask.round, wire.rebuild(ask.model, answer))
+        if result.mean is None:
+            result.mean = wire.rebuild(ask.model, answer)
+        return result.mean
 
     def _record(self, ask: Ask, requests: dict[str, Message], result: _Exchange, seconds: float) -> None:
         run = self.run_folder
@@ -210,6 +244,10 @@ class _Driver:
                     {"round": ask.round, "site": site, "split": "train", "name": name, "value": value}
                     | {"n": sum(counts.values()), "classes": []},
                 )
+            if "label_counts" in meta:
+                cost = {"minutes": meta.get("minutes")}
+                row = {"round": ask.round, "site": site, **meta["label_counts"], **counts, **cost}
+                run.append("queries", row)
         peers = {site: len(wire.roles(request)) for site, request in requests.items()}
         for site, request in requests.items():
             row = {"round": ask.round, "site": site, "down": request.nbytes, "up": result.up.get(site, 0)}
@@ -224,8 +262,9 @@ class _Driver:
             "part": ask.part,
             "seconds": round(seconds, 3),
             "asked": sorted(ask.work),
-            "replied": sorted(reply.site for reply in result.replies if reply.steps),
+            "replied": sorted(reply.site for reply in result.replies if reply.useful),
             "failed": result.failed,
+            "restarts": {site: meta["restarts"] for site, meta in sorted(result.rows.items()) if "restarts" in meta},
             "bytes_down": sum(request.nbytes for request in requests.values()),
             "bytes_up": sum(result.up.values()),
             "peer_models": sum(peers.values()),

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from fedward.config import Experiment
 from fedward.federation.driver import run_experiment
+from fedward.federation.encryption import Adder, SiteKey, new_contexts
+from fedward.federation.encryption_transport import EncryptedTransport
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import Site
-from fedward.federation.transport import Deliver
+from fedward.federation.transport import Deliver, Transport
 from fedward.federation.wire import Message
 
 
@@ -15,9 +17,14 @@ class LocalTransport:
     """Runs each site's work in turn, in site-name order."""
 
     def __init__(
-        self, experiment: Experiment, names: Sequence[str], folder: Path, site_folders: Sequence[Path] = ()
+        self,
+        experiment: Experiment,
+        names: Sequence[str],
+        folder: Path,
+        site_folders: Sequence[Path] = (),
+        key: SiteKey | None = None,
     ) -> None:
-        self._sites = {name: Site(name, experiment, folder / name, site_folders) for name in sorted(names)}
+        self._sites = {name: Site(name, experiment, folder / name, site_folders, key) for name in sorted(names)}
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
@@ -47,5 +54,17 @@ def run_local(
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites
     assert experiment is not None
-    transport = LocalTransport(experiment, sites, cache or folder / "sites", site_folders)
+    transport = local_transport(experiment, sites, folder, site_folders, cache)
     return run_experiment(experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders)
+
+
+def local_transport(
+    experiment: Experiment, sites: Sequence[str], folder: Path, site_folders: Sequence[Path], cache: Path | None
+) -> Transport:
+    """Return what carries a run's messages in this process; with secure aggregation it makes a key, kept in memory."""
+    cache = cache or folder / "sites"
+    if not experiment.secure_aggregation:
+        return LocalTransport(experiment, sites, cache, site_folders)
+    server, site = new_contexts()
+    inner = LocalTransport(experiment, sites, cache, site_folders, SiteKey(site))
+    return EncryptedTransport(inner, experiment, Adder(server), folder)

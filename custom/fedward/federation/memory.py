@@ -1,13 +1,15 @@
-"""What a site keeps for itself between the rounds of one run: models by role, in the site's own folder."""
+"""What a site keeps for itself between the rounds of one run, in its own folder: models by role, and notes."""
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from fedward.errors import WireError
-from fedward.federation.store import StoredState, save_model
+from fedward.federation.store import StoredState, save_json, save_model
 
 
 class SiteMemory:
@@ -25,14 +27,7 @@ class SiteMemory:
     """
 
     def __init__(self, folder: Path, run: str) -> None:
-        if not re.fullmatch(r"[0-9a-f]{32}", run):
-            raise WireError(
-                "run id",
-                expected="32 hexadecimal digits",
-                found=repr(run),
-                remedy="Server and sites must run the same version of fedward.",
-            )
-        self._folder = folder / run
+        self._folder = _checked(folder, run)
 
     def before(self, round_: int, part: int) -> dict[str, Mapping[str, torch.Tensor]]:
         """Return role -> model as it was before an exchange; empty if there was nothing yet."""
@@ -58,6 +53,43 @@ class SiteMemory:
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("*.safetensors"))
+
+
+class SiteNotes:
+    """JSON values of one site in one run, one for each exchange in which it wrote one; arguments as of SiteMemory."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self._folder = _checked(folder, run)
+
+    def at(self, round_: int, part: int) -> Any | None:
+        """Return what was noted in an exchange, when it was asked for before; None if nothing was."""
+        path = self._folder / f"{_stem(round_, part)}.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def before(self, round_: int, part: int) -> Any | None:
+        """Return the last note of an earlier exchange, None if there is none."""
+        earlier = [path for path in self._files() if path.stem < _stem(round_, part)]
+        return json.loads(earlier[-1].read_text(encoding="utf-8")) if earlier else None
+
+    def save(self, round_: int, part: int, value: Any) -> None:
+        """Keep a note; what a resumed run cannot go back to is deleted."""
+        save_json(self._folder / f"{_stem(round_, part)}.json", value)
+        for old in [path for path in self._files() if path.stem < _stem(round_, 0)][:-1]:
+            old.unlink()
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.json"))
+
+
+def _checked(folder: Path, run: str) -> Path:
+    if not re.fullmatch(r"[0-9a-f]{32}", run):
+        raise WireError(
+            "run id",
+            expected="32 hexadecimal digits",
+            found=repr(run),
+            remedy="Server and sites must run the same version of fedward.",
+        )
+    return folder / run
 
 
 def _stem(round_: int, part: int) -> str:

@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from datetime import datetime, timezone
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from uuid import uuid4
 from fedward import __version__
 from fedward.config import Experiment
 from fedward.errors import RunError
+from fedward.federation import audit
+from fedward.federation.audit import AuditLog, now
 from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
 from fedward.methods.workflow import State
 
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
-_LOGS = ("metrics.jsonl", "rounds.jsonl", "peers.jsonl", "groups.jsonl", "bytes.jsonl")
+_LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
 _KEPT_STATES = 2
 
 
@@ -24,19 +27,23 @@ class RunFolder:
     """Writer of one run's folder; see docs/architecture.md for the files.
 
     ``append`` buffers until ``commit``: a round's rows reach the logs only together with the state that follows it, so
-    a resumed run neither loses nor repeats a row.
+    a resumed run neither loses nor repeats a row. The audit log alone is written at once and never cut.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.models = SiteModels(path / "models")
         self._info: dict[str, Any] = {}
-        self._rows: list[tuple[str, dict[str, Any]]] = []
+        self._rows: dict[str, list[dict[str, Any]]] = {log: [] for log in _LOGS}
+        self._reopened = False
+        self.watch: Callable[[Path], None] = lambda path: None
+        """Called with the folder after every commit and change of status."""
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment, sites: list[str], engine: str) -> "RunFolder":
         """Start a new run; refuse a folder that holds anything, since results are never overwritten."""
-        if path.exists() and any(path.iterdir()):
+        # A process that died before the first file was whole has left nothing that could be lost.
+        if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
             raise RunError(
                 f"run folder {path}",
                 expected="a new or empty folder",
@@ -52,19 +59,29 @@ class RunFolder:
             "engine": engine,
             "seed": experiment.seed,
             "sites": sites,
-            "started": _now(),
+            "started": now(),
             "status": "running",
             "versions": {"fedward": __version__, **{name: version(name) for name in _PACKAGES}},
             "experiment": experiment.model_dump(mode="json"),
             "summary": {},
         }
         run._save_info()
+        run.audit.add(
+            "begun",
+            experiment=audit.digest(run._info["experiment"]),
+            **{key: run._info[key] for key in ("engine", "sites", "seed", "versions")},
+        )
+        run._save_info()
         return run
 
     @classmethod
-    def reopen(cls, path: Path, experiment: Experiment | None = None) -> "RunFolder":
-        """Open an interrupted run; refuse when it belongs to another experiment."""
+    def reopen(cls, path: Path, experiment: Experiment | None = None, sites: Sequence[str] = ()) -> "RunFolder":
+        """Open an interrupted run; refuse when it belongs to another experiment.
+
+        ``sites`` that are new join it, from the round on in which it continues.
+        """
         run = cls(path)
+        run._reopened = True
         try:
             run._info = json.loads((path / "run.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -81,6 +98,10 @@ class RunFolder:
                 found="other settings",
                 remedy="Resume with the same job, or start a new run in another folder.",
             )
+        joined = sorted(set(sites) - set(run.sites))
+        if joined and not run.finished:
+            run._info["sites"] = sorted([*run.sites, *joined])
+            run.audit.add("joined", sites=joined)
         return run
 
     @property
@@ -95,7 +116,7 @@ class RunFolder:
 
     @property
     def sites(self) -> list[str]:
-        """The sites the run was started with."""
+        """The sites the run was started with, and those that joined it later."""
         return list(self._info["sites"])
 
     @property
@@ -103,9 +124,24 @@ class RunFolder:
         """Whether the run ended well."""
         return bool(self._info["status"] == "finished")
 
+    @cached_property
+    def audit(self) -> AuditLog:
+        """The audit log, opened for writing at first use."""
+        return AuditLog(self.path / audit.LOG, self.id, self._info.get("audit"))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What run.json says."""
+        return dict(self._info)
+
+    def note(self, log: str, row: dict[str, Any]) -> None:
+        """Remember a row as :meth:`append` does, of a decision that the audit log holds from now on."""
+        self.audit.add("noted", log=log, row=row)
+        self.append(log, row)
+
     def append(self, log: str, row: dict[str, Any]) -> None:
-        """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`."""
-        self._rows.append((f"{log}.jsonl", row))
+        """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`. KeyError for an unknown log."""
+        self._rows[log].append(row)
 
     def commit(self, round_: int, state: Any) -> None:
         """Write the buffered rows and the state after ``round_`` rounds.
@@ -113,23 +149,28 @@ class RunFolder:
         The state names the logs' lengths: rows behind them come from a round that never ended and are cut on resume.
         """
         self._flush()
-        lengths = {log: (self.path / log).stat().st_size for log in _LOGS}
+        lengths = {log: self._log(log).stat().st_size for log in _LOGS}
         save_json(self.path / "rounds" / f"{round_:05d}.logs.json", lengths)
         save_state(self._state_folder(round_), state)
+        self.audit.add("committed", round=round_, state=self._state_digest(round_))
         self.models.prune()
         for old in sorted((self.path / "rounds").glob("?????"))[:-_KEPT_STATES]:
             shutil.rmtree(old)
             old.with_name(f"{old.name}.logs.json").unlink(missing_ok=True)
+        self._save_info()
 
     def restore(self, kind: type[StateT]) -> StateT | None:
         """Return the newest saved state, or None; cut what an unfinished round has left in logs and models."""
         saved = sorted(path for path in (self.path / "rounds").glob("?????") if (path / "state.json").is_file())
+        if self._reopened:
+            after = int(saved[-1].name) if saved else 0
+            self.audit.add("resumed", round=after, state=self._state_digest(after) if saved else None)
         if not saved:
             return None
         newest = saved[-1]
         lengths = json.loads(newest.with_name(f"{newest.name}.logs.json").read_text(encoding="utf-8"))
         for log, length in lengths.items():
-            os.truncate(self.path / log, length)
+            os.truncate(self._log(log), length)
         self.models.forget_after(int(newest.name))
         return load_state(newest, kind)
 
@@ -152,24 +193,31 @@ class RunFolder:
         """Record that the run is ``running`` again, ``finished`` or ``failed``; rows still buffered are written."""
         if status == "finished":
             self._flush()
-        self._info |= {"status": status, "ended": None if status == "running" else _now(), "summary": summary}
+        if status != "running":
+            model = self.path / "model.safetensors"
+            sha256 = audit.file_digest(model) if status == "finished" else None
+            self.audit.add("ended", status=status, reason=summary.get("reason"), model=sha256)
+        self._info |= {"status": status, "ended": None if status == "running" else now(), "summary": summary}
         self._save_info()
 
     def _flush(self) -> None:
-        for log in _LOGS:
-            rows = [row for name, row in self._rows if name == log]
-            with (self.path / log).open("a", encoding="utf-8") as file:
+        for log, rows in self._rows.items():
+            with self._log(log).open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
                 file.flush()
                 os.fsync(file.fileno())
-        self._rows.clear()
+            rows.clear()
+
+    def _log(self, name: str) -> Path:
+        return self.path / f"{name}.jsonl"
 
     def _state_folder(self, round_: int) -> Path:
         return self.path / "rounds" / f"{round_:05d}"
 
+    def _state_digest(self, round_: int) -> str:
+        return audit.file_digest(self._state_folder(round_) / "state.safetensors")
+
     def _save_info(self) -> None:
+        self._info["audit"] = self.audit.end
         save_json(self.path / "run.json", self._info)
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+        self.watch(self.path)

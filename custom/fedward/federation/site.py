@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +16,24 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, FedwardError, RunError, WireError
 from fedward.evaluation.classification import classification_metrics
 from fedward.federation import wire
+from fedward.federation.encryption import SiteKey
+from fedward.federation.encryption_site import open_sum, seal
+from fedward.federation.labels import SiteLabels, annotators_of
 from fedward.federation.memory import SiteMemory
 from fedward.federation.wire import Message
+from fedward.federation.witness import keep_head
 from fedward.methods import method_of
+from fedward.methods.active import QUERY, ActiveLearning
 from fedward.methods.fedavg import class_weights
 from fedward.methods.local import Phase, RoundInputs
-from fedward.methods.workflow import State
+from fedward.methods.samplers import Pool, Sampler, ScoreSampler, sampler_of, score_counts
+from fedward.methods.workflow import SCORE, State
 from fedward.nets import build
-from fedward.seeds import derive
+from fedward.seeds import derive, torch_generator
 from fedward.sites import Images, SiteData, find_site_file, load_site, phantom_site
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.evaluation import predict
+from fedward.training.pool import observe
 from fedward.views import VIEWS
 
 if TYPE_CHECKING:
@@ -49,7 +57,7 @@ def site_data(name: str, experiment: Experiment, folder: Path, site_folders: Seq
             found="none, and this job has no stand-in data",
             remedy="Write the site's file; `fedward doctor FILE` checks it.",
         )
-    return phantom_site(name, experiment.data, experiment.stand_in, experiment.seed)
+    return replace(phantom_site(name, experiment.data, experiment.stand_in, experiment.seed), annotation="oracle")
 
 
 class Site:
@@ -60,11 +68,22 @@ class Site:
         experiment: what the job says.
         folder: the site's own folder, for its cache of decoded images and what it remembers of a run.
         site_folders: where the site's data file may lie.
+        key: what updates are encrypted with, under secure aggregation.
     """
 
-    def __init__(self, name: str, experiment: Experiment, folder: Path, site_folders: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        experiment: Experiment,
+        folder: Path,
+        site_folders: Sequence[Path] = (),
+        key: SiteKey | None = None,
+    ) -> None:
         self.name, self.experiment, self.folder, self.site_folders = name, experiment, folder, tuple(site_folders)
+        self.key = key
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.labels: dict[str, int] | None = None
+        """Those in use under active learning: id -> class index."""
         self._parts: dict[str, Pixels] = {}
         self._peer_nets: list[nn.Module] = []
         if experiment.threads:
@@ -76,16 +95,20 @@ class Site:
         The answer says only what kind of error it was: paths and rows stay in the site's own log.
         """
         try:
-            answer = self._work(request, aborted)
-            wire.check_answer(answer, self.name, request)
+            answer = self._open(request) if request.meta["task"] == wire.DECRYPT else self._work(request, aborted)
         except Exception as error:
             _log.exception("site %s, round %s: %s", self.name, request.meta.get("round"), error)
             return Message({"site": self.name, "round": request.meta.get("round"), "error": public_text(error)})
         return answer
 
     def _work(self, request: Message, aborted: Callable[[], bool]) -> Message:
-        round_ = int(request.meta["round"])
+        round_, part = int(request.meta["round"]), int(request.meta["part"])
+        if "head" in request.meta:
+            keep_head(self.folder / "witness", self.name, request.meta)
         model = wire.unflatten("model", request.arrays, self._template)
+        memory = SiteMemory(self.folder / "memory", request.meta["run"])
+        known = memory.before(round_, part)
+        counts = self._ask_for_labels(request, model, known, aborted) if self._active else {}
         meta: dict[str, Any] = {
             "site": self.name,
             "round": round_,
@@ -94,20 +117,111 @@ class Site:
             "steps": 0,
             "train": {},
             "metrics": [],
+            **counts,
         }
         if request.meta["evaluate"]:
             meta["metrics"] = wire.withhold_small_counts(self.evaluate(model))
         arrays: dict[str, np.ndarray] = {}
-        if request.meta["task"] != "idle":
+        if request.meta["task"] not in wire.UNTRAINED:
             peers = [wire.unflatten(role, request.arrays, self._template) for role in wire.roles(request)]
-            part, memory = request.meta["part"], SiteMemory(self.folder / "memory", request.meta["run"])
-            known = memory.before(round_, part)
-            trained, meta["steps"], meta["train"] = self.train(
+            trained, meta["steps"], meta["train"] = self._trainer()(
                 model, peers, round_, task=request.meta["task"], part=part, memory=known, aborted=aborted
             )
+            if self._active and meta["steps"] and self._active.sampler.uses.own_model:
+                known["local"] = trained
             memory.save(round_, part, known)
             arrays = wire.difference(trained, model) if meta["steps"] else {}
-        return Message(meta, arrays)
+        return self._checked(Message(meta, arrays), request, model)
+
+    def _checked(self, answer: Message, request: Message, model: State) -> Message:
+        """Return the answer as it may leave: with secure aggregation its update is encrypted."""
+        wire.check_answer(answer, self.name, request)
+        if self.experiment.secure_aggregation:
+            wire.check_norm(self.name, answer, model, self.experiment.largest_update)  # the server will not see it
+            answer = seal(answer, self.experiment, self.key)
+            wire.check_answer(answer, self.name, request, encrypted=True)
+        return answer
+
+    def _open(self, request: Message) -> Message:
+        model = {name: tuple(self._template[name].shape) for name in wire.travelling(self._template)}
+        folder = self.folder / "decrypted"
+        return open_sum(request, self.name, self.experiment, self.key, model=model, folder=folder)
+
+    def _ask_for_labels(
+        self, request: Message, model: State, known: Mapping[str, State], aborted: Callable[[], bool]
+    ) -> dict[str, Any]:
+        """Use the labels that are known by now, after asking for others where the task says so.
+
+        Returns what the answer tells of it.
+        """
+        method, meta = self._active, request.meta
+        assert method is not None
+        round_, part = int(meta["round"]), int(meta["part"])
+        site_file = find_site_file(self.name, self.site_folders)
+        wait = min(self._given.wait_for_labels, self.experiment.timeout / 2)  # an answer that is late does not count
+        annotators = annotators_of(self._given, site_file)
+        labels = SiteLabels(self.name, annotators, self.folder / "memory", str(meta["run"]), wait)
+        self.use_labels(labels.before(round_, part))
+        if meta["task"] == "idle":
+            return {}
+        first, taken = max(method.first(len(labels.pool)), labels.known), labels.taken_before(round_, part)
+        due = method.wanted(round_, len(labels.pool), first) - taken if taken >= first else 0
+        if meta["task"] == SCORE:
+            return {"scores": self._score_counts(labels.free(round_, part), model, known, round_), "due": due}
+        if taken < first:
+            wanted, sampler = first, sampler_of("random")
+        else:
+            wanted, sampler = taken + meta.get("labels", due) if meta["task"] == QUERY else 0, method.sampler
+
+        def choose(ids: Sequence[str], number: int) -> list[str]:
+            pool = self._pool(sampler, ids, model, known, round_)
+            return sampler.choose(pool, number, torch_generator(self.experiment.seed, self.name, "query", round_))
+
+        use, counts = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
+        self.use_labels(use)
+        if (cost := self._given.minutes_per_label) is not None:
+            return {"label_counts": counts, "minutes": cost * (counts["bought"] + counts["cannot_tell"])}
+        return {"label_counts": counts}
+
+    def _pool(
+        self, sampler: Sampler, ids: Sequence[str], model: State, known: Mapping[str, State], round_: int
+    ) -> Pool:
+        """Return what a sampler looks at of this site's images."""
+        if sampler.uses.own_model and "local" not in known:
+            _log.warning("site %s, round %d: no own model yet, the global one stands for it", self.name, round_)
+        models = {"global": model, "local": known.get("local", model)}
+        return observe(
+            self.name,
+            self.data.unlabelled.named(ids),
+            self.data.labelled,
+            sampler.uses,
+            lambda name: self._load(self._net, models[name]),
+            self.device,
+            VIEWS[self.experiment.data.views].weak,
+        )
+
+    def _score_counts(self, ids: Sequence[str], model: State, known: Mapping[str, State], round_: int) -> list[int]:
+        """Return how many images have a score in each of equal intervals."""
+        sampler = self._active.sampler if self._active else None
+        assert isinstance(sampler, ScoreSampler), "a job's settings refuse others"
+        return score_counts(sampler, self._pool(sampler, ids, model, known, round_), len(self.data.classes))
+
+    def use_labels(self, labels: Mapping[str, int]) -> None:
+        """From now on train with these labels of training images (id -> class index) and with no others."""
+        if labels == self.labels:
+            return
+        self.labels, self.data = dict(labels), self._given.with_labels(labels)
+        for part in ("labelled", "unlabelled", "all"):
+            self._parts.pop(part, None)
+        self.__dict__.pop("_class_weights", None)
+
+    def _trainer(self) -> Callable[..., tuple[State, int, dict[str, float]]]:
+        """Return what trains here: this process, or as many as the site's own file says."""
+        if self.data.processes == 1:
+            return self.train
+        from fedward.federation.ranks import Processes
+
+        return Processes(self, self.data.processes).train
 
     def train(
         self,
@@ -129,7 +243,8 @@ class Site:
         net = self._load(self._net, model)
         committee = [self._load(self._peer_net(index), peer).eval() for index, peer in enumerate(peers)]
         stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        # Of one GPU alone: looking at another would take up memory there.
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(derive(self.experiment.seed, *stream, "dropout"))
             for phase in self._method.phases(task, round_, len(self.data.labelled)):
                 batches = self._batches(phase, committee, (*stream, *phase.stream))
@@ -161,7 +276,7 @@ class Site:
             self.experiment.seed,
             stream,
             views=views._replace(strong=views.weak) if uses.second_view == "weak" else views,
-            strong=uses.second_view != "none",
+            uses=uses,
         )
 
     @cached_property
@@ -188,8 +303,22 @@ class Site:
 
     @cached_property
     def data(self) -> SiteData:
-        """The site's data, loaded at first use."""
+        """The site's data, loaded at first use; under active learning with the labels known so far."""
+        return self._given
+
+    @cached_property
+    def _given(self) -> SiteData:
         return site_data(self.name, self.experiment, self.folder, self.site_folders)
+
+    @property
+    def has_auxiliary_heads(self) -> bool:
+        """Whether classifiers are trained beside the network."""
+        return self._active is not None and self._active.sampler.uses.heads
+
+    @cached_property
+    def _active(self) -> ActiveLearning | None:
+        """The method, if it buys labels."""
+        return self._method if isinstance(self._method, ActiveLearning) else None
 
     @cached_property
     def _method(self) -> Any:
@@ -205,7 +334,7 @@ class Site:
 
     def _network(self) -> nn.Module:
         spec = self.experiment
-        net = build(spec.net, len(spec.data.classes), spec.data.channels)
+        net = build(spec.net, len(spec.data.classes), spec.data.channels, extend=self._method.extend)
         return net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
 
     def _peer_net(self, index: int) -> nn.Module:

@@ -32,6 +32,10 @@ _DTYPES = {
 }
 
 
+_LONGEST_HEADER = 100_000_000
+"""Bytes, as in the safetensors format."""
+
+
 class StoredState(Mapping[str, torch.Tensor]):
     """A model in a safetensors file; each access reads that one tensor from disk.
 
@@ -43,10 +47,19 @@ class StoredState(Mapping[str, torch.Tensor]):
         self._path = path
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            self._header = json.loads(file.read(length))
+            header = file.read(min(length, _LONGEST_HEADER))
         self._start = 8 + length
-        # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
-        self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
+        try:
+            self._header = json.loads(header)
+            # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
+            self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(
+                f"model {path}",
+                expected="a safetensors file that fedward wrote",
+                found=f"another one ({type(error).__name__})",
+                remedy="Restore the file, or start a new run; nothing in it was run or used.",
+            ) from error
 
     def __getitem__(self, key: str) -> torch.Tensor:
         entry = self._header[key]

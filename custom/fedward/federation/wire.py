@@ -4,6 +4,9 @@ A request carries ``model/<tensor>`` (the global model) and, for peers, ``<role>
 ``diff/<tensor>`` (trained minus received) and the numbers listed in :data:`ANSWER_FIELDS` and :data:`METRICS`.
 Arrays are float32. Labels, ids, paths and pixels have no name here, so they cannot leave a site: whatever is not
 listed is refused by the sender, and again by the receiver. Integer buffers do not travel.
+
+Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the fingerprint of the
+key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
 """
 
 import math
@@ -16,34 +19,57 @@ import torch
 
 from fedward.errors import WireError
 from fedward.evaluation.names import OVERALL
-from fedward.methods.workflow import Ask, State
+from fedward.methods.samplers import SCORE_INTERVALS
+from fedward.methods.workflow import SCORE, Ask, State
 
 SMALLEST_COUNT = 5
 """Per-class numbers on fewer images than this stay at the site; a rare disease must not point at a patient."""
 
-ANSWER_FIELDS = frozenset({"site", "round", "labelled", "unlabelled", "steps", "train", "metrics", "error"})
+_COUNTS = ("labelled", "unlabelled", "steps")
+ANSWER_FIELDS = frozenset(
+    {"site", "round", *_COUNTS, "train", "metrics", "label_counts", "minutes", "scores", "due", "error", "restarts"}
+)
+LABEL_COUNTS = frozenset({"asked", "bought", "waiting", "cannot_tell", "unusable"})
+"""Of active learning: images asked about in this exchange; in the run so far the labels that came, the images that wait
+for one, those nobody could tell, and the answers that could not be used. ``minutes``: what these cost, where the site's
+file says what one costs. Where the budget of all sites goes by scores,
+``scores`` says how many of a site's images have one in each of 64 equal intervals, and ``due`` how many labels it would
+ask for next by its size."""
 TRAIN_FIELDS = frozenset(
     {
         *("loss", "loss_supervised", "loss_pseudo", "loss_consistency", "loss_information", "loss_proximal"),
         *("kept", "seconds"),
     }
 )
+UNTRAINED = ("idle", SCORE)
+"""Tasks after which a site has no update."""
+KEY = "key"
+"""Field of an encrypted answer: the fingerprint of the key its ciphertexts were made with."""
 METRICS = frozenset(OVERALL)
 CLASS_METRICS = frozenset({"f1", "auroc", "auprc", "support"})
 _ROW_FIELDS = frozenset({"split", "name", "value", "n", "classes"})
 
+DECRYPT = "decrypt"
+"""The task of a request that carries a sum of ciphertexts."""
+CIPHER_VALUES = 4096
+"""Numbers of an update in one ciphertext."""
+LARGEST_CIPHER = 270_000
+"""Bytes of one ciphertext at most: two polynomials of 8192 coefficients, in two residues of 8 bytes, and headers."""
+
 
 @dataclass
 class Message:
-    """What travels: JSON-able ``meta`` and flat float32 ``arrays``."""
+    """What travels: JSON-able ``meta`` and flat ``arrays``, float32 or bytes of ciphertexts."""
 
     meta: dict[str, Any]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    further: int = 0
+    """Bytes that travelled for this message besides its arrays, as encryption makes them."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays; the meta part is a few kilobytes."""
-        return sum(array.nbytes for array in self.arrays.values())
+        """Bytes that travelled; the meta part is a few kilobytes and does not count."""
+        return sum(array.nbytes for array in self.arrays.values()) + self.further
 
 
 def travelling(state: State) -> list[str]:
@@ -80,10 +106,11 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
     return state
 
 
-def requests(ask: Ask, evaluate: Iterable[str], run: str) -> dict[str, Message]:
+def requests(ask: Ask, evaluate: Iterable[str], run: str, head: str | None = None) -> dict[str, Message]:
     """Return one request per site that works or evaluates; the global model's arrays are shared, never copied.
 
-    ``run`` is the run's id, under which a site finds what it remembers of it.
+    ``run`` is the run's id, under which a site finds what it remembers of it. ``head`` is that of the audit log, which
+    sites keep; None tells them nothing.
     """
     model = flatten("model", ask.model)
     evaluating = set(evaluate)
@@ -94,7 +121,10 @@ def requests(ask: Ask, evaluate: Iterable[str], run: str) -> dict[str, Message]:
         for role, state in work.models.items() if work else ():
             arrays |= flatten(role, state)
         meta = {"task": work.task if work else "idle", "evaluate": site in evaluating, "round": ask.round}
-        messages[site] = Message(meta | {"part": ask.part, "run": run}, arrays)
+        meta |= {"part": ask.part, "run": run} | ({"head": head} if head else {})
+        if work and work.labels is not None:
+            meta["labels"] = work.labels
+        messages[site] = Message(meta, arrays)
     return messages
 
 
@@ -142,35 +172,121 @@ def _class_of(row: Mapping[str, Any]) -> str:
     return str(row["name"].split("/", 1)[1])
 
 
-def check_answer(answer: Message, site: str, request: Message) -> None:
+def shapes(request: Message) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor of the global model in a request, in the model's order."""
+    return {name.split("/", 1)[1]: array.shape for name, array in request.arrays.items() if name.startswith("model/")}
+
+
+def check_answer(answer: Message, site: str, request: Message, encrypted: bool = False) -> None:
     """Raise WireError unless the answer holds what the wire list allows and the request asked for.
 
-    Called by the site before it sends and by the server before it uses anything.
+    Called by the site before it sends and by the server before it uses anything. An ``encrypted`` answer has
+    ciphertexts in place of differences: of these, only names and sizes can be checked.
     """
     meta = answer.meta
-    _only(f"answer of {site}", set(meta), ANSWER_FIELDS)
+    trained = request.meta["task"] not in UNTRAINED and "error" not in meta and meta.get("steps") != 0
+    sealed = encrypted and trained
+    _check_origin(answer, site, request, ANSWER_FIELDS | {KEY} if sealed else ANSWER_FIELDS)
+    if "error" in meta:
+        return
+    for name in (*_COUNTS, *({"restarts"} & set(meta))):
+        if not _is_count(meta.get(name)):
+            _refuse(f"answer of {site}, {name}", "a count of 0 or more", repr(meta.get(name)))
+    _check_labels(site, meta)
+    _check_scores(site, meta, request.meta["task"])
+    _check_numbers(site, meta)
+    if sealed:
+        if not _is_fingerprint(meta.get(KEY)):
+            _refuse(f"key of {site}", "the fingerprint of a key", repr(meta.get(KEY)))
+        check_ciphers(f"answer of {site}", "cipher", answer.arrays, shapes(request))
+    else:
+        _check_arrays(answer, site, "diff", shapes(request) if trained else {})
+
+
+def check_mean(answer: Message, site: str, request: Message, model: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise WireError unless the answer to a sum is its mean: tensors of the model's shapes and nothing else."""
+    _check_origin(answer, site, request, frozenset({"site", "round", "error"}))
+    _check_arrays(answer, site, "mean", {} if "error" in answer.meta else model)
+
+
+def check_ciphers(
+    where: str, role: str, arrays: Mapping[str, np.ndarray], model: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise WireError unless the arrays are as many ciphertexts as a model of these shapes fills, by the right names.
+
+    They are named ``<role>/00000`` and so on.
+    """
+    values = sum(math.prod(shape) for shape in model.values())
+    expected = [f"{role}/{number:05d}" for number in range(math.ceil(values / CIPHER_VALUES))]
+    _only(where, set(arrays), frozenset(expected))
+    for name in expected:
+        array = arrays.get(name)
+        if array is None or array.dtype != np.uint8 or array.ndim != 1 or not 0 < array.size <= LARGEST_CIPHER:
+            found = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+            _refuse(f"{where}, {name}", f"1 to {LARGEST_CIPHER} bytes, as uint8", found)
+
+
+def _is_fingerprint(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+
+
+def _check_origin(answer: Message, site: str, request: Message, fields: frozenset[str]) -> None:
+    meta = answer.meta
+    _only(f"answer of {site}", set(meta), fields)
     if meta.get("site") != site or meta.get("round") != request.meta["round"]:
         _refuse(
             f"answer of {site}",
             f"site {site}, round {request.meta['round']}",
             f"site {meta.get('site')}, round {meta.get('round')}",
         )
-    if "error" in meta:
-        return
-    for name in ("labelled", "unlabelled", "steps"):
-        if not (isinstance(meta.get(name), int) and meta[name] >= 0):
-            _refuse(f"answer of {site}, {name}", "a count of 0 or more", repr(meta.get(name)))
-    _check_numbers(site, meta)
-    expected: dict[str, tuple[int, ...]] = {}
-    if request.meta["task"] != "idle" and meta["steps"] > 0:
-        expected = {
-            f"diff/{name.split('/', 1)[1]}": array.shape
-            for name, array in request.arrays.items()
-            if name.startswith("model/")
-        }
+
+
+def _check_arrays(answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]) -> None:
+    expected = {f"{role}/{name}": shape for name, shape in model.items()}
     _only(f"arrays of {site}", set(answer.arrays), frozenset(expected))
     for name, shape in sorted(expected.items()):
         _check_array(site, name, answer.arrays.get(name), shape)
+
+
+def check_norm(site: str, answer: Message, model: State, largest: float) -> None:
+    """Raise WireError where an update's L2 norm is over ``largest`` times the model's: one site would decide alone.
+
+    Both norms are over all travelling tensors together, in float64.
+    """
+    norm = math.hypot(*(float(np.linalg.norm(array.ravel().astype(np.float64))) for array in answer.arrays.values()))
+    bound = largest * math.hypot(*(float(model[key].double().norm()) for key in travelling(model)))
+    if norm > bound:
+        _refuse(f"update of {site}", f"a norm of at most {bound:.3g} (largest_update = {largest:g})", f"{norm:.3g}")
+
+
+def _check_labels(site: str, meta: dict[str, Any]) -> None:
+    counts = meta.get("label_counts", {})
+    if not isinstance(counts, dict):
+        _refuse(f"label counts of {site}", "counts by name", type(counts).__name__)
+    _only(f"label counts of {site}", set(counts), LABEL_COUNTS)
+    if not _finite(meta.get("minutes", 0)) or meta.get("minutes", 0) < 0:
+        _refuse(f"minutes of annotation at {site}", "a number of 0 or more", repr(meta["minutes"]))
+    for name, value in counts.items():
+        if not _is_count(value):
+            _refuse(f"label counts of {site}, {name}", "a count of 0 or more", repr(value))
+
+
+def _check_scores(site: str, meta: dict[str, Any], task: str) -> None:
+    found = {"scores", "due"} & set(meta)
+    if found != ({"scores", "due"} if task == SCORE else set()):
+        expected = "scores and due" if task == SCORE else "no scores"
+        _refuse(f"answer of {site} to the task {task}", expected, ", ".join(sorted(found)) or "none")
+    if task != SCORE:
+        return
+    counts = meta["scores"]
+    if not isinstance(counts, list) or len(counts) != SCORE_INTERVALS or not all(_is_count(count) for count in counts):
+        _refuse(f"scores of {site}", f"{SCORE_INTERVALS} counts of 0 or more", repr(counts)[:100])
+    if not isinstance(meta["due"], int):
+        _refuse(f"labels due at {site}", "a whole number", repr(meta["due"]))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def _check_numbers(site: str, meta: dict[str, Any]) -> None:
@@ -198,8 +314,8 @@ def _check_array(site: str, name: str, array: np.ndarray | None, shape: tuple[in
         _refuse(where, "finite numbers", "NaN or infinity: the site's training diverged")
 
 
-def _only(where: str, found: set[str], allowed: frozenset[str]) -> None:
-    if extra := sorted(found - allowed):
+def _only(where: str, found: set[Any], allowed: frozenset[str]) -> None:
+    if extra := sorted(map(str, found - allowed)):
         _refuse(where, f"only {', '.join(sorted(allowed)) or 'nothing'}", f"also {', '.join(extra)}")
 
 

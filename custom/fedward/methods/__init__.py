@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedward.errors import ConfigError
+from fedward.methods.active import ActiveLearning
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.fedperl import FedPerl
 from fedward.methods.fedprox import FedProx
@@ -25,6 +26,7 @@ METHODS: dict[str, type[FedAvg]] = {
     "mt_wfedavg": MTWFedAvg,
     "rscfed": RSCFed,
     "isofed": IsoFed,
+    "fedal": ActiveLearning,
 }
 
 

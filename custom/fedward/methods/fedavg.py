@@ -7,7 +7,7 @@ decentralized data*, AISTATS 2017, Algorithm 1. Class weights: median-frequency 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -133,16 +133,21 @@ def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpo
     return sorted(names[index] for index in order[:count])
 
 
-def average_replies(replies: Sequence[Reply], model: State) -> State:
-    """Return the mean of the replies, weighted by the steps each site took; ``model`` itself if nobody took one.
+def average_replies(
+    replies: Sequence[Reply], model: State, weight: Callable[[int, int, int], int] | None = None
+) -> State:
+    """Return the mean of the replies that took steps, by a method's weights; ``model`` itself if nobody took one.
 
-    With FedVC all sites take equally many steps, so this is a plain mean. Images are not counted: a site
-    without labels would then weigh nothing, or as much as one with many.
+    The weights are :meth:`FedAvg.weight` unless said otherwise, the steps. With FedVC all sites
+    take equally many, so this is a plain mean. Images are not counted there: a site without labels would then weigh
+    nothing, or as much as one with many.
     """
     trained = [reply for reply in replies if reply.steps]
     if not trained:
         return model
-    return weighted_average([reply.state for reply in trained], [float(reply.steps) for reply in trained])
+    weigh = weight or FedAvg.weight
+    weights = [float(weigh(reply.labelled, reply.unlabelled, reply.steps)) for reply in trained]
+    return weighted_average([reply.state for reply in trained], weights)
 
 
 @dataclass
@@ -176,6 +181,19 @@ class FedAvg:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
+    @staticmethod
+    def weight(labelled: int, unlabelled: int, steps: int) -> int:
+        """Return what a site that took steps weighs in the mean, by its counts alone: here its steps."""
+        return steps
+
+    @property
+    def needs_single_models(self) -> str:
+        """Why the mean of the sites' models by :meth:`weight` is not enough for the server; empty where it is."""
+        return ""
+
+    def extend(self, net: nn.Module) -> None:
+        """Add to a fresh network what the method trains besides it; here nothing."""
+
     def objective(self) -> Objective:
         """Return the local objective."""
         return Supervised()
@@ -190,6 +208,10 @@ class FedAvg:
         """
         return [Phase(self.objective(), self.settings.learning_rate)]
 
+    def task(self, round_: int) -> str:
+        """Return what all participants of a round do."""
+        return "train"
+
     def start(self, model: State) -> FedAvgState:
         """Return the state before the first round."""
         return self.state_type(0, model)
@@ -199,8 +221,8 @@ class FedAvg:
         while state.round < self.settings.rounds:
             round_ = state.round + 1
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
-            replies = yield Ask(round_, state.model, {site: Work() for site in sites})
-            state.model = average_replies(replies, state.model)
+            replies = yield Ask(round_, state.model, {site: Work(self.task(round_)) for site in sites})
+            state.model = average_replies(replies, state.model, self.weight)
             state.round = round_
 
 

@@ -352,6 +352,11 @@ class FedPerl(FedAvg):
         """Whether the server needs validation images of its own."""
         return self.settings.policy in ("validation", "gated_validation")
 
+    @property
+    def needs_single_models(self) -> str:
+        """Peers are other sites' models, chosen by their similarity."""
+        return "peers are made of single sites' models and chosen by them; ssfl is the same without peers"
+
     def objective(self) -> Objective:
         """Return the local objective."""
         return FedPerlObjective(self.settings)

@@ -18,6 +18,8 @@ class Uses:
     """Images without labels; ``all``: the labelled ones too, their labels unseen."""
     second_view: Literal["none", "weak", "strong"] = "none"
     """What else is made of them besides a weak view: a strong one, or another weak one."""
+    pace: Literal["all", "labelled"] = "all"
+    """Which images a site that passes through what it has counts: the more numerous kind, or the labelled ones."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,18 @@ class Phase:
     learning_rate: float
     stream: tuple[str, ...] = ()
     """Further purpose of its random draws, where a round has several phases."""
+
+
+def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits (N, K) of ``net`` and what its classifier received, (N, D), both with gradient."""
+    received: list[Tensor] = []
+    classifier: nn.Module = net.classifier  # type: ignore[assignment]
+    handle = classifier.register_forward_pre_hook(lambda module, inputs: received.append(inputs[0]))
+    try:
+        logits: Tensor = net(images)
+    finally:
+        handle.remove()
+    return logits, received[0]
 
 
 def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor) -> Tensor:

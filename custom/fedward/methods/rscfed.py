@@ -53,6 +53,11 @@ class RSCFed(MTWFedAvg):
     settings_type = RSCFedSettings
     settings: RSCFedSettings
 
+    @property
+    def needs_single_models(self) -> str:
+        """Each pass weighs by distance and by group."""
+        return "each pass weighs single sites' models by their distances and groups; fedprox weighs by images alone"
+
     def teacher(self) -> MeanTeacher:
         """Return the objective of a site without labels."""
         return LastingTeacher(self.settings)

@@ -25,7 +25,9 @@ class Settings(BaseModel):
     """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round.
 
     The authors' smallest client sets the steps of all; about 26 of 16 images by the sizes they publish. None: every
-    site passes once through its images, the last batch may be short."""
+    site passes through its images, the last batch may be short."""
+    local_epochs: int = Field(1, ge=1)
+    """Where a site passes through its images, so many times in a round."""
     images_at_most: int | None = Field(None, ge=1)
     """Where a site passes through its images: it stops after so many, other ones in each round. None: all."""
     batch: int = Field(16, ge=1)

@@ -158,6 +158,18 @@ class WFedAvg(FedAvg):
     state_type: type[GroupedState] = GroupedState
     settings: WFedAvgSettings
 
+    @staticmethod
+    def weight(labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the images of the group a site is in."""
+        return labelled or unlabelled
+
+    @property
+    def needs_single_models(self) -> str:
+        """Distances are those of single models; without them images alone weigh."""
+        if not self.settings.distance_scale:
+            return ""
+        return "its weights are distances of single sites' models; distance_scale=0 weighs by images alone"
+
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy for a site with labels; a task for the other group is declined."""
         if (task == SUPERVISED) != (labelled > 0):
@@ -245,7 +257,7 @@ class WFedAvg(FedAvg):
 
 def measure(replies: Sequence[Reply], norm: Literal["sum", "flat"]) -> tuple[Tensor, Tensor]:
     """Return the images n_k (K,) the replies were trained on and their distances d_k (K,) from their mean by n_k."""
-    sizes = [reply.labelled or reply.unlabelled for reply in replies]
+    sizes = [WFedAvg.weight(reply.labelled, reply.unlabelled, reply.steps) for reply in replies]
     mean = weighted_average([reply.state for reply in replies], [float(size) for size in sizes])
     distances = [model_distance(reply.state, mean, norm) for reply in replies]
     return torch.tensor(sizes, dtype=torch.float64), torch.tensor(distances, dtype=torch.float64)

@@ -14,12 +14,18 @@ State: TypeAlias = Mapping[str, torch.Tensor]
 """A model's state_dict: name -> CPU tensor. May read its tensors lazily from disk, one at a time."""
 
 
+SCORE = "score"
+"""Task of an exchange in which sites train nothing, but tell how the scores of their images are distributed."""
+
+
 @dataclass(frozen=True)
 class Work:
     """What one site is asked to do in one exchange."""
 
     task: str = "train"
     """Name of the site's task."""
+    labels: int | None = None
+    """How many labels the site is to ask for, where the server decides it."""
     models: Mapping[str, State] = field(default_factory=dict)
     """Models only this site gets, by role, e.g. ``{"peer0": ...}``; floating-point tensors travel."""
 
@@ -50,6 +56,15 @@ class Reply:
     """Number of unlabelled training images the site holds."""
     steps: int
     """Optimiser steps taken; 0 where there was nothing to do, and ``state`` is the model it was sent."""
+    scores: Sequence[int] = ()
+    """Where the site was asked to score its images: how many have a score in each of equal intervals."""
+    due: int = 0
+    """Labels the site would ask for next if each got its share by size; below 0 if it had more before."""
+
+    @property
+    def useful(self) -> bool:
+        """Whether the site did what it was asked for."""
+        return self.steps > 0 or bool(self.scores)
 
 
 @dataclass(frozen=True)

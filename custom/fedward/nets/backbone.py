@@ -31,6 +31,11 @@ class Backbone(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
 
+    @property
+    def classifier(self) -> Any:
+        """The layer that turns features into logits."""
+        return self.net.get_classifier()  # type: ignore[operator]
+
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (N, classes)."""
         logits: Tensor = self.net((images - self.mean) / self.std)

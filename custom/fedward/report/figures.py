@@ -102,6 +102,30 @@ def comparison(lines: Lines, metric: str) -> str:
     return _svg(figure, f"Validation {metric} by round for {', '.join(lines)}")
 
 
+def label_curves(lines: Lines, metric: str) -> str:
+    """Mean over sites against labels bought, a line a run; ``lines`` are name -> labels -> value."""
+    figure, axes = _axes(_WIDE, 3.2)
+    for index, line in enumerate(lines.values()):
+        style = {"color": SERIES[index % len(SERIES)], "linestyle": _DASHES[index % len(_DASHES)]}
+        axes.plot(*_xy(line), linewidth=2, marker="o", markersize=5, **style)
+    if len(lines) > 1:
+        axes.legend(axes.lines, list(lines), frameon=False, labelcolor=INK, loc="lower right")
+    _by_round(axes, "labels bought, all sites", f"validation {metric}")
+    return _svg(figure, f"Validation {metric} by labels bought for {', '.join(lines)}")
+
+
+def site_label_curve(site: str, line: Mapping[int, float], last: int) -> str:
+    """One site's value against the labels bought there, on axes equal for all sites; ``last``: most labels of any."""
+    figure, axes = _axes(2.6, 1.5)
+    axes.plot(*_xy(line), color=SERIES[0], linewidth=1.6, marker="o", markersize=3, clip_on=False)
+    axes.set_ylim(0, 1)
+    axes.set_yticks([0, 0.5, 1])
+    axes.set_xlim(0, max(last, 1))
+    axes.locator_params(axis="x", nbins=3, integer=True)
+    most = max(line)
+    return _svg(figure, f"{site}: {line[most]:.3f} with {most} labels bought")
+
+
 def share_kept(lines: Lines, warm_up: int) -> str:
     """Share of pseudo labels above the threshold: the sites that trained, and their mean."""
     mean = mean_line(lines)

@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedward.evaluation.selection import mean
-from fedward.report import figures, tables, words
+from fedward.report import figures, labels, tables, words
 from fedward.report.run import Run
 
 FAILURES_SHOWN = 50
@@ -58,6 +58,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "warm_up": words.warm_up(run),
         **_peers(run),
         **_groups(run, sites),
+        **_labels(run, others),
         **_costs(run),
         "comparison_figure": _comparison(run, others),
     }
@@ -144,6 +145,25 @@ def _groups(run: Run, sites: Sequence[tables.SiteLine]) -> dict[str, Any]:
         "weights": [
             (line, Markup(figures.site_weights(line.site.site, line.weights, last, top, colours[line.group])))
             for line in shown
+        ],
+    }
+
+
+def _labels(run: Run, others: Sequence[Run]) -> dict[str, Any]:
+    curves = {site: curve for site, curve in labels.site_curves(run).items() if any(curve)}
+    runs = [run, *others]
+    overall = {
+        name: curve
+        for name, each in zip(tables.names(runs), runs, strict=True)
+        if any(curve := labels.overall_curve(each))
+    }
+    most = max((max(curve) for curve in curves.values()), default=0)
+    return {
+        "label_lines": labels.label_lines(run),
+        "label_sentences": labels.sentences(run),
+        "label_curve": Markup(figures.label_curves(overall, tables.title_of(run.key_metric))) if curves else None,
+        "label_multiples": [
+            (site, Markup(figures.site_label_curve(site, curve, most))) for site, curve in curves.items()
         ],
     }
 

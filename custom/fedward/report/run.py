@@ -64,6 +64,28 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
+class QueryRow:
+    """One row of queries.jsonl: a site's labels in one round of active learning."""
+
+    round: int
+    site: str
+    asked: int
+    """Images it asked about in this round."""
+    bought: int
+    """Labels that came by asking, in the run so far."""
+    waiting: int
+    """Images asked about that have no label yet."""
+    cannot_tell: int
+    """Images that were looked at, and nobody could tell."""
+    unusable: int
+    """Answers that are no class of the job, or about images the site does not train on."""
+    labelled: int
+    unlabelled: int
+    minutes: float | None
+    """What the answers so far cost, where the site says what one costs."""
+
+
+@dataclass(frozen=True)
 class ByteRow:
     """One row of bytes.jsonl: bytes to and from one site in one round."""
 
@@ -93,6 +115,7 @@ class Run:
     rounds: tuple[RoundRow, ...]
     peers: tuple[PeerRow, ...]
     groups: tuple[GroupRow, ...]
+    queries: tuple[QueryRow, ...]
     bytes: tuple[ByteRow, ...]
     notes: tuple[str, ...]
     """What a reader should know about the files, e.g. a last line cut off by a kill."""
@@ -117,6 +140,7 @@ class Run:
         rounds = _rows(folder / "rounds.jsonl", _round, notes)
         peers = _rows(folder / "peers.jsonl", _peer, notes)
         groups = _rows(folder / "groups.jsonl", _group, notes)
+        queries = _rows(folder / "queries.jsonl", _query, notes)
         sizes = _rows(folder / "bytes.jsonl", _byte, notes)
         try:
             return cls(
@@ -134,6 +158,7 @@ class Run:
                 rounds=rounds,
                 peers=peers,
                 groups=groups,
+                queries=queries,
                 bytes=sizes,
                 notes=tuple(notes),
             )
@@ -300,6 +325,13 @@ def _group(raw: Any) -> GroupRow:
         weights=weights,
         distances=distances,
     )
+
+
+def _query(raw: Any) -> QueryRow:
+    counts = ("asked", "bought", "waiting", "cannot_tell", "unusable", "labelled", "unlabelled")
+    minutes = None if raw["minutes"] is None else float(raw["minutes"])
+    whole = {name: int(raw[name]) for name in counts}
+    return QueryRow(round=int(raw["round"]), site=str(raw["site"]), **whole, minutes=minutes)
 
 
 def _byte(raw: Any) -> ByteRow:

@@ -3,6 +3,7 @@
 Importing this package does not import torch; the FedVC draw, which needs it, is in :mod:`fedward.sites.sampling`.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,4 +48,6 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> S
             the rows are unusable; or nothing is left.
     """
     file = read_site_file(site_file)
-    return load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)
+    data = load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)
+    kept = ("processes", "annotation", "wait_for_labels", "minutes_per_label")
+    return replace(data, **{name: getattr(file, name) for name in kept})

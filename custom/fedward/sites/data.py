@@ -1,13 +1,18 @@
 """What a site's data is to the rest of the package: four sets of images, and the rows that could not be used."""
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 Labels: TypeAlias = npt.NDArray[np.int64]
+
+Annotation: TypeAlias = Literal["none", "oracle", "queue"]
+"""Who gives labels that a job asks for: nobody; the data itself, whose labels a job sees once it asked for them, as in
+benchmarks; or people, through the site's queue (:mod:`fedward.annotation`)."""
 
 SPLITS = ("train", "val", "test")
 
@@ -34,6 +39,12 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def named(self, ids: Sequence[str]) -> "Images":
+        """Return the images of these ids, in their order; KeyError for an id that is not among them."""
+        place = {name: index for index, name in enumerate(self.ids)}
+        chosen = [place[name] for name in ids]
+        return Images(tuple(ids), self.pixels[chosen], self.labels[chosen])
 
 
 @dataclass(frozen=True)
@@ -64,3 +75,27 @@ class SiteData:
     val: Images
     test: Images
     set_aside: tuple[SetAside, ...] = ()
+    processes: int = 1
+    """How many are to train on them together, as the site's file says."""
+    annotation: Annotation = "none"
+    """Who answers questions for labels."""
+    wait_for_labels: float = 0.0
+    """Seconds a round waits for an answer."""
+    minutes_per_label: float | None = None
+    """What an answer costs."""
+
+    def with_labels(self, labels: Mapping[str, int]) -> "SiteData":
+        """Return the same images, of which those named have these labels and no other training image has any.
+
+        Training images keep their order: first those that have a label here, then the others.
+        """
+        parts = (self.labelled, self.unlabelled)
+        ids = [name for part in parts for name in part.ids]
+        known = np.array([labels.get(name, -1) for name in ids], np.int64)
+
+        def images(chosen: npt.NDArray[np.bool_]) -> Images:
+            cut = len(self.labelled)
+            pixels = np.concatenate([self.labelled.pixels[chosen[:cut]], self.unlabelled.pixels[chosen[cut:]]])
+            return Images(tuple(name for name, take in zip(ids, chosen, strict=True) if take), pixels, known[chosen])
+
+        return replace(self, labelled=images(known >= 0), unlabelled=images(known < 0))

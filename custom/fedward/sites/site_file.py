@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedward.errors import DataError
+from fedward.sites.data import Annotation
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
@@ -53,6 +54,14 @@ class _SiteFile(_Part):
     share: tuple[int, int] | None = None
     """(i, k): this site is the i-th of k group-disjoint parts of the rows, i from 1."""
     split: Split = Split()
+    processes: int = Field(1, ge=1)
+    """Processes that train here together, one for each GPU; each takes the job's batch size."""
+    annotation: Annotation = "none"
+    """Who answers a job that asks for labels."""
+    minutes_per_label: float | None = Field(None, ge=0.0)
+    """What a label costs here, for the report; unset: not told."""
+    wait_for_labels: float = Field(0.0, ge=0.0)
+    """Seconds a round waits at most for labels just asked for; later ones are used from the round after they came."""
 
     @model_validator(mode="after")
     def _share_within(self) -> "_SiteFile":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.local import Batch
+from fedward.methods.local import Batch, Uses
 from fedward.methods.settings import Settings
 from fedward.seeds import torch_generator
 from fedward.sites import Images
@@ -15,6 +15,8 @@ from fedward.views import VIEWS, Views
 
 _CHUNK_IMAGES = 256
 """Images whose views and peer predictions are made in one go: large enough to amortise, small enough for memory."""
+
+_STRONG_TOO = Uses(second_view="strong")
 
 _DRAWS = ("labelled", "unlabelled", "weak", "strong", "weak labelled")
 """What is drawn at random, each from a generator of its own."""
@@ -60,8 +62,8 @@ def _to(tensor: Tensor, device: torch.device) -> Tensor:
 class RoundBatches:
     """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is the number of steps.
 
-    FedVC draws the images (without replacement while they last); without a fixed number a site passes once through
-    what it has, the smaller of two kinds repeated in fresh orders. The peers are frozen for the round, so their
+    FedVC draws the images (without replacement while they last); without a fixed number a site passes through what it
+    has, the smaller of two kinds repeated in fresh orders. The peers are frozen for the round, so their
     predictions on the weak views are computed for many steps at once, in evaluation mode: exactly the numbers a forward
     pass per step would give, at the cost of large batches.
 
@@ -72,7 +74,7 @@ class RoundBatches:
         seed: of the experiment.
         stream: (site, round, ...); equal seeds and streams give equal batches.
         views: how pictures are varied.
-        strong: whether strong views are wanted.
+        uses: what else the objective says of its images: whether it wants strong views, and which kind sets the pace.
     """
 
     def __init__(
@@ -85,14 +87,16 @@ class RoundBatches:
         stream: tuple[int | str, ...],
         *,
         views: Views = VIEWS["any_way_up"],
-        strong: bool = True,
+        uses: Uses = _STRONG_TOO,
     ) -> None:
         self._labelled = labelled if labelled else None
         self._unlabelled = unlabelled if unlabelled else None
-        self._peers, self._batch, self._views, self._strong = peers, settings.batch, views, strong
-        self.images = _images(settings, [len(pixels) for pixels in (self._labelled, self._unlabelled) if pixels])
+        self._peers, self._batch, self._views = peers, settings.batch, views
+        self._strong = uses.second_view != "none"
+        counted = (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
+        self.images = _images(settings, [len(pixels) for pixels in counted if pixels])
         """Images of each kind in the phase."""
-        self._sizes = _sizes(self.images, settings.batch)
+        self._sizes = batch_sizes(self.images, settings.batch)
         self._draws = {name: torch_generator(seed, *stream, name) for name in _DRAWS}
 
     def __len__(self) -> int:
@@ -130,10 +134,11 @@ def _images(settings: Settings, sizes: Sequence[int]) -> int:
     """Return how many images of each kind a phase takes from a site with so many."""
     if not sizes:
         return 0
-    return settings.images_per_round or min(max(sizes), settings.images_at_most or max(sizes))
+    passed = settings.local_epochs * max(sizes)
+    return settings.images_per_round or min(passed, settings.images_at_most or passed)
 
 
-def _sizes(images: int, batch: int) -> list[int]:
+def batch_sizes(images: int, batch: int) -> list[int]:
     """Return the batches' sizes; a single image left over joins the last batch: BatchNorm cannot train on one."""
     sizes = [batch] * (images // batch)
     if (rest := images % batch) == 1 and sizes:

@@ -1,5 +1,7 @@
 """A network's predictions on a site's images. Imports no MONAI: most visits to a site evaluate and do not train."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -7,8 +9,13 @@ from fedward.training.batches import Pixels
 
 
 @torch.no_grad()
-def predict(net: nn.Module, pixels: Pixels, batch: int = 256) -> Tensor:
-    """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images; N may be 0."""
+def predict(
+    net: nn.Module, pixels: Pixels, batch: int = 256, view: Callable[[Tensor], Tensor] = lambda images: images
+) -> Tensor:
+    """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images, or a view of each.
+
+    N may be 0.
+    """
     net.eval()
     parts = torch.arange(len(pixels)).split(batch)
-    return torch.cat([torch.softmax(net(pixels.take(part)).float(), dim=1).cpu() for part in parts])
+    return torch.cat([torch.softmax(net(view(pixels.take(part))).float(), dim=1).cpu() for part in parts])

@@ -49,4 +49,20 @@ way round. ``mirrored``: left and right are alike, but crops are to be cheap and
 flipped. In the last two a strong view's rotation turns by at most 30 degrees; one image in 169 draws it twice.
 """
 
-__all__ = ["VIEWS", "View", "Views", "crop", "strong", "weak"]
+
+def alike(view: View, images: Tensor, generator: torch.Generator) -> Tensor:
+    """Return one view of every image, all by the draw that the first one gets.
+
+    Args:
+        view: see :data:`View`.
+        images: (N, C, H, W) as the view takes them; N may be 0.
+        generator: CPU generator, left as one image leaves it.
+    """
+    state, views = generator.get_state(), []
+    for image in images.split(1):
+        generator.set_state(state)
+        views.append(view(image, generator))
+    return torch.cat(views) if views else images
+
+
+__all__ = ["VIEWS", "View", "Views", "alike", "crop", "strong", "weak"]

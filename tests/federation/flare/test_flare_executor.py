@@ -131,3 +131,13 @@ def test_an_idle_process_imports_no_torch():
         "sys.exit(any(name in sys.modules for name in ('torch', 'monai', 'timm', 'sklearn')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
+    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    monkeypatch.setenv("FEDWARD_RESTARTS", "2")
+    meta, arrays = run(executor, request(), tmp_path)
+    assert meta["restarts"] == 2
+    wire.check_answer(wire.Message(meta, arrays), "site-1", request())
+    monkeypatch.setenv("FEDWARD_RESTARTS", "0")
+    assert "restarts" not in run(executor, request(), tmp_path)[0]

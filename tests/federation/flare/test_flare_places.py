@@ -6,7 +6,10 @@ import pytest
 from nvflare.apis.workspace import Workspace
 
 from fedward.errors import ConfigError
-from fedward.federation.flare.places import run_folder, site_folders, site_state
+from fedward.federation.flare.places import put_into_results, results_folder, run_folder, site_folders, site_state
+
+JOB = {"name": "fedperl"}
+ID = "0123456789abcdef0123456789abcdef"
 
 
 @pytest.fixture
@@ -21,18 +24,59 @@ def workspace(tmp_path, monkeypatch):
 def test_by_default_everything_lies_in_flares_own_folders(workspace, tmp_path):
     assert site_folders(workspace) == [tmp_path / "local"]
     assert site_state(workspace) == tmp_path / "fedward"
-    assert run_folder(workspace, "job-id", "fedperl") == tmp_path / "job-id" / "fedward"
+    assert run_folder(workspace, "job-id", JOB) == tmp_path / "job-id" / "fedward"
 
 
 def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
     monkeypatch.setenv("FEDWARD_SITES", "/data/sites")
     assert site_folders(workspace) == [tmp_path / "local", Path("/data/sites")]
-    assert run_folder(workspace, "job-id", "fedperl") == Path("/data/runs/fedperl")
+    assert run_folder(workspace, "job-id", JOB) == Path("/data/runs/fedperl")
 
 
 @pytest.mark.parametrize("variable", ["FEDWARD_RUNS", "FEDWARD_SITES"])
 def test_a_relative_folder_is_refused(workspace, monkeypatch, variable):
     monkeypatch.setenv(variable, "runs")
     with pytest.raises(ConfigError, match=variable):
-        site_folders(workspace), run_folder(workspace, "job-id", "fedperl")
+        site_folders(workspace), run_folder(workspace, "job-id", JOB)
+
+
+def named(run: object, submitter: object = "lead@a.org") -> dict:
+    return {**JOB, "submitter_name": submitter, "custom_props": {"fedward_run": run}}
+
+
+def test_a_run_with_a_name_belongs_to_who_began_it(workspace, tmp_path, monkeypatch):
+    runs = tmp_path / "fedward" / "runs"
+    assert run_folder(workspace, "job-id", named(ID)) == runs / "lead@a.org" / ID
+    assert run_folder(workspace, "another", named(ID)) == runs / "lead@a.org" / ID
+    assert run_folder(workspace, "job-id", named(ID, "lead@b.org")) == runs / "lead@b.org" / ID
+    monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
+    assert run_folder(workspace, "job-id", named(ID)) == Path("/data/runs/lead@a.org") / ID
+
+
+@pytest.mark.proves("attacks", "a job that names a run outside the server's folder", "refused")
+@pytest.mark.parametrize("bad", ["..", "../x", "/etc", "", ".hidden", "a/b", 7, None])
+def test_a_name_that_could_lead_out_of_the_folder_is_refused(workspace, monkeypatch, bad):
+    with pytest.raises(ConfigError, match="job's submitter"):
+        run_folder(workspace, "job-id", named(ID, bad))
+    if bad is not None:
+        with pytest.raises(ConfigError, match="job's run"):
+            run_folder(workspace, "job-id", named(bad))
+    monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
+    with pytest.raises(ConfigError, match="job's name"):
+        run_folder(workspace, "job-id", {"name": bad})
+
+
+def test_results_hold_a_run_without_what_only_continues_it(workspace, tmp_path):
+    run, results = tmp_path / "run", results_folder(workspace, "job-id")
+    for file in ("run.json", "model.safetensors", "models/site-1/00001.safetensors", "rounds/00001/state.json"):
+        (run / file).parent.mkdir(parents=True, exist_ok=True)
+        (run / file).write_text(file)
+    put_into_results(run, results)
+    put_into_results(run, results)
+    put_into_results(results, results)
+    put_into_results(tmp_path / "never-begun", results)
+    assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*")) == [
+        "model.safetensors",
+        "run.json",
+    ]

@@ -64,7 +64,9 @@ def assert_same_run(flare: Path, local: Path) -> None:
         assert rows[0] == rows[1]
 
 
-@pytest.mark.parametrize(("method", "threads"), [("fedavg", 3), ("fedperl", 3), ("fedperl", 1), ("rscfed", 3)])
+@pytest.mark.parametrize(
+    ("method", "threads"), [("fedavg", 3), ("fedperl", 3), ("fedperl", 1), ("rscfed", 3), ("fedal", 3)]
+)
 def test_the_simulator_gives_the_weights_of_the_in_process_engine(tmp_path, method, threads):
     experiment = tiny(method, stand_in=StandIn(images=40, labelled=0.5, isolated=method == "rscfed"))
     export_job(experiment, tmp_path / "job")

@@ -72,6 +72,20 @@ def test_the_server_stores_nothing_under_tmp(read):
     assert text.count("/var/lib/fedward/") == 2
 
 
+@pytest.mark.parametrize(("name", "launcher"), [("localhost", "Server"), *((site, "Site") for site in SITES)])
+def test_killed_job_processes_are_started_again(read, name, launcher):
+    (component,) = (part for part in read(name, "resources.json")["components"] if part["id"] == "process_launcher")
+    assert component == {
+        "id": "process_launcher",
+        "path": f"fedward.federation.flare.launchers.{launcher}JobLauncher",
+        "args": {},
+    }
+
+
+def test_the_server_counts_a_site_as_gone_within_a_minute(read):
+    assert read("localhost", "resources.json")["servers"][0]["heart_beat_timeout"] == 60
+
+
 def test_a_relative_store_is_refused():
     with pytest.raises(ConfigError, match="server_storage"):
         SitePolicyBuilder("store")

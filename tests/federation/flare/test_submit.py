@@ -37,7 +37,7 @@ class Flare:
         run = Path(out) / job_id / "workspace" / "fedward"
         if self.status:
             run.mkdir(parents=True)
-            (run / "run.json").write_text(json.dumps({"status": self.status}))
+            (run / "run.json").write_text(json.dumps({"status": self.status, "summary": {"reason": "no space"}}))
         return str(Path(out) / job_id)
 
 
@@ -78,8 +78,9 @@ def test_a_run_counts_by_its_own_status_not_by_flares(tmp_path):
 
 @pytest.mark.parametrize("status", ["failed", "running", None])
 def test_a_run_that_has_not_finished_is_an_error_with_what_flare_says(tmp_path, status):
-    with pytest.raises(RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no"):
+    with pytest.raises(RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no") as error:
         fetch(Flare(status), META, tmp_path)
+    assert ("no space" in str(error.value)) == bool(status)
 
 
 @pytest.mark.parametrize("content", [None, "{", "{}"])

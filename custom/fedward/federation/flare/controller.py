@@ -1,21 +1,38 @@
 """The server's half of a FLARE job."""
 
+from pathlib import Path
 from typing import Any
 
 from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.workflows.model_controller import ModelController
+from nvflare.widgets.info_collector import InfoCollector
 
 from fedward.config import Experiment
+from fedward.errors import FedwardError
 from fedward.federation.driver import run_experiment
-from fedward.federation.flare.places import run_folder, site_folders
+from fedward.federation.encryption import Adder
+from fedward.federation.encryption_transport import EncryptedTransport
+from fedward.federation.flare.encryption import SERVER, context_of
+from fedward.federation.flare.places import (
+    metrics_folder,
+    put_into_results,
+    results_folder,
+    run_folder,
+    site_folders,
+)
+from fedward.federation.flare.status import STATS
 from fedward.federation.flare.transport import FlareTransport
+from fedward.federation.metrics import MetricsFile
+from fedward.federation.progress import progress
+from fedward.federation.transport import Transport
 
 
 class FedwardController(ModelController):  # type: ignore[misc]
     """Runs an experiment on the sites of a FLARE job.
 
-    The run folder lies in the job's results, or under ``FEDWARD_RUNS`` at the server, where a job submitted again
-    continues it. An error of the run ends the job as failed, with its text.
+    A run whose folder exists already is continued; see :func:`~fedward.federation.flare.places.run_folder` for where
+    that is. The job's results hold the run in any case. An error of the run ends the job as failed, with its text.
 
     Args:
         experiment: an :class:`Experiment` as plain JSON values.
@@ -24,18 +41,44 @@ class FedwardController(ModelController):  # type: ignore[misc]
     def __init__(self, experiment: dict[str, Any]) -> None:
         super().__init__(persistor_id="")
         self.experiment = experiment
+        self.folder: Path | None = None
 
     def run(self) -> None:
         """Run the experiment to its end; FLARE calls this in a thread of its own."""
         experiment = Experiment.parse(self.experiment, "FLARE job")
-        workspace = self.engine.get_workspace()
+        workspace, job_id = self.engine.get_workspace(), self.fl_ctx.get_job_id()
         job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
-        folder = run_folder(workspace, self.fl_ctx.get_job_id(), job.get("name", experiment.method))
-        run_experiment(
-            experiment,
-            folder,
-            FlareTransport(self),
-            engine="flare",
-            resume=(folder / "run.json").exists(),
-            site_folders=site_folders(workspace),
-        )
+        folder = self.folder = run_folder(workspace, job_id, job)
+        metrics = metrics_folder()
+        try:
+            run_experiment(
+                experiment,
+                folder,
+                self._transport(experiment, folder),
+                engine="flare",
+                resume=(folder / "run.json").exists(),
+                site_folders=site_folders(workspace),
+                watch=MetricsFile(metrics, job.get("name", job_id)) if metrics else None,
+            )
+        finally:
+            put_into_results(folder, results_folder(workspace, job_id))
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Answer FLARE's command ``show_stats`` with the run's progress."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
+            fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, self._progress())
+
+    def _progress(self) -> dict[str, Any]:
+        if self.folder is None or not (self.folder / "run.json").exists():
+            return {}
+        try:
+            return progress(self.folder)
+        except FedwardError as error:
+            return {"error": str(error)}
+
+    def _transport(self, experiment: Experiment, folder: Path) -> Transport:
+        transport = FlareTransport(self)
+        if not experiment.secure_aggregation:
+            return transport
+        return EncryptedTransport(transport, experiment, Adder(context_of(SERVER, self.fl_ctx)), folder)

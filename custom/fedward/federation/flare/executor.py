@@ -1,5 +1,6 @@
 """A site's half of a FLARE job: unpacks the request, lets the site answer, packs the answer."""
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
+from fedward.federation.flare.launchers import RESTARTS
 from fedward.federation.flare.places import site_folders, site_state
 from fedward.federation.flare.shareables import pack_answer, unpack
 
@@ -48,7 +50,7 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
         for tag, step, value in scalars(answer.meta):
             dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
             send_analytic_dxo(self, dxo, fl_ctx)
-        return pack_answer(answer.meta, answer.arrays)
+        return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
 
     def _answer(self, fl_ctx: FLContext, meta: dict[str, Any], arrays: dict[str, Any], abort_signal: Signal) -> Any:
         from fedward.federation.wire import Message
@@ -59,11 +61,20 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
 
     def _new_site(self, fl_ctx: FLContext) -> "Site":
         from fedward.config import Experiment
+        from fedward.federation.encryption import SiteKey
+        from fedward.federation.flare.encryption import SITE, context_of
         from fedward.federation.site import Site
 
         workspace = fl_ctx.get_engine().get_workspace()
         experiment = Experiment.parse(self.experiment, "FLARE job")
-        return Site(fl_ctx.get_identity_name(), experiment, site_state(workspace), site_folders(workspace))
+        key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
+        return Site(fl_ctx.get_identity_name(), experiment, site_state(workspace), site_folders(workspace), key)
+
+
+def _restarts() -> dict[str, int]:
+    """Return the field that tells how often this job's process was killed at its site; none if it never was."""
+    count = int(os.environ.get(RESTARTS, "0"))
+    return {"restarts": count} if count else {}
 
 
 def scalars(meta: dict[str, Any]) -> Iterator[tuple[str, int, float]]:

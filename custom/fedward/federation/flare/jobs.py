@@ -11,6 +11,12 @@ from fedward.jobs import JOBS, simulated_sites
 POLLING, CLINICAL_POLLING = 0.1, 1.0
 """Seconds between two questions of an idle site for work; hospitals' rounds take minutes."""
 
+_GONE, _LEAD = 30.0, 5.0
+"""Seconds after the server misses a site's heartbeats until its tasks end, and that each later one waits for it."""
+
+_NO_TASK = 30.0
+"""Seconds after which a site asks again, if its question for work was lost with the server's process; FLARE: 300."""
+
 _MARKER_IN_JOB = "app/custom/README.txt"
 MARKER = Path(__file__).with_name("custom") / "README.txt"
 """One file of "own code": without it FLARE's class allow list refuses the installed package."""
@@ -75,6 +81,8 @@ def _server(args: dict[str, Any], interval: float) -> dict[str, Any]:
     return {
         "format_version": 2,
         "server": {"task_request_interval": interval},
+        "dead_client_grace_period": _GONE,
+        "dead_client_check_lead_time": _LEAD,
         "workflows": [
             {"id": "controller", "path": "fedward.federation.flare.controller.FedwardController", "args": args}
         ],
@@ -92,6 +100,7 @@ def _client(args: dict[str, Any], interval: float) -> dict[str, Any]:
     return {
         "format_version": 2,
         "default_task_fetch_interval": interval,
+        "get_task_timeout": _NO_TASK,
         "executors": [
             {
                 "tasks": [TASK],

@@ -1,14 +1,25 @@
 """Where files lie at a server or site that FLARE runs."""
 
 import os
+import re
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from nvflare.apis.job_def import JobMetaKey, get_custom_props
 from nvflare.apis.workspace import Workspace
 
 from fedward.errors import ConfigError
 
 RUNS = "FEDWARD_RUNS"
-"""Environment variable: the server writes ``<this folder>/<job name>`` and continues a run that lies there."""
+"""Environment variable: the server keeps its runs here, and continues a run that it finds."""
+
+RUN = "fedward_run"
+"""Custom property of a job's meta: which run it begins or continues."""
+
+METRICS = "FEDWARD_METRICS"
+"""Environment variable: the server writes a run's metrics for Prometheus to ``<this folder>/fedward_<job>.prom``."""
 
 SITES = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
@@ -25,10 +36,52 @@ def site_state(workspace: Workspace) -> Path:
     return Path(workspace.get_root_dir()) / "fedward"
 
 
-def run_folder(workspace: Workspace, job_id: str, job_name: str) -> Path:
-    """Return the server's run folder: in the job's results unless ``FEDWARD_RUNS`` names another place."""
-    named = _named(RUNS)
-    return named / job_name if named else Path(workspace.get_run_dir(job_id)) / "fedward"
+def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
+    """Return the server's folder of a job's run.
+
+    A job that names its run has it in ``<runs>/<submitter>/<run>``: only who began a run continues it. Another has it
+    in ``<runs>/<job name>`` where ``FEDWARD_RUNS`` is set, else in its own results, where no other job finds it.
+
+    Args:
+        workspace: the server's.
+        job_id: FLARE's.
+        job: the job's meta; ``<runs>`` is ``FEDWARD_RUNS``, or ``fedward/runs`` in the workspace.
+
+    Raises:
+        ConfigError: a run, a submitter or a job whose name could lead out of the folder.
+    """
+    runs, run = _named(RUNS), get_custom_props(job, {}).get(RUN)
+    if run is not None:
+        folder = runs or Path(workspace.get_root_dir()) / "fedward" / "runs"
+        return folder / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / _safe("run", run)
+    return runs / _safe("name", job[JobMetaKey.JOB_NAME]) if runs else results_folder(workspace, job_id)
+
+
+def results_folder(workspace: Workspace, job_id: str) -> Path:
+    """Return where a run lies in a job's results, which its submitter downloads."""
+    return Path(workspace.get_run_dir(job_id)) / "fedward"
+
+
+def put_into_results(run: Path, results: Path) -> None:
+    """Copy a run that lies elsewhere into a job's results, without what serves only to continue it."""
+    if run != results and run.exists():
+        shutil.copytree(run, results, ignore=shutil.ignore_patterns("models", "rounds", "server"), dirs_exist_ok=True)
+
+
+def metrics_folder() -> Path | None:
+    """Return where the server writes metrics for Prometheus; None unless ``FEDWARD_METRICS`` names a folder."""
+    return _named(METRICS)
+
+
+def _safe(kind: str, name: Any) -> str:
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]*", name):
+        return name
+    raise ConfigError(
+        f"job's {kind}",
+        expected="a name of letters, digits, '.', '_', '@' and '-'",
+        found=repr(name),
+        remedy="Rename the job, and send it with `fedward submit`.",
+    )
 
 
 def _named(variable: str) -> Path | None:

@@ -14,6 +14,9 @@ from fedward.errors import ConfigError
 ALLOWED = "fedward."
 """The classes a job may name at a site besides FLARE's own list; the dot keeps ``fedwardx`` out."""
 
+_HEARTBEATS_MISSED = 60
+"""Seconds without a heartbeat, which comes every 10, after which the server counts a site as gone; FLARE's own: 600."""
+
 _POLICY = files("fedward.federation.flare") / "policy"
 
 
@@ -43,10 +46,12 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             local = _write_shared(site, ctx)
             _copy("privacy.json", local)
             _copy("fedward_site.yaml.sample", local)
-            _write_json(local / "resources.json", _allowing(_defaults(local)) | {"allow_log_streaming": False})
+            resources = _starting(_allowing(_defaults(local)), "SiteJobLauncher")
+            _write_json(local / "resources.json", resources | {"allow_log_streaming": False})
         if server := project.get_server():
             local = _write_shared(server, ctx)
-            _write_json(local / "resources.json", _storing(_allowing(_defaults(local)), self.server_storage))
+            resources = _starting(_allowing(_defaults(local)), "ServerJobLauncher")
+            _write_json(local / "resources.json", _storing(resources, self.server_storage))
 
 
 def _write_shared(participant: Participant, ctx: ProvisionContext) -> Path:
@@ -68,11 +73,21 @@ def _allowing(resources: dict[str, Any]) -> dict[str, Any]:
     return resources | {"class_allow_list": [*resources["class_allow_list"], ALLOWED]}
 
 
+def _starting(resources: dict[str, Any], launcher: str) -> dict[str, Any]:
+    _component(resources, "process_launcher")["path"] = f"fedward.federation.flare.launchers.{launcher}"
+    return resources
+
+
 def _storing(resources: dict[str, Any], folder: str) -> dict[str, Any]:
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{folder}/snapshots"
-    (manager,) = (part for part in resources["components"] if part["id"] == "job_manager")
-    manager["args"]["uri_root"] = f"{folder}/jobs"
+    _component(resources, "job_manager")["args"]["uri_root"] = f"{folder}/jobs"
+    resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
     return resources
+
+
+def _component(resources: dict[str, Any], name: str) -> dict[str, Any]:
+    (component,) = (part for part in resources["components"] if part["id"] == name)
+    return component  # type: ignore[no-any-return]
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:

@@ -8,13 +8,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from nvflare.apis.fl_exception import FLCommunicationError
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, JobTimeout, NoConnection, SessionClosed
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedward.errors import ConfigError, RunError
+from fedward.federation.flare.places import RUN
 
 _CONNECT, _POLL = 10.0, 2.0
 """Seconds to reach the server, and between two looks at a job."""
+
+CONNECTION_ERRORS = (NoConnection, SessionClosed, InternalError, FLCommunicationError)
+"""What FLARE raises where the server cannot be reached, or has been started anew."""
+
+
+class UnreachableError(RunError):
+    """The server does not answer; its jobs may go on."""
 
 
 @contextmanager
@@ -23,8 +32,8 @@ def session(kit: Path) -> Iterator[Session]:
     user = _user(kit)
     try:
         opened = new_secure_session(user, str(kit), timeout=_CONNECT)
-    except (NoConnection, AuthenticationError) as error:
-        raise RunError(
+    except (*CONNECTION_ERRORS, AuthenticationError) as error:
+        raise UnreachableError(
             f"startup kit {kit}",
             expected="a server that accepts it",
             found=str(error),
@@ -36,16 +45,26 @@ def session(kit: Path) -> Iterator[Session]:
         opened.close()  # its threads would keep this process alive
 
 
-def submit(flare: Session, job: Path) -> str:
-    """Submit a job folder and return the job's id. FLARE signs a copy: its signatures would stay in the folder."""
+def submit(flare: Session, job: Path, run: str | None = None) -> str:
+    """Submit a job folder and return the job's id.
+
+    ``run`` names the run that the job begins or continues. What is sent is a copy: FLARE's signatures would stay in the
+    folder.
+    """
     if not (job / "meta.json").is_file():
         raise ConfigError(
             f"job {job}", expected="a folder with meta.json", found="none", remedy="Export one with `fedward jobs`."
         )
     with TemporaryDirectory() as folder:
         copy = shutil.copytree(job, Path(folder) / job.resolve().name)
+        if run:
+            meta = json.loads((copy / "meta.json").read_text(encoding="utf-8"))
+            meta["custom_props"] = {**meta.get("custom_props", {}), RUN: run}
+            (copy / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         try:
             return str(flare.submit_job(str(copy)))
+        except CONNECTION_ERRORS as error:
+            raise _lost(f"job {job}", error) from error
         except Exception as error:  # FLARE's have no common base
             raise RunError(
                 f"job {job}",
@@ -66,13 +85,17 @@ def wait(flare: Session, job_id: str, timeout: float = 0.0) -> dict[str, Any]:
             found="a job that goes on",
             remedy="Stop it with abort_job in the admin console, or fetch it later with download_job.",
         ) from error
-    except (NoConnection, SessionClosed, InternalError) as error:
-        raise RunError(
-            f"job {job_id}",
-            expected="word from the server",
-            found=f"{type(error).__name__}: {error}",
-            remedy="If the server still runs, so does the job: see list_jobs in the admin console.",
-        ) from error
+    except CONNECTION_ERRORS as error:
+        raise _lost(f"job {job_id}", error) from error
+
+
+def _lost(where: str, error: Exception) -> UnreachableError:
+    return UnreachableError(
+        where,
+        expected="word from the server",
+        found=f"{type(error).__name__}: {error}",
+        remedy="If the server still runs, so does the job: see list_jobs in the admin console.",
+    )
 
 
 def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
@@ -82,21 +105,27 @@ def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
     has finished all rounds while a site was away.
     """
     job_id = str(meta["job_id"])
-    results = Path(flare.download_job_result(job_id, str(out)))
-    run = results / "workspace" / "fedward"
+    flare.download_job_result(job_id, str(out))
+    run = results(out, meta)
     try:
-        status = json.loads((run / "run.json").read_text(encoding="utf-8"))["status"]
+        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        if info["status"] == "finished":
+            return run
+        found = ": ".join([info["status"], *filter(None, [info["summary"].get("reason")])])
     except FileNotFoundError:
-        status = "no run at all"
-    if status == "finished":
-        return run
+        found = "no run at all"
     said = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
     raise RunError(
         f"job {job_id}",
         expected="a finished run",
-        found=f"{status} (FLARE: {said})",
-        remedy=f"Read the logs in {results}; why a site refused a job is in that site's own log.txt.",
+        found=f"{found} (FLARE: {said})",
+        remedy=f"Read the logs in {out / job_id}; why a site refused a job is in that site's own log.txt.",
     )
+
+
+def results(out: Path, meta: dict[str, Any]) -> Path:
+    """Return where the run of a job lies that was fetched into ``out``."""
+    return out / str(meta["job_id"]) / "workspace" / "fedward"
 
 
 def _user(kit: Path) -> str:

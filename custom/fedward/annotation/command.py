@@ -1,0 +1,109 @@
+"""``fedward annotate``: the page for clinicians, and files both ways. Imports nothing heavy before it runs."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedward.config import DataSpec
+from fedward.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fedward.annotation.pictures import Pictures
+    from fedward.annotation.queue import Queue
+
+PORT = 8765
+
+
+def add_annotate(commands: Any) -> None:
+    """Add ``annotate`` to the ``fedward`` command."""
+    annotate = commands.add_parser("annotate", help="answer a federation's queries about a site's images, in a browser")
+    annotate.add_argument("site_file", type=Path, metavar="SITE_FILE")
+    annotate.add_argument("--classes", nargs="+", default=list(DataSpec().classes), help="the job's classes")
+    annotate.add_argument(
+        "--readers", type=int, default=1, metavar="N", help="people to decide each image (default: 1)"
+    )
+    annotate.add_argument("--port", type=int, default=PORT, help=f"0 takes a free one (default: {PORT})")
+    annotate.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, which only this machine can reach")
+    files = annotate.add_mutually_exclusive_group()
+    files.add_argument("--export", nargs=2, metavar=("FORM", "PATH"), help="csv, label-studio or monai-label")
+    files.add_argument("--import", nargs="+", type=Path, metavar="PATH", dest="returned", help="files that came back")
+    annotate.set_defaults(command=_annotate)
+
+
+def _annotate(options: argparse.Namespace) -> int:
+    from fedward.annotation.pictures import Pictures
+    from fedward.annotation.queue import Queue, queue_folder
+
+    _check(options)
+    pictures = Pictures(options.site_file, options.classes)
+    queue = Queue(queue_folder(options.site_file))
+    if options.export:
+        form, path = options.export
+        print(queue.export(form, Path(path), options.classes, pictures.png).text())
+        return 0
+    if options.returned:
+        return _import(options, queue, pictures)
+    return _serve(options, queue, pictures)
+
+
+def _check(options: argparse.Namespace) -> None:
+    from fedward.annotation.handover import FORMS
+
+    wrong = [
+        (
+            len(options.classes) < 2 or len(set(options.classes)) < len(options.classes),
+            "--classes",
+            "two or more names",
+        ),
+        (options.readers < 1, "--readers", "at least 1"),
+        (bool(options.export) and options.export[0] not in FORMS, "--export", f"one of {', '.join(FORMS)}"),
+    ]
+    for is_wrong, option, expected in wrong:
+        if is_wrong:
+            found = getattr(options, option.removeprefix("--"))
+            raise ConfigError(
+                f"fedward annotate {option}", expected=expected, found=f"{found}", remedy="Write it differently."
+            )
+
+
+def _import(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") -> int:
+    complete = True
+    for path in options.returned:
+        imported = queue.import_labels(path, options.classes, pictures.ids, names=pictures.names)
+        print(imported.text())
+        complete &= not (imported.refused or imported.unknown_ids)
+    return 0 if complete else 1
+
+
+def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") -> int:
+    from fedward.annotation.desk import Desk
+    from fedward.annotation.page.app import Page
+    from fedward.annotation.page.guard import Guard, is_loopback
+    from fedward.annotation.page.server import Token, address, listen, serve, server
+
+    desk = Desk(queue, pictures.ids, options.readers)
+    with listen(options.host, options.port) as listening:
+        token = Token(queue.folder)
+        page = Page(
+            site=pictures.site,
+            classes=options.classes,
+            readers=options.readers,
+            desk=desk,
+            pictures=pictures,
+            guard=Guard(token.value, options.host),
+        )
+        for sample_id in desk.unseen():
+            print(f"fedward: asked for, but not among the site's images: {sample_id}", file=sys.stderr)
+        if not is_loopback(options.host):
+            print(
+                "fedward: WARNING: other machines can reach this page, and what it sends is not encrypted. "
+                "Safer: leave --host away and let each reader use `ssh -L`.",
+                file=sys.stderr,
+            )
+        running = server(page.app(), listening)
+        print(f"{pictures.site}: open {address(listening, token.value)} (Ctrl-C stops)", flush=True)
+        serve(running)
+        token.forget()
+    print("Stopped. Every answer that the page acknowledged is saved.")
+    return 0

@@ -1,0 +1,157 @@
+"""The queue's file: one SQLite database that processes share, and that survives the death of any of them.
+
+Write-ahead logging lets the site's job read and add requests while the page writes answers; ``synchronous=FULL`` puts
+each transaction on the disk before it is acknowledged. It needs a local disk: write-ahead logging shares memory between
+processes, which network file systems do not offer.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fedward.errors import DataError
+
+NAME = "queue.sqlite"
+_VERSION = 1
+_WAIT = 30.0  # seconds for another process to finish its transaction
+
+_SCHEMA = """
+CREATE TABLE requests (
+    request INTEGER PRIMARY KEY AUTOINCREMENT,
+    run TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    strategy TEXT NOT NULL,
+    sample_id TEXT NOT NULL,
+    score REAL,
+    time TEXT NOT NULL,
+    UNIQUE (run, round, strategy, sample_id)
+);
+CREATE INDEX requests_by_sample ON requests (sample_id);
+
+CREATE TABLE answers (
+    answer INTEGER PRIMARY KEY AUTOINCREMENT,
+    sample_id TEXT NOT NULL,
+    annotator TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('label', 'cannot tell', 'skip', 'undo')),
+    label TEXT CHECK ((kind = 'label') = (label IS NOT NULL)),
+    time TEXT NOT NULL,        -- of the decision
+    recorded TEXT NOT NULL,    -- of this row
+    source TEXT NOT NULL,      -- 'page', or the file it came in
+    undoes INTEGER UNIQUE REFERENCES answers (answer) CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
+    key TEXT UNIQUE            -- of the page's message, which may arrive twice
+);
+CREATE INDEX answers_by_sample ON answers (sample_id, annotator);
+
+CREATE TRIGGER answers_are_never_changed BEFORE UPDATE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+CREATE TRIGGER answers_are_never_deleted BEFORE DELETE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+
+-- Answers that nobody took back.
+CREATE VIEW standing AS
+SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
+WHERE a.kind != 'undo' AND u.answer IS NULL;
+
+-- What each annotator says of each image at present.
+CREATE VIEW decisions AS
+SELECT * FROM (
+    SELECT *, row_number() OVER (PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC) AS nth
+    FROM standing WHERE kind != 'skip'
+) WHERE nth = 1;
+
+-- The newest class of each image; who cannot tell, abstains.
+CREATE VIEW labels AS
+SELECT sample_id, label, annotator, time FROM (
+    SELECT *, row_number() OVER (PARTITION BY sample_id ORDER BY time DESC, answer DESC) AS newest
+    FROM decisions WHERE kind = 'label'
+) WHERE newest = 1;
+
+-- Each image asked for, by its newest request.
+CREATE VIEW asked AS
+SELECT * FROM (
+    SELECT *, row_number() OVER (PARTITION BY sample_id ORDER BY request DESC) AS nth FROM requests
+) WHERE nth = 1;
+
+-- For people with a database browser.
+CREATE VIEW queue AS
+SELECT asked.sample_id, request, strategy, score, round, run,
+       CASE WHEN labels.label IS NOT NULL THEN 'labelled'
+            WHEN decisions.kind IS NOT NULL THEN decisions.kind
+            ELSE 'pending' END AS status,
+       decisions.label, decisions.annotator, decisions.time
+FROM asked LEFT JOIN decisions USING (sample_id) LEFT JOIN labels USING (sample_id);
+"""
+
+
+class Database:
+    """The database in a folder, both made at first use and readable by their owner alone.
+
+    Every transaction has a connection of its own, so threads and processes may share the object's file freely.
+
+    Raises:
+        DataError: the folder or file cannot be used, or another version of this package made the file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.path.touch(mode=0o600)
+        except OSError as error:
+            raise self._unusable(error.strerror or str(error)) from None
+        with self.writing() as database:
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in _statements():
+                    database.execute(statement)
+                database.execute(f"PRAGMA user_version = {_VERSION}")
+            elif version != _VERSION:
+                raise self._unusable(f"format {version}, where this version of fedward writes {_VERSION}")
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection that sees one state of the queue, whatever others write meanwhile."""
+        with self._transaction("BEGIN") as database:
+            yield database
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection whose changes are on the disk when the block ends, or gone if it raises."""
+        with self._transaction("BEGIN IMMEDIATE") as database:
+            yield database
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as database:
+                database.row_factory = sqlite3.Row
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute("PRAGMA synchronous = FULL")
+                database.execute(begin)
+                try:
+                    yield database
+                except BaseException:
+                    database.execute("ROLLBACK")
+                    raise
+                database.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._unusable(str(error)) from error
+
+    def _unusable(self, found: str) -> DataError:
+        return DataError(
+            f"annotation queue {self.path}",
+            expected="a queue on a local disk that this account can read and write",
+            found=found,
+            remedy="Give the account its folder, make room, or move the file away: a new one is made in its place.",
+        )
+
+
+def _statements() -> Iterator[str]:
+    """Yield the schema's statements; a trigger holds semicolons, so SQLite says where a statement ends."""
+    statement = ""
+    for line in _SCHEMA.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

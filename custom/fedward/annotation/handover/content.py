@@ -1,0 +1,92 @@
+"""What is handed over, and what all formats share: names of files, folders that appear whole."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from fedward.annotation.records import Decision, Request
+from fedward.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Content:
+    """The state of a queue: what waits (in the order of asking), all decisions, and the newest request by id."""
+
+    pending: Sequence[Request]
+    decisions: Sequence[Decision]
+    requests: Mapping[str, Request]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export holds; ``unseen`` are ids of which there is no picture, and why. They are left out of it."""
+
+    path: Path
+    images: int
+    unseen: tuple[tuple[str, str], ...] = ()
+
+    def text(self) -> str:
+        """Return the account for a console, every image that is left out listed."""
+        lines = [f"{self.path}: {self.images} images"]
+        if self.unseen:
+            lines += ["", f"Without a picture, left out: {len(self.unseen)}"]
+            lines += [f"  - {sample_id}: {reason}" for sample_id, reason in self.unseen]
+        return "\n".join(lines)
+
+
+def stem(sample_id: str) -> str:
+    """Return a file name without ending for an id: the same each time, different for different ids.
+
+    Letters, digits, ``-``, ``_`` and ``~`` stay, the rest is percent-encoded; dots too, because MONAI Label takes an
+    ending out of the middle of a name. A long id becomes its SHA-256.
+    """
+    encoded = quote(sample_id, safe="").replace(".", "%2E")
+    return encoded if len(encoded) <= 200 else hashlib.sha256(sample_id.encode()).hexdigest()
+
+
+def write_pictures(
+    folder: Path, sample_ids: Sequence[str], picture: Callable[[str], bytes]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """Write ``<stem>.png`` for each id; return the ids written, and those that cannot be, with the reasons."""
+    folder.mkdir(parents=True)
+    shown, unseen = [], []
+    for sample_id in sample_ids:
+        try:
+            content = picture(sample_id)
+        except DataError as error:
+            unseen.append((sample_id, error.found))
+            continue
+        (folder / f"{stem(sample_id)}.png").write_bytes(content)
+        shown.append(sample_id)
+    return shown, unseen
+
+
+@contextmanager
+def appears_whole(path: Path) -> Iterator[Path]:
+    """Yield a path to write a file or folder to, beside ``path``; it becomes ``path`` when the block ends well.
+
+    Raises:
+        ConfigError: there is something at ``path``.
+        DataError: the disk does not take it.
+    """
+    if path.exists() or path.is_symlink():
+        raise ConfigError(
+            f"export {path}", expected="a new file or folder", found="one that exists", remedy="Name another."
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as folder:
+            yield Path(folder) / path.name
+            os.rename(Path(folder) / path.name, path)
+    except OSError as error:
+        raise DataError(
+            f"export {path}",
+            expected="room to write",
+            found=error.strerror or str(error),
+            remedy="Name another place, or make room.",
+        ) from None

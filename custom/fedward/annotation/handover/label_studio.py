@@ -1,0 +1,140 @@
+"""Label Studio's JSON: tasks with scores out, annotations back (https://labelstud.io/guide/task_format).
+
+Label Studio accepts scores of predictions from 0 to 1 only, so they are scaled there; ``data.score`` has the strategy's
+own. Its server shows pictures from a local folder when LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED is true and
+LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names the folder in which the export lies.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
+
+from fedward.annotation.handover.content import Content, stem, write_pictures
+from fedward.annotation.handover.json_file import part, read_json, text
+from fedward.annotation.records import CANNOT_TELL, Decision, Refused, Request, Return, Returned
+
+_CONTROL, _OBJECT = "class", "image"
+
+
+def write(
+    folder: Path, name: str, content: Content, classes: Sequence[str], picture: Callable[[str], bytes]
+) -> tuple[int, tuple[tuple[str, str], ...]]:
+    """Write ``tasks.json`` (waiting), ``results.json`` (decided), ``label_config.xml`` and ``images/``.
+
+    Returns:
+        The number of images, and the ids without a picture, with the reasons.
+    """
+    decided: dict[str, list[dict[str, Any]]] = {}
+    for number, decision in enumerate(content.decisions, 1):
+        decided.setdefault(decision.sample_id, []).append({"id": number} | _annotation(decision))
+    waiting = [request.sample_id for request in content.pending]
+    shown, unseen = write_pictures(folder / "images", list(dict.fromkeys([*waiting, *decided])), picture)
+    scale = _scale(request.score for request in content.pending)
+    seen = set(shown)
+    tasks = [_task(name, each) | _prediction(each, scale) for each in content.pending if each.sample_id in seen]
+    results = [
+        {"id": number, "annotations": annotations} | _task(name, content.requests.get(sample_id), sample_id)
+        for number, (sample_id, annotations) in enumerate(decided.items(), 1)
+        if sample_id in seen
+    ]
+    (folder / "tasks.json").write_text(json.dumps(tasks, indent=1, ensure_ascii=False), "utf-8")
+    (folder / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False), "utf-8")
+    (folder / "label_config.xml").write_text(_configuration(classes), "utf-8")
+    return len(shown), tuple(unseen)
+
+
+def _task(folder: str, request: Request | None, sample_id: str = "") -> dict[str, Any]:
+    sample_id = request.sample_id if request else sample_id
+    file = quote(f"{folder}/images/{stem(sample_id)}.png")
+    data: dict[str, Any] = {_OBJECT: f"/data/local-files/?d={file}", "sample_id": sample_id}
+    if request:
+        data |= {"strategy": request.strategy, "round": request.round, "score": request.score, "run": request.run}
+    return {"data": data}
+
+
+def _prediction(request: Request, scale: Callable[[float], float]) -> dict[str, Any]:
+    if request.score is None:
+        return {}
+    version = f"{request.strategy}, round {request.round}"
+    return {"predictions": [{"model_version": version, "score": scale(request.score), "result": []}]}
+
+
+def _scale(scores: Iterable[float | None]) -> Callable[[float], float]:
+    known = [score for score in scores if score is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    return lambda score: (score - low) / (high - low) if high > low else 1.0
+
+
+def _annotation(decision: Decision) -> dict[str, Any]:
+    choice = {"from_name": _CONTROL, "to_name": _OBJECT, "type": "choices", "value": {"choices": [decision.text]}}
+    return {
+        "completed_by": {"email": decision.annotator},
+        "created_at": decision.time,
+        "updated_at": decision.time,
+        "was_cancelled": False,
+        "result": [choice],
+    }
+
+
+def _configuration(classes: Sequence[str]) -> str:
+    choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in [*classes, CANNOT_TELL])
+    return (
+        "<View>\n"
+        f'  <Image name="{_OBJECT}" value="${_OBJECT}" zoom="true" zoomControl="true"/>\n'
+        f'  <Choices name="{_CONTROL}" toName="{_OBJECT}" choice="single" required="true">\n{choices}  </Choices>\n'
+        "</View>\n"
+    )
+
+
+def read(path: Path) -> Return:
+    """Read an export in Label Studio's JSON format: each annotation is an answer of the user who completed it.
+
+    A task without annotations, and a skipped one, is open.
+
+    Raises:
+        DataError: the file is no JSON list.
+    """
+    answers: list[Returned] = []
+    refused: list[Refused] = []
+    left = 0
+    for number, task in enumerate(read_json(path, list, "a JSON list of Label Studio tasks"), 1):
+        where = f"task {number}"
+        sample_id = text(part(task, "data", "sample_id"))
+        annotations = part(task, "annotations") or part(task, "completions") or []
+        if not isinstance(task, dict) or not isinstance(annotations, list):
+            refused.append(Refused(where, sample_id, "expected a task with a list of annotations"))
+            continue
+        done = [each for each in annotations if not part(each, "was_cancelled")]
+        left += not done
+        for annotation in done:
+            choices = _choices(annotation)
+            if len(choices) != 1:
+                found = ", ".join(choices) or "none"
+                refused.append(Refused(where, sample_id, f"expected one class, found {found}"))
+                continue
+            time = text(part(annotation, "updated_at")) or text(part(annotation, "created_at"))
+            answers.append(Returned(where, sample_id, choices[0], _annotator(annotation), time))
+    return Return("Label Studio", answers, refused, left)
+
+
+def _choices(annotation: object) -> list[str]:
+    results = part(annotation, "result")
+    found: list[str] = []
+    for result in results if isinstance(results, list) else []:
+        choices = part(result, "value", "choices")
+        found += [text(choice) for choice in choices] if isinstance(choices, list) else []
+    return found
+
+
+def _annotator(annotation: object) -> str:
+    person = part(annotation, "completed_by")
+    if isinstance(person, dict):
+        return text(person.get("email")) or _user(person.get("id"))
+    return _user(person)
+
+
+def _user(number: object) -> str:
+    return f"Label Studio user {text(number)}" if text(number) else ""

@@ -1,0 +1,88 @@
+"""Serves the page until Ctrl-C: the socket, the address, and a token that a crash does not change."""
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+from flask import Flask
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+
+from fedward.annotation.page.guard import new_token
+from fedward.errors import ConfigError
+
+
+class _Silent(WSGIRequestHandler):
+    """Logs no request: addresses hold the token and sample ids."""
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        pass
+
+
+class Token:
+    """The token of a run of the page, kept beside the queue while it runs.
+
+    A page that ends well forgets it. One that was killed finds it again, so that tabs which are still open go on, and
+    send what they could not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "token"
+        try:
+            self.value = self._path.read_text("ascii")
+        except (OSError, ValueError):
+            self.value = ""
+        if len(self.value) < 32:
+            self.value = new_token()
+            self._path.unlink(missing_ok=True)
+            with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(self.value)
+
+    def forget(self) -> None:
+        """Let the next run have another one."""
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one.
+
+    Raises:
+        ConfigError: the host is not this machine's, or the port is taken or not allowed.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"fedward annotate, {host} port {port}",
+            expected="an address of this machine and a free port",
+            found=getattr(error, "strerror", None) or str(error),
+            remedy="Name another with --port, or --port 0 for any free one.",
+        ) from None
+
+
+def address(listening: socket.socket, token: str) -> str:
+    """Return the page's address, token included; a server at all of the machine's addresses has the machine's name."""
+    host, port = listening.getsockname()[:2]
+    host = socket.gethostname() if host in ("0.0.0.0", "::") else host
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"
+
+
+def server(app: Flask, listening: socket.socket) -> BaseWSGIServer:
+    """Return a server on a socket, a thread for each request."""
+    host, port = listening.getsockname()[:2]
+    return make_server(host, port, app, threaded=True, request_handler=_Silent, fd=listening.fileno())
+
+
+def serve(running: BaseWSGIServer) -> None:
+    """Serve until Ctrl-C.
+
+    In a thread of its own: an interrupt in the middle of a request's start could be lost there.
+    """
+    serving = threading.Thread(target=running.serve_forever, daemon=True)
+    serving.start()
+    with suppress(KeyboardInterrupt):
+        serving.join()
+    running.shutdown()

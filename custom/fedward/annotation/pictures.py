@@ -1,0 +1,114 @@
+"""A site's images as a person is to see them: whole, in their own size and shape, found by sample id alone."""
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from fedward.errors import DataError
+from fedward.sites.assemble import check_set_aside
+from fedward.sites.data import SPLITS, Pixels
+from fedward.sites.manifest import read_rows
+from fedward.sites.npz import read_split
+from fedward.sites.site_file import ManifestSite, read_site_file
+
+LARGEST = 4096
+"""Pixels of the longer side; a larger picture is reduced to it, as no browser of a tablet holds more."""
+
+
+class Pictures:
+    """A PNG for every usable row of a site's CSV, or every image of its npz file.
+
+    Args:
+        site_file: as for :func:`fedward.sites.load_site`.
+        classes: the job's classes.
+
+    Raises:
+        DataError: the site file, its CSV or its npz cannot be used.
+    """
+
+    def __init__(self, site_file: Path, classes: Sequence[str]) -> None:
+        file = read_site_file(site_file)
+        self.site = f"{file.site}"
+        self.names: dict[str, str] = {}
+        """The site's own words for classes -> the classes."""
+        self._images: dict[str, Callable[[], Image.Image]]
+        if isinstance(file, ManifestSite):
+            rows, aside, total = read_rows(file, classes)
+            check_set_aside(f"site {file.site}, {file.manifest}", aside, total, file.max_set_aside)
+            self.names = dict(file.labels)
+            self._images = {row.sample_id: partial(_open, row.path) for row in rows}
+        else:  # npz
+            splits = {split: read_split(file, split)[0] for split in SPLITS}
+            self._images = {
+                f"{split}-{index}": partial(_take, image)
+                for split, images in splits.items()
+                for index, image in enumerate(images)
+            }
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of the site's images."""
+        return frozenset(self._images)
+
+    def png(self, sample_id: str) -> bytes:
+        """Return an image as PNG, its longer side at most :data:`LARGEST`.
+
+        Raises:
+            DataError: the site has no such image, or its file is broken.
+        """
+        try:
+            image = self._images[sample_id]
+        except KeyError:
+            raise DataError(
+                f"site {self.site}, image {sample_id}",
+                expected="an image that the site file names",
+                found="none",
+                remedy="Check the site file; ids must stay the same from run to run.",
+            ) from None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                shown = _displayable(image())
+        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, Warning) as error:
+            raise DataError(
+                f"site {self.site}, image {sample_id}",
+                expected="a whole image",
+                found=f"{type(error).__name__}: {error}",
+                remedy="Mend the file; `fedward doctor` lists all that cannot be read.",
+            ) from None
+        shown.thumbnail((LARGEST, LARGEST))
+        buffer = io.BytesIO()
+        shown.save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+
+
+def _open(path: Path) -> Image.Image:
+    with Image.open(path) as image:
+        image.load()
+        return ImageOps.exif_transpose(image)
+
+
+def _take(image: Pixels) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image))
+
+
+def _displayable(image: Image.Image) -> Image.Image:
+    """Return 8-bit grey or RGB: deep images scaled from their own minimum..maximum, transparency put on black."""
+    if image.mode.startswith(("I", "F")):
+        deep = image.convert("F")
+        extrema = deep.getextrema()
+        low, high = float(extrema[0]), float(extrema[1])  # type: ignore[arg-type]  # one band
+        if not math.isfinite(high - low):
+            raise ValueError("not all pixel values are finite")
+        scale = 255 / (high - low) if high > low else 0.0
+        return deep.point(lambda value: value * scale + -low * scale).convert("L")
+    if image.has_transparency_data:
+        opaque = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", opaque.size, (0, 0, 0, 255)), opaque).convert("RGB")
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")

@@ -1,0 +1,123 @@
+"""What goes into the queue and what comes out of it; times are UTC as text that sorts (see ``times``)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CANNOT_TELL = "cannot tell"
+"""What a hand-over file says where a class would stand, for an image in which nobody can see one."""
+NOBODY = "unknown"
+"""The annotator of an answer whose file names none."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One image the federation asks about, by its newest request."""
+
+    sample_id: str
+    run: str
+    round: int
+    strategy: str
+    score: float | None
+    """As the strategy gave it: higher is asked first. None: the strategy gives none."""
+    time: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one annotator says of one image at present; ``label`` None is "cannot tell"."""
+
+    sample_id: str
+    annotator: str
+    label: str | None
+    time: str
+    source: str
+    """``page``, or the format and name of the file it came in."""
+
+    @property
+    def text(self) -> str:
+        """Return the class, or :data:`CANNOT_TELL`."""
+        return CANNOT_TELL if self.label is None else self.label
+
+
+@dataclass(frozen=True)
+class Returned:
+    """One answer as a hand-over file words it; ``time`` '' is none, ``where`` is its place in the file."""
+
+    where: str
+    sample_id: str
+    label: str
+    annotator: str
+    time: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An entry of a file that is no answer, and why."""
+
+    where: str
+    sample_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Return:
+    """All that a hand-over file holds: answers, entries that are none, and images it leaves open."""
+
+    form: str
+    answers: Sequence[Returned]
+    refused: Sequence[Refused] = ()
+    open: int = 0
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """An image of which annotators, or a file and the queue, say different things; the newest stands."""
+
+    sample_id: str
+    kept: Decision
+    others: tuple[Decision, ...]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of a hand-over file."""
+
+    source: str
+    added: int
+    known: int
+    """Answers the queue had already."""
+    open: int
+    """Entries without an answer yet."""
+    unknown_ids: tuple[str, ...]
+    """Not among the site's images. Their answers are kept, and count once the site file names the images."""
+    refused: tuple[Refused, ...]
+    conflicts: tuple[Conflict, ...]
+
+    def text(self) -> str:
+        """Return the account for a console, every unknown id, refused entry and conflict listed."""
+        lines = [f"{self.source}: {self.added} new answers, {self.known} known already, {self.open} without an answer"]
+        sections = (
+            ("Unknown ids (kept; the site file names no such image)", self.unknown_ids),
+            ("Not understood", [f"{item.where} ({item.sample_id or 'no id'}): {item.reason}" for item in self.refused]),
+            ("Conflicts (the newest answer stands)", [_conflict(item) for item in self.conflicts]),
+        )
+        for title, items in sections:
+            if items:
+                lines += ["", f"{title}: {len(items)}", *(f"  - {item}" for item in items)]
+        return "\n".join(lines)
+
+
+def _conflict(conflict: Conflict) -> str:
+    def said(decision: Decision) -> str:
+        return f"{decision.text} ({decision.annotator}, {decision.time}, {decision.source})"
+
+    return f"{conflict.sample_id}: {said(conflict.kept)}; not {', '.join(map(said, conflict.others))}"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How often annotators agree, over the images that at least two of them gave a class."""
+
+    read_twice: int
+    unanimous: int
+    disputed: tuple[Conflict, ...]

@@ -1,0 +1,47 @@
+"""Moments as text: UTC, ISO 8601, always six digits of a second, so that they sort as text."""
+
+import re
+from datetime import datetime, timedelta, timezone
+
+from pydantic import TypeAdapter, ValidationError
+
+_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+_MOMENT = TypeAdapter(datetime)
+
+
+def now() -> str:
+    """Return this moment."""
+    return _text(datetime.now(timezone.utc))
+
+
+def from_seconds(seconds: float) -> str:
+    """Return a moment given in seconds since 1970, such as a file's modification time."""
+    return _text(datetime.fromtimestamp(seconds, timezone.utc))
+
+
+def parse(text: str) -> str:
+    """Return a moment given in ISO 8601; without a zone it is this machine's local time.
+
+    Raises:
+        ValueError: it is none, or lies more than a day ahead, where it would outdate every answer to come.
+    """
+    try:
+        if not re.match(r"\d{4}-\d\d-\d\d", text):  # a bare number would be taken for seconds
+            raise ValueError
+        moment = _MOMENT.validate_python(text).astimezone(timezone.utc)
+    except (ValidationError, ValueError, OverflowError):
+        raise ValueError(f"expected a time such as 2026-01-31T09:30:00Z, found {text!r:.80}") from None
+    if moment > datetime.now(timezone.utc) + timedelta(days=1):
+        raise ValueError(f"expected a time that has been, found {text!r:.80}")
+    return _text(moment)
+
+
+def after(moment: str) -> str:
+    """Return the next moment that can be told from this one."""
+    parsed = datetime.strptime(moment, _FORMAT).replace(tzinfo=timezone.utc)
+    return _text(parsed + timedelta(microseconds=1))
+
+
+def _text(moment: datetime) -> str:
+    # %Y alone leaves a year before 1000 short, which would not sort.
+    return moment.strftime(_FORMAT).rjust(27, "0")

@@ -1,0 +1,34 @@
+"""The contexts of homomorphic encryption in a startup kit, checked as FLARE checks what it has signed."""
+
+from nvflare.apis.fl_context import FLContext
+from nvflare.fuel.sec.security_content_service import SecurityContentService
+from nvflare.lighter.constants import ProvFileName
+
+from fedward.errors import ConfigError
+
+SITE, SERVER = ProvFileName.CLIENT_CONTEXT_TENSEAL, ProvFileName.SERVER_CONTEXT_TENSEAL
+
+
+def context_of(kit_file: str, fl_ctx: FLContext) -> bytes:
+    """Return a context from the startup folder of this server or site.
+
+    Raises:
+        ConfigError: the package tenseal or the file is missing, or the file's signature is not the authority's; the
+            simulator signs nothing and checks none.
+    """
+    try:
+        from nvflare.app_opt.he.homomorphic_encrypt import load_tenseal_context_from_workspace
+
+        load_tenseal_context_from_workspace(kit_file, fl_ctx)
+    except (ImportError, RuntimeError, TypeError, ValueError) as error:
+        missing = isinstance(error, ImportError)
+        raise ConfigError(
+            "secure_aggregation",
+            expected="the package tenseal" if missing else f"a signed {kit_file} in the startup folder",
+            found=str(error),
+            remedy="Install it: pip install 'fedward[he]'."
+            if missing
+            else "Provision with HEBuilder; see docs/privacy.md.",
+        ) from error
+    content, _ = SecurityContentService.load_content(kit_file)
+    return bytes(content)

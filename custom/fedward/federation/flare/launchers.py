@@ -1,0 +1,100 @@
+"""Job processes that are started again when something kills them.
+
+FLARE fails the whole job when one process of it dies: a site that runs short of memory for a moment would end the run
+of all. These launchers stand in ``local/resources.json`` in place of FLARE's own. A process that died comes back with
+the same command: the server sends a site the task again that it did not answer, and the server's own process continues
+its run folder, so that the weights are those of an undisturbed run.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
+from nvflare.app_common.job_launcher.process_launcher import ProcessHandle, ProcessJobLauncher
+from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+
+RESTARTS = "FEDWARD_RESTARTS"
+"""Environment variable of a job process: how often it was started again."""
+
+_MOST, _WITHIN = 3, 3600.0
+"""Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not mend."""
+
+_WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals by which people and service managers end a process; FLARE also says SIGHUP of one it lost sight of."""
+
+_ENVIRONMENT = threading.Lock()
+"""Held while a process starts that inherits a variable of its own."""
+
+
+class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
+    def launch_job(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> "RestartedProcess":
+        """Start a job's process; FLARE calls this once for each job."""
+        start = super().launch_job
+
+        def launch(restarts: int) -> ProcessHandle:
+            with _ENVIRONMENT:
+                os.environ[RESTARTS] = str(restarts)
+                return start(job_meta, fl_ctx)
+
+        def say(text: str) -> None:
+            self.logger.error(f"job {job_meta.get('job_id')}: {text}")
+
+        return RestartedProcess(launch, say)
+
+
+class SiteJobLauncher(_Restarting, ClientProcessJobLauncher):  # type: ignore[misc]
+    """Starts a site's processes."""
+
+
+class ServerJobLauncher(_Restarting, ServerProcessJobLauncher):  # type: ignore[misc]
+    """Starts the server's processes."""
+
+
+class RestartedProcess(ProcessHandle):  # type: ignore[misc]
+    """A process that is started again when a signal kills it that nobody sends on purpose.
+
+    Args:
+        launch: starts the process, given how often that was done before, and returns its handle.
+        say: where each restart is told.
+    """
+
+    adapter: Any
+    """FLARE's view of the process that runs now."""
+
+    def __init__(self, launch: Callable[[int], ProcessHandle], say: Callable[[str], None]) -> None:
+        self._launch, self._say = launch, say
+        self._changing, self._unwanted = threading.Lock(), False
+        self._restarts: list[float] = []
+        super().__init__(process_adapter=launch(0).adapter)
+
+    def terminate(self) -> None:
+        """End the process for good."""
+        with self._changing:
+            self._unwanted = True
+            super().terminate()
+
+    def wait(self) -> None:
+        """Wait until the process has ended and is not started again."""
+        super().wait()
+        while self._restarted():
+            super().wait()
+
+    def _restarted(self) -> bool:
+        code = self.adapter.poll()
+        with self._changing:
+            if self._unwanted or code is None or code >= 0 or -code in _WANTED:
+                return False
+            name = signal.Signals(-code).name
+            now = time.monotonic()
+            if sum(now - earlier < _WITHIN for earlier in self._restarts) == _MOST:
+                self._say(f"its process was killed by {name} again, after {_MOST} restarts; it is given up")
+                return False
+            self._restarts.append(now)
+            self._say(f"its process was killed by {name}; restart {len(self._restarts)}")
+            self.adapter = self._launch(len(self._restarts)).adapter
+        return True

@@ -1,0 +1,45 @@
+"""One writer at a time: a job that was believed lost may still be writing when its successor starts."""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedward.errors import RunError
+
+_TICK = 0.2
+
+
+@contextmanager
+def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
+    """Hold a folder for this process, which must end with it: the operating system lets go when a process dies.
+
+    Args:
+        folder: created if it does not exist.
+        patience: seconds to wait for another process to let go.
+
+    Raises:
+        RunError: it did not.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w", encoding="utf-8") as file:
+        since = time.monotonic()
+        while not _taken(file.fileno()):
+            if time.monotonic() - since >= patience:
+                raise RunError(
+                    f"run folder {folder}",
+                    expected="to be its only writer",
+                    found=f"another process that writes it, for {patience:g} s",
+                    remedy="Wait for that process to end, or stop it.",
+                )
+            time.sleep(_TICK)
+        yield
+
+
+def _taken(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

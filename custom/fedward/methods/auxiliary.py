@@ -1,0 +1,81 @@
+"""Training the two auxiliary classifiers of MCDAL beside a network.
+
+Cho, Kim, Jung, Kweon: *MCDAL: maximum classifier discrepancy for active learning*, arXiv 2107.11049. The equations are
+in :mod:`fedward.methods.samplers.mcdal`.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fedward.methods.fedavg import Supervised
+from fedward.methods.local import Batch, Losses, RoundInputs, Uses, logits_and_features
+from fedward.methods.samplers.mcdal import AuxiliaryHeads, discrepancy, heads_loss
+from fedward.methods.settings import Settings
+
+_NAME = "auxiliary"
+
+
+def add_heads(net: nn.Module) -> None:
+    """Give a network two further classifiers of its features. Its own output does not change."""
+    classifier: nn.Linear = net.classifier  # type: ignore[assignment]
+    net.add_module(_NAME, AuxiliaryHeads(classifier.in_features, classifier.out_features))
+
+
+def heads_of(net: nn.Module) -> AuxiliaryHeads:
+    """Return what :func:`add_heads` added."""
+    heads: AuxiliaryHeads = net.get_submodule(_NAME)  # type: ignore[assignment]
+    return heads
+
+
+class SupervisedWithHeads(Supervised):
+    """Cross-entropy of the network and, after each of its steps, two steps of the heads.
+
+    The first lowers the heads' cross-entropy; the second as well, while it raises their discrepancy on unlabelled
+    images. They see the features as the network gives them in evaluation mode, as when it chooses images, and
+    nothing of them reaches it. Without unlabelled images only the first is made.
+
+    Deviates: the authors' features are of training mode, so that unlabelled images move BatchNorm's statistics.
+    """
+
+    uses: ClassVar[Uses] = Uses(unlabelled="unlabelled", pace="labelled")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+        """Give the heads an optimiser of their own."""
+        choice = self._settings
+        parameters = heads_of(net).parameters()
+        self._optimizer = torch.optim.Adam(parameters, lr=choice.learning_rate, weight_decay=choice.weight_decay)
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        """Return the losses of the network; none of them is of the heads."""
+        self._batch = batch
+        return super().losses(net, batch, inputs)
+
+    def after_step(self, net: nn.Module) -> None:
+        """Train the heads on the same batch."""
+        labelled, labels, hidden = self._batch.labelled, self._batch.labels, self._batch.weak
+        if labelled is None or labels is None:
+            return
+        logits, features = _in_evaluation_mode(net, labelled if hidden is None else torch.cat([labelled, hidden]))
+        for part_ways in (False, True) if hidden is not None else (False,):
+            first, second = heads_of(net)(features)
+            known = len(labels)
+            loss = heads_loss(first[:known], second[:known], labels)
+            if part_ways:
+                loss = loss - discrepancy(first[known:], second[known:], logits[known:])
+            self._optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            self._optimizer.step()
+
+
+@torch.no_grad()
+def _in_evaluation_mode(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
+    net.eval()
+    try:
+        return logits_and_features(net, images)
+    finally:
+        net.train()

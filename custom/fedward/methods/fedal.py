@@ -1,0 +1,174 @@
+"""FedAL: which images a site should label next, by the entropy of its own model and the global one together.
+
+Deng, Yang, Suzuki: *Federated active learning framework for efficient annotation strategy in skin-lesion
+classification*, arXiv 2406.11310. At each step of active learning a site scores its unlabelled images by the entropy of
+the mean of two predictions, those of its own model φ_m and of the global model ψ (eq. (3)), and labels the highest
+(eq. (4)), as many in every step (eq. (1)). Here are the equations alone; FedAL beside other ways to choose is in
+:mod:`fedward.methods.samplers`.
+"""
+
+from collections.abc import Hashable, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fedward.errors import ConfigError
+
+Id = TypeVar("Id", bound=Hashable)
+
+
+@torch.no_grad()
+def ensemble_entropy(p: Tensor) -> Tensor:
+    """Return the entropy of the mean prediction of an ensemble.
+
+    ``H(x) = -Σ_c p̄_c log p̄_c`` with ``p̄_c = (1/T) Σ_t p(y = c | x, φ_t)``, in nats.
+
+    It is the mean of the members' entropies plus their Jensen-Shannon divergence: an image scores high where the models
+    are unsure, and where they contradict each other.
+
+    Source: Deng et al., arXiv 2406.11310, eq. (3); there the ensemble is {φ_m, ψ}.
+
+    Args:
+        p: (T, N, K) floating point probabilities of T >= 1 models, K >= 1, rows sum to 1 (not checked).
+
+    Returns:
+        H (N,) float64 in [0, log K], without gradient. O(T N K).
+
+    Raises:
+        ConfigError: not three-dimensional, no model, or no class.
+
+    Edge cases:
+        ======================  ==============================================
+        N = 0                   empty
+        K = 1                   0
+        a probability of 0      adds 0, as the limit of -p log p
+        T = 1, equal members    the entropy of that model
+        NaN                     the row's H is NaN; :func:`select` refuses it
+        ======================  ==============================================
+    """
+    if p.dim() != 3 or not p.shape[0] or not p.shape[2]:
+        raise ConfigError(
+            "fedal.ensemble_entropy",
+            expected="probabilities (models, images, classes) of at least one model and class",
+            found=f"{tuple(p.shape)}",
+            remedy="Stack the models' softmax outputs.",
+        )
+    terms: Tensor = torch.special.entr(mean_over_models(p))
+    return terms.sum(dim=1)
+
+
+def mean_over_models(p: Tensor) -> Tensor:
+    """Return ``(1/T) Σ_t p_t`` (...) in float64 of p (T, ...), T >= 1.
+
+    Added one model after the other: torch's own sum over the first axis may round equal images differently by where
+    they stand, and so break ties by chance.
+    """
+    total = torch.zeros(p.shape[1:], dtype=torch.float64, device=p.device)
+    for member in p:
+        total += member
+    return total / len(p)
+
+
+def annotation_budget(pool: int, initial: int, target_fraction: float, steps: int) -> list[int]:
+    """Return how many images a site labels in each step.
+
+    ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up, for k = 1 ... G.
+
+    Source: Deng et al., arXiv 2406.11310, eq. (1), with the share γ of Tables 3 and 4.
+
+    Args:
+        pool: N_m >= 0, training images of the site, labelled or not.
+        initial: n_0 in [0, N_m], of them labelled at the start.
+        target_fraction: γ in [0, 1], the share that is labelled at the end.
+        steps: G >= 1.
+
+    Returns:
+        G numbers >= 0 that sum to ``round(γ N_m) - n_0`` and differ by at most one.
+
+    Raises:
+        ConfigError: a number out of range, or more labelled at the start than at the end.
+
+    Edge cases:
+        ==============================  =======================
+        the target is reached already   zeros
+        fewer images than steps         ones among zeros
+        N_m = 0                         zeros
+        ==============================  =======================
+
+    Deviates: eq. (1) multiplies γ by the unlabelled images alone and does not round. With the first 10 % labelled and
+    γ = 0.5 it would end at 55 % of the data, where the tables say 50 %.
+    """
+    where = "fedal.annotation_budget"
+    if not 0 <= initial <= pool or steps < 1 or not 0 <= target_fraction <= 1:
+        raise ConfigError(
+            where,
+            expected="0 <= initial <= pool, 0 <= target_fraction <= 1, steps >= 1",
+            found=f"initial {initial}, pool {pool}, target_fraction {target_fraction}, steps {steps}",
+            remedy="Mend the schedule of active learning.",
+        )
+    total = round(target_fraction * pool) - initial
+    if total < 0:
+        raise ConfigError(
+            where,
+            expected=f"at most {initial + total} images labelled at the start, {target_fraction:.3g} of {pool}",
+            found=f"{initial}",
+            remedy="Raise target_fraction, or start with fewer labels.",
+        )
+    reached = [(2 * step * total + steps) // (2 * steps) for step in range(steps + 1)]
+    return [after - before for before, after in pairwise(reached)]
+
+
+def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
+    """Choose the images with the highest scores.
+
+    ``S_m = argmax_{S ⊆ D_U^m, |S| = a^m} Σ_{x in S} H(x)``.
+
+    Source: Deng et al., arXiv 2406.11310, eq. (4).
+
+    Args:
+        scores: (N,) finite.
+        ids: N distinct ids of the images of D_U^m, in the order of the scores.
+        budget: a^m >= 0.
+
+    Returns:
+        min(budget, N) distinct ids by falling score; where equal, in the order given. O(N log N).
+
+    Raises:
+        ConfigError: not one score for each id, a negative budget, an id twice, a score that is NaN or infinite.
+
+    Edge cases:
+        ====================  ================================
+        N = 0, or budget = 0  nothing
+        budget >= N           all of them, highest first
+        equal scores          the first ``budget`` ids
+        ====================  ================================
+
+    Deviates: eq. (4) leaves the sum over S out, and calls the pool D_m.
+    """
+    where = "fedal.select"
+    if scores.dim() != 1 or len(scores) != len(ids) or budget < 0:
+        raise ConfigError(
+            where,
+            expected=f"one score for each of {len(ids)} ids, and a budget >= 0",
+            found=f"scores {tuple(scores.shape)}, budget {budget}",
+            remedy="Score the images of the pool, each once.",
+        )
+    if len(set(ids)) != len(ids):
+        raise ConfigError(
+            where,
+            expected="every id once",
+            found=f"{len(ids)} ids, {len(set(ids))} of them different",
+            remedy="Drop the repeated images from the pool.",
+        )
+    if not bool(scores.isfinite().all()):
+        broken = int((~scores.isfinite()).nonzero()[0])
+        raise ConfigError(
+            where,
+            expected="finite scores",
+            found=f"{scores[broken].item()} for {ids[broken]!r}",
+            remedy="The model that made them is broken: use one of an earlier round.",
+        )
+    order: list[int] = scores.argsort(descending=True, stable=True)[:budget].tolist()
+    return [ids[position] for position in order]

@@ -1,0 +1,117 @@
+"""A budget of the whole federation that goes where the uncertainty is."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fedward.errors import ConfigError, DataError
+from fedward.methods.samplers.base import Sampler, ScoreSampler
+from fedward.methods.samplers.pool import Pool, checked
+
+SCORE_INTERVALS = 64
+"""Equal intervals in which a site counts its scores: all that is told of them."""
+
+
+def has_bounded_scores(sampler: Sampler) -> bool:
+    """Return whether a sampler's scores can be counted in intervals, equal at all sites."""
+    return isinstance(sampler, ScoreSampler) and sampler.score_range(classes=2) is not None
+
+
+def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
+    """Return how many images of a pool have a score in each of :data:`SCORE_INTERVALS` equal intervals.
+
+    Args:
+        sampler: one that :func:`has_bounded_scores`.
+        pool: with what the sampler uses; it may be empty.
+        classes: K >= 2, which the bounds depend on.
+
+    Returns:
+        Counts from the lowest interval to the highest; they sum to the pool's size. The highest possible score lies in
+        the last one; a score that rounding puts beyond a bound, in the outermost.
+
+    Raises:
+        ConfigError: the sampler's scores have no bounds.
+        DataError: the pool is not what the sampler uses, or holds NaN.
+    """
+    bounds = sampler.score_range(classes)
+    if bounds is None:
+        raise ConfigError(
+            f"sampler {sampler.name}", expected="scores with bounds", found="none", remedy="Take fedal or margin."
+        )
+    if not pool.ids:
+        return [0] * SCORE_INTERVALS
+    low, high = bounds
+    scores = sampler.scores(checked(pool, sampler.uses, sampler.name).probabilities)
+    places = ((scores - low) / (high - low) * SCORE_INTERVALS).long().clamp(0, SCORE_INTERVALS - 1)
+    counts: list[int] = places.bincount(minlength=SCORE_INTERVALS).tolist()
+    return counts
+
+
+def allocate_by_counts(counts: Mapping[str, Sequence[int]], budget: int) -> dict[str, int]:
+    """Divide a budget as :func:`allocate` does, knowing only how many scores of each site are in which interval.
+
+    Args:
+        counts: of equal length by site name, from the lowest interval to the highest.
+        budget: at least 0.
+
+    Scores of one interval count as equal, so that sites get its labels in turn.
+    """
+    places = {site: torch.arange(len(each)).repeat_interleave(torch.tensor(each)) for site, each in counts.items()}
+    return allocate(places, budget)
+
+
+@torch.no_grad()
+def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
+    """Divide a budget so that the images with the highest scores of all sites are labelled.
+
+    ``a^m = |{x in D_U^m : x is among the ``budget`` highest scores of all pools}|``.
+
+    FedAL gives each site a share of the budget by its size (:func:`fedward.methods.fedal.annotation_budget`); this is
+    the alternative. Each site then chooses its a^m highest, and all sites together have chosen the highest of all.
+
+    Args:
+        scores: finite (N_m,) by site name, comparable between sites: of one sampler, with models trained alike.
+        budget: at least 0.
+
+    Returns:
+        Counts by site, in name order; they sum to min(budget, Σ N_m), and no site is asked for more than it has. Where
+        scores tie at the end of the budget, sites get one in turn, by name: equal sites differ by at most one.
+        O(n log n) for n images.
+
+    Raises:
+        ConfigError: a negative budget.
+        DataError: scores of a site that are NaN, infinite, or not one-dimensional.
+
+    Edge cases:
+        ==========================  ==============================
+        no site                     nothing
+        budget 0, all pools empty   0 for every site
+        budget >= Σ N_m             N_m
+        one site                    min(budget, N_m)
+        ==========================  ==============================
+
+    The order of sites or images does not matter. Scores are numbers about single images: what a site may send of them
+    is for the federation's wire list to say.
+    """
+    if budget < 0:
+        raise ConfigError("allocate", expected="a budget >= 0", found=f"{budget}", remedy="Ask for at least none.")
+    for site, values in scores.items():
+        if values.dim() != 1 or not bool(values.isfinite().all()):
+            raise DataError(
+                f"site {site}, scores",
+                expected="one finite score for each image",
+                found=f"{tuple(values.shape)}, {int((~values.isfinite()).sum())} of them not finite",
+                remedy="The model that made them is broken, or they were cut: score the pool again.",
+            )
+    pools = {site: scores[site].to("cpu", torch.float64) for site in sorted(scores)}
+    budget = min(budget, sum(map(len, pools.values())))
+    if not budget:
+        return dict.fromkeys(pools, 0)
+    last = torch.cat(list(pools.values())).sort(descending=True).values[budget - 1]
+    counts = {site: int((values > last).sum()) for site, values in pools.items()}
+    ties = {site: int((values == last).sum()) for site, values in pools.items()}
+    turns = sorted((turn, site) for site, count in ties.items() for turn in range(count))
+    for _, site in turns[: budget - sum(counts.values())]:
+        counts[site] += 1
+    return counts

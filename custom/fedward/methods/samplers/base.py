@@ -1,0 +1,104 @@
+"""The interface of all samplers, and the two kinds that need nothing but ids or scores."""
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from fedward.errors import ConfigError
+from fedward.methods.fedal import select
+from fedward.methods.samplers.pool import Pool, Uses, checked
+
+
+class SamplerSettings(BaseModel):
+    """A sampler's choices; most have none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Sampler:
+    """Chooses the images of a pool that are to be labelled next."""
+
+    name: str
+    settings_type: type[SamplerSettings] = SamplerSettings
+    settings: SamplerSettings
+    uses: Uses = Uses()
+
+    def __init__(self, settings: SamplerSettings) -> None:
+        self.settings = settings
+
+    def choose(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
+        """Choose images.
+
+        Args:
+            pool: the site's unlabelled images, with what :attr:`uses` names.
+            budget: at least 0.
+            generator: the only source of chance, of :func:`fedward.seeds.torch_generator`. Samplers that need none
+                leave it alone.
+
+        Returns:
+            Exactly min(budget, N) distinct ids of the pool, the most wanted first. Equal pools and equal generators
+            give equal ids, in whatever order the pool lists its images; images that a sampler finds equal are taken
+            by rising id.
+
+        Raises:
+            ConfigError: a negative budget.
+            DataError: the pool is not what :attr:`uses` asks for, or holds NaN; see
+                :func:`fedward.methods.samplers.pool.checked`.
+
+        Edge cases:
+            =================  ====================================================================
+            empty pool         nothing, whatever else is missing
+            budget 0           nothing, but the pool is checked
+            budget >= N        all ids
+            a single class     all predictions are equal: by rising id where nothing else decides
+            =================  ====================================================================
+        """
+        if budget < 0:
+            raise ConfigError(
+                f"site {pool.site}, sampler {self.name}",
+                expected="a budget >= 0",
+                found=f"{budget}",
+                remedy="Ask for as many labels as the site still has to give.",
+            )
+        if not pool.ids:
+            return []
+        pool = checked(pool, self.uses, self.name)
+        return self.pick(pool, budget, generator) if budget else []
+
+    def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
+        """Choose from a checked pool that is not empty; budget >= 1, perhaps more than there are."""
+        raise NotImplementedError
+
+
+class ScoreSampler(Sampler):
+    """Takes the images with the highest scores."""
+
+    def score_range(self, classes: int) -> tuple[float, float] | None:
+        """Return the lowest and the highest score there can be; None: they have no bounds."""
+        return None
+
+    def scores(self, probabilities: Tensor) -> Tensor:
+        """Return (N,) float64 from (T, N, K): the higher, the more wanted."""
+        raise NotImplementedError
+
+    def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
+        """Choose the highest scores."""
+        return select(self.scores(pool.probabilities), pool.ids, budget)
+
+
+class Random(Sampler):
+    """Draws uniformly, without replacement: the baseline."""
+
+    name = "random"
+
+    def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
+        """Choose by chance. O(N)."""
+        return [pool.ids[position] for position in shuffled(range(len(pool.ids)), generator)[:budget]]
+
+
+def shuffled(positions: Sequence[int], generator: torch.Generator) -> list[int]:
+    """Return the positions in an order drawn from the generator."""
+    order: list[int] = torch.randperm(len(positions), generator=generator, device=generator.device).tolist()
+    return [positions[index] for index in order]

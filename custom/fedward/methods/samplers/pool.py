@@ -1,0 +1,118 @@
+"""What a sampler sees of a site's unlabelled images, and the checks that come before any choice."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fedward.errors import DataError
+
+_SUM_TOLERANCE = 0.01
+"""Of a row of probabilities: softmax in half precision is off by about this much."""
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What a sampler looks at; a site computes nothing else for it. Models predict in evaluation mode."""
+
+    models: tuple[Literal["local", "global"], ...] = ()
+    """Whose probabilities: the site's own model as it left the last training, the global model, or both in this order.
+    They are the first axis of :attr:`Pool.probabilities`."""
+    views: int = 0
+    """Augmented views in the place of each image: that many predictions of the one model, of the same transforms for
+    all images. 0: the image as it is evaluated."""
+    heads: bool = False
+    """Followed by the probabilities of the model's two auxiliary heads."""
+    features: Literal["none", "local", "image"] = "none"
+    """``local``: what the site's own model feeds its classifier, also of labelled images; ``image``: of the picture
+    itself, by :func:`fedward.methods.samplers.suggestive.principal_axes`."""
+
+    @property
+    def own_model(self) -> bool:
+        """Whether a site has to keep its own model between rounds."""
+        return "local" in self.models or self.features == "local"
+
+    @property
+    def members(self) -> int:
+        """T: predictions for each image."""
+        return len(self.models) * max(self.views, 1) + 2 * self.heads
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The unlabelled images of one site. Fields that a sampler does not use may stay empty."""
+
+    site: str
+    """Name, for errors."""
+    ids: Sequence[str]
+    """N distinct ids, in any order."""
+    probabilities: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
+    """(T, N, K) floating point, rows sum to 1."""
+    features: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    """(N, D) floating point."""
+    labelled: Tensor = field(default_factory=lambda: torch.empty(0, 0))
+    """(L, D) features of the images that have labels; empty: there are none."""
+
+
+@torch.no_grad()
+def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
+    """Return the pool by rising id, on the CPU, with probabilities in float64 and features in float32.
+
+    The order in which images, or batches of them, were predicted is gone after this.
+
+    Raises:
+        DataError: an id twice; shapes that do not belong together; probabilities that are NaN, negative, or no
+            distribution; features that are not finite. The error names the site and the first such image.
+    """
+    where = f"site {pool.site}, sampler {sampler}"
+    if len(set(pool.ids)) != len(pool.ids):
+        repeated = next(name for name, count in Counter(pool.ids).items() if count > 1)
+        _refuse(where, "every id once", f"{repeated!r} again", "Drop repeated rows from the pool.")
+    order = sorted(range(len(pool.ids)), key=pool.ids.__getitem__)
+    ordered = replace(pool, ids=[pool.ids[position] for position in order])
+    if uses.members:
+        ordered = replace(ordered, probabilities=_probabilities(ordered, order, uses.members, where))
+    if uses.features != "none":
+        features, labelled = _features(ordered, order, where)
+        ordered = replace(ordered, features=features, labelled=labelled)
+    return ordered
+
+
+def _probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
+    shape = pool.probabilities.shape
+    if len(shape) != 3 or shape[:2] != (members, len(order)) or not shape[2]:
+        expected = f"probabilities ({members}, {len(order)}, K >= 1)"
+        _refuse(where, expected, f"{tuple(shape)}", "Predict each image of the pool once with each member.")
+    probabilities = pool.probabilities.detach().to("cpu", torch.float64)[:, order]
+    sums = (probabilities.sum(dim=2) - 1).abs() <= _SUM_TOLERANCE  # False for NaN
+    usable = (sums & (probabilities >= 0).all(dim=2)).all(dim=0)
+    remedy = "The model is broken, or these are logits: use softmax outputs of a model that has not diverged."
+    _require_rows(usable, pool.ids, where, "probabilities that sum to 1", remedy)
+    return probabilities
+
+
+def _features(pool: Pool, order: Sequence[int], where: str) -> tuple[Tensor, Tensor]:
+    shape, labelled = pool.features.shape, pool.labelled
+    known = labelled.numel() == 0 or (labelled.dim() == 2 and labelled.shape[1:] == shape[1:])
+    if len(shape) != 2 or shape[0] != len(order) or not shape[1] or not known:
+        found = f"{tuple(shape)}, and {tuple(labelled.shape)} of labelled images"
+        _refuse(where, f"features ({len(order)}, D >= 1)", found, "Describe each image of the pool once.")
+    features, labelled = (each.detach().to("cpu", torch.float32) for each in (pool.features[order], labelled))
+    remedy = "The model is broken: use one that has not diverged."
+    _require_rows(features.isfinite().all(dim=1), pool.ids, where, "finite features", remedy)
+    if not bool(labelled.isfinite().all()):
+        _refuse(where, "finite features", "others, of labelled images", remedy)
+    return features, labelled.reshape(-1, shape[1])
+
+
+def _require_rows(usable: Tensor, ids: Sequence[str], where: str, expected: str, remedy: str) -> None:
+    if not bool(usable.all()):
+        broken = (~usable).nonzero().flatten().tolist()
+        _refuse(where, expected, f"others for {len(broken)} of {len(ids)} images, first {ids[broken[0]]!r}", remedy)
+
+
+def _refuse(where: str, expected: str, found: str, remedy: str) -> None:
+    raise DataError(where, expected=expected, found=found, remedy=remedy)

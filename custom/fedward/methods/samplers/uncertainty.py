@@ -1,0 +1,118 @@
+"""Samplers by how unsure predictions are, or how far apart: entropy of one model or two, margin, BALD."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fedward.methods.fedal import ensemble_entropy, mean_over_models
+from fedward.methods.samplers.base import ScoreSampler
+from fedward.methods.samplers.pool import Uses
+
+
+@torch.no_grad()
+def margin(p: Tensor) -> Tensor:
+    """Return how close the two most probable classes are.
+
+    ``s(x) = p_(2)(x) - p_(1)(x)``, the second largest probability less the largest.
+
+    Source: Scheffer, Decomain, Wrobel: *Active hidden Markov models for information extraction*, IDA 2001.
+
+    Args:
+        p: (T, N, K) probabilities of T >= 1 models, which are averaged; K >= 1.
+
+    Returns:
+        (N,) float64 in [-1, 0]; 0 where two classes are equally probable. O(N K log K).
+
+    Edge cases: with one class there is no second one, and the score is -p_(1); N = 0 gives an empty tensor; NaN stays
+    NaN.
+    """
+    mean = mean_over_models(p)
+    if mean.shape[1] == 1:
+        return -mean[:, 0]
+    largest = mean.topk(2, dim=1).values
+    return largest[:, 1] - largest[:, 0]
+
+
+@torch.no_grad()
+def bald(p: Tensor) -> Tensor:
+    """Return how much the label of an image would tell about which model is right.
+
+    ``I(y; φ | x) = H(p̄) - (1/T) Σ_t H(p_t)``, the Jensen-Shannon divergence of the T predictions, in nats.
+
+    Source: Houlsby, Huszár, Ghahramani, Lengyel: *Bayesian active learning for classification and preference learning*,
+    arXiv 1112.5745, eq. (2).
+
+    Args:
+        p: (T, N, K) probabilities of T >= 1 models, K >= 1.
+
+    Returns:
+        (N,) float64 in [0, min(log T, log K)]; 0 where the models agree. O(T N K).
+
+    Edge cases: T = 1 or K = 1 gives 0; N = 0 an empty tensor; NaN stays NaN.
+    """
+    single = torch.stack([ensemble_entropy(member.unsqueeze(0)) for member in p])
+    return (ensemble_entropy(p) - mean_over_models(single)).clamp_min(0.0)  # rounding may leave -1e-17
+
+
+class FedAL(ScoreSampler):
+    """Entropy of the mean of the site's own model and the global one (Deng et al., arXiv 2406.11310, eq. (3)-(4))."""
+
+    name = "fedal"
+    uses = Uses(models=("local", "global"))
+
+    def scores(self, probabilities: Tensor) -> Tensor:
+        """Return the ensemble's entropy."""
+        return ensemble_entropy(probabilities)
+
+    def score_range(self, classes: int) -> tuple[float, float]:
+        """Return those of an entropy."""
+        return 0.0, math.log(classes)
+
+
+class LocalEntropy(FedAL):
+    """Entropy of the site's own model alone (ibid., Fig. 3)."""
+
+    name = "local_entropy"
+    uses = Uses(models=("local",))
+
+
+class GlobalEntropy(FedAL):
+    """Entropy of the global model alone (ibid., Fig. 3)."""
+
+    name = "global_entropy"
+    uses = Uses(models=("global",))
+
+
+class Margin(ScoreSampler):
+    """Smallest margin of the site's own model."""
+
+    name = "margin"
+    uses = Uses(models=("local",))
+
+    def scores(self, probabilities: Tensor) -> Tensor:
+        """Return the negative margin."""
+        return margin(probabilities)
+
+    def score_range(self, classes: int) -> tuple[float, float]:
+        """Return those of a negative margin."""
+        return -1.0, 0.0
+
+
+class BALD(ScoreSampler):
+    """Disagreement of the site's own model and the global one, without their common doubt.
+
+    Deviates: usually the committee is one net with dropout left on (Gal, Islam, Ghahramani, ICML 2017). The networks of
+    this package have no dropout, so all its members would agree; a federation has two models at hand.
+    """
+
+    name = "bald"
+    uses = Uses(models=("local", "global"))
+
+    def scores(self, probabilities: Tensor) -> Tensor:
+        """Return the mutual information."""
+        return bald(probabilities)
+
+    def score_range(self, classes: int) -> tuple[float, float]:
+        """Return those of the divergence of two predictions."""
+        return 0.0, math.log(min(classes, 2))

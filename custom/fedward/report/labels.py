@@ -1,0 +1,92 @@
+"""What a report says of labels that were bought during a run: curves, counts, and sentences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedward.report.figures import mean_line
+from fedward.report.run import QueryRow, Run
+from fedward.report.words import count
+
+
+@dataclass(frozen=True)
+class LabelLine:
+    """What one site's questions brought, by its last answer."""
+
+    site: str
+    asked: int
+    """Images it asked about in the run."""
+    last: QueryRow
+
+
+def label_lines(run: Run) -> list[LabelLine]:
+    """Return one line per site that answered, in the run's order; empty for a run that buys no labels."""
+    lines = []
+    for site in run.sites:
+        rows = [row for row in run.queries if row.site == site]
+        if rows:
+            lines.append(LabelLine(site, sum(row.asked for row in rows), rows[-1]))
+    return lines
+
+
+def site_curves(run: Run) -> dict[str, dict[int, float]]:
+    """Return site -> labels bought there -> validation key metric there after the last round trained with so many."""
+    values, bought = run.series("val", run.key_metric), _bought(run)
+    return {site: _curve(bought[site], line) for site, line in values.items() if site in bought}
+
+
+def overall_curve(run: Run) -> dict[int, float]:
+    """Return labels bought at all sites -> mean of the key metric over sites, as :func:`site_curves`."""
+    bought = _bought(run)
+    rounds = {row.round for row in run.queries}
+    total = {round_: sum(_at(line, round_) for line in bought.values()) for round_ in sorted(rounds)}
+    return _curve(total, mean_line(run.series("val", run.key_metric)))
+
+
+def _bought(run: Run) -> dict[str, dict[int, int]]:
+    table: dict[str, dict[int, int]] = {}
+    for row in run.queries:
+        table.setdefault(row.site, {})[row.round] = row.bought
+    return table
+
+
+def _at(line: Mapping[int, int], round_: int) -> int:
+    """Return what a site had bought by a round, which it may have missed."""
+    return next((line[earlier] for earlier in sorted(line, reverse=True) if earlier <= round_), 0)
+
+
+def _curve(bought: Mapping[int, int], values: Mapping[int, float]) -> dict[int, float]:
+    return dict(sorted({bought[round_]: value for round_, value in sorted(values.items()) if round_ in bought}.items()))
+
+
+def sentences(run: Run) -> list[str]:
+    """Return what a reader should know of the labels; sites whose questions did not come to their end are named."""
+    lines = label_lines(run)
+    if not lines:
+        return []
+    labelled = sum(line.last.labelled for line in lines)
+    images = labelled + sum(line.last.unlabelled for line in lines)
+    bought = sum(line.last.bought for line in lines)
+    found = [
+        f"{count(bought, 'label')} came by asking, at {count(len(lines), 'site')}; {labelled} of "
+        f"{count(images, 'training image')} had a label at the end."
+    ]
+    told = [line.last.minutes for line in lines if line.last.minutes is not None]
+    if told:
+        which = "" if len(told) == len(lines) else f" at the {count(len(told), 'site')} that told what one costs"
+        found.append(f"They took {sum(told):.0f} minutes of annotation{which}.")
+    return found + [text for line in lines for text in _of_site(line)]
+
+
+def _of_site(line: LabelLine) -> Sequence[str]:
+    last, found = line.last, []
+    if not line.asked:
+        found.append(f"{line.site} asked nobody: it trained with the {count(last.labelled, 'label')} it has.")
+    elif not last.bought:
+        found.append(
+            f"{line.site} asked about {count(line.asked, 'image')} and got no label. Does somebody answer there?"
+        )
+    elif last.waiting:
+        found.append(f"At {line.site}, {last.waiting} of {count(line.asked, 'image')} asked about had no label yet.")
+    if last.unusable:
+        found.append(f"At {line.site}, {count(last.unusable, 'answer')} could not be used; the log there says why.")
+    return found

@@ -1,0 +1,176 @@
+"""Starting a module in several processes under torchrun, and leaving none of them behind, whatever happens.
+
+The processes live as long as the site's process holds a lock on a file, which the kernel releases when it dies. They
+meet through files in a folder that only this account can read, and talk over the loopback interface: torchrun's usual
+meeting point is a port that every machine in the network could connect to.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fedward.errors import FedwardError, RunError
+
+_log = logging.getLogger(__name__)
+
+_PREFIX, _LOCK, _LOG = "processes-", "alive", "log"
+_POLL = 0.1
+"""Seconds between two looks for an abort or the end."""
+_GRACE = 10
+"""Seconds torchrun has to end its processes before it is killed; they then end by themselves."""
+_DEATH = re.compile(r"rank\s*: (\d+) .*\n\s*exitcode\s*: (-?\d+)")
+"""In torchrun's own words, once for each process that failed."""
+_ENVIRONMENT = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "OMP_NUM_THREADS": "1",  # as torchrun does, but without a warning
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
+
+
+@contextmanager
+def private_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder in ``parent`` that only this account can enter, and remove it afterwards.
+
+    What a killed process left behind is removed too.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    _sweep(parent)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    try:
+        with (folder / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(parent: Path) -> None:
+    for lock in parent.glob(f"{_PREFIX}*/{_LOCK}"):
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue  # in use
+        shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def launch(module: str, folder: Path, processes: int, site: str, aborted: Callable[[], bool]) -> None:
+    """Run ``python -m module folder`` in several processes, and wait until all have ended.
+
+    Args:
+        module: calls :func:`work` with what it has to do.
+        folder: a :func:`private_folder`, where the processes find what they need and leave what they made.
+        processes: how many, at least 1.
+        site: its name, for errors.
+        aborted: asked all the time; True ends the processes.
+
+    Raises:
+        RunError: aborted, or a process died; the others are ended then. What they wrote is in this process's log.
+        FedwardError: a process raised one, which is raised here again, with the process's number.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc_per_node={processes}"]
+    command += ["--max_restarts=0", f"--monitor_interval={_POLL}", "--rdzv_backend=c10d", "--rdzv_id=site"]
+    command += [f"--rdzv_endpoint={folder / 'meeting'}", "--rdzv_conf=store_type=file", "-m", module, str(folder)]
+    with (folder / _LOG).open("wb") as log:
+        torchrun = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env={**os.environ, **_ENVIRONMENT},
+            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the others
+        )
+        try:
+            while torchrun.poll() is None:
+                if aborted():
+                    remedy = "The run was stopped."
+                    raise RunError("training", expected="to finish the round", found="an abort", remedy=remedy)
+                with suppress(subprocess.TimeoutExpired):
+                    torchrun.wait(_POLL)
+        finally:
+            _end(torchrun)
+    if torchrun.returncode:
+        raise _failure(folder, processes, site)
+
+
+def _end(torchrun: "subprocess.Popen[bytes]") -> None:
+    torchrun.terminate()  # does nothing if it has ended
+    with suppress(subprocess.TimeoutExpired):
+        torchrun.wait(_GRACE)
+    torchrun.kill()
+    torchrun.wait()
+
+
+def work(folder: Path, task: Callable[[int, int], None]) -> None:
+    """Do a process's share: call ``task`` with its number, from 0, and the number of processes.
+
+    An error is noted for the site's process. This process ends at once when the site's process has gone.
+    """
+    rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    threading.Thread(target=_end_with_the_site, args=(folder / _LOCK,), daemon=True).start()
+    try:
+        task(rank, processes)
+    except Exception as error:
+        note = {"rank": rank, "time": time.time(), "kind": type(error).__name__}
+        if isinstance(error, FedwardError):
+            note["parts"] = [error.where, error.expected, error.found, error.remedy]
+        partial = folder / f"partial-{rank}"
+        partial.write_text(json.dumps(note), encoding="utf-8")
+        os.replace(partial, folder / f"error-{rank}.json")  # torchrun may end this process at any moment
+        raise
+
+
+def _end_with_the_site(lock: Path) -> None:
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # waits while the site's process holds it
+        os._exit(1)
+
+
+def _failure(folder: Path, processes: int, site: str) -> FedwardError:
+    """Return the error of the process that failed first.
+
+    A killed one is the cause of what the others say, unless torchrun ended it (SIGTERM) because of another.
+    """
+    said = (folder / _LOG).read_text(encoding="utf-8", errors="replace")
+    _log.error("site %s, its %d processes wrote:\n%s", site, processes, said)
+    deaths = [(int(rank), int(code)) for rank, code in _DEATH.findall(said)]  # the cause, torchrun thinks, comes last
+    killed = [death for death in deaths if death[1] < 0 and death[1] != -signal.SIGTERM]
+    notes = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("error-*.json")]
+    first: dict[str, Any] = {}
+    if notes and not killed:
+        first = min(notes, key=lambda note: note["time"])
+        rank, found = first["rank"], first["kind"]
+    elif deaths:
+        rank, code = (killed or deaths)[-1]
+        found = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    else:
+        rank, found = None, "torchrun failed"
+    where = f"site {site}, process {rank} of {processes}" if rank is not None else f"site {site}"
+    if "parts" in first:
+        kinds = {kind.__name__: kind for kind in FedwardError.__subclasses__()}
+        inner, expected, found, remedy = first["parts"]
+        # A kind that is not known here keeps its text from the server.
+        return kinds.get(first["kind"], FedwardError)(
+            f"{where}: {inner}", expected=expected, found=found, remedy=remedy
+        )
+    return RunError(
+        where,
+        expected="to finish its share of the training",
+        found=found,
+        remedy="The site's own log says more; if memory ran out, lower `processes` in its site file.",
+    )

@@ -1,0 +1,158 @@
+"""One batch shared by several processes: each computes some of its rows, and all see the whole batch's outputs.
+
+Losses here are no plain means over images: masked ones divide by what was kept, weighted ones by the sum of weights,
+and the entropy of a batch's mean prediction is no mean at all. A mean of the processes' own losses would be another
+loss. So a shared network answers for the whole batch in every process: rows are computed once, outputs (N, K), which
+are small, are exchanged, and each process takes the same loss of all of them. Objectives need not know.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+
+_PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others, which may still be reading images; one that died ends all at once."""
+
+
+@contextmanager
+def group(folder: Path, rank: int, processes: int) -> Iterator[torch.device]:
+    """Join the processes of one machine and yield this one's device: its GPU over NCCL, else the CPU over gloo.
+
+    They find each other by a file in ``folder``: no port is opened for that.
+    """
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda", rank) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        init_method=f"file://{folder / 'store'}",
+        rank=rank,
+        world_size=processes,
+        timeout=_PATIENCE,
+    )
+    yield device
+    dist.destroy_process_group()  # not after an error: it could wait for the others
+
+
+def rows_of(rank: int, images: int, processes: int) -> slice:
+    """Return the rows of a batch that a process computes: sizes differ by one at most, and may be 0."""
+    each, more = divmod(images, processes)
+    start = rank * each + min(rank, more)
+    return slice(start, start + each + (rank < more))
+
+
+class _Gather(torch.autograd.Function):
+    """Every process's rows (n_r, K) to those of the whole batch (N, K), in each process."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, images: int) -> Tensor:
+        processes = dist.get_world_size()
+        rows = [rows_of(rank, images, processes) for rank in range(processes)]
+        ctx.own = rows[dist.get_rank()]
+        # Equally many rows for each, because NCCL wants that: the first process has the most.
+        padded = own.new_zeros(rows[0].stop, *own.shape[1:])
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in rows]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[: row.stop - row.start] for part, row in zip(parts, rows, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of this process's rows, N-fold: the mean over N processes is then the whole gradient.
+
+        What a loss takes from the parameters directly (a proximal term) every process has in full: its mean is right
+        as it is.
+        """
+        return gradients[0][ctx.own] * dist.get_world_size(), None
+
+
+class _Rows:
+    """Hooks that give a network this process's rows of its input, and return the outputs of all."""
+
+    def __init__(self) -> None:
+        self._images = 0
+
+    def before(self, net: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        self._images = len(inputs[0])
+        return (inputs[0][rows_of(dist.get_rank(), self._images, dist.get_world_size())],)
+
+    def after(self, net: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
+        gathered: Tensor = _Gather.apply(outputs, self._images)
+        return gathered
+
+
+def has_batch_norm(net: nn.Module) -> bool:
+    """Return whether a network has BatchNorm, whose statistics are those of a whole batch."""
+    return any(isinstance(module, _BatchNorm) for module in net.modules())
+
+
+def share(net: nn.Module) -> nn.Module:
+    """Return a network that still takes (N, C, H, W) and returns (N, K), but computes a share of the rows here.
+
+    The same module, but for BatchNorm, which becomes SyncBatchNorm: statistics of the whole batch. Names of tensors
+    stay, and copies of the network are shared too. All processes must call it with equal batches, in equal order. A
+    batch may have fewer images than there are processes. Dropout draws other masks than in one process.
+    """
+    if has_batch_norm(net):
+        from timm.layers import convert_sync_batchnorm  # torch's own would lose the activation in timm's BatchNorm
+
+        net = convert_sync_batchnorm(net)
+    rows = _Rows()
+    net.register_forward_pre_hook(rows.before)
+    net.register_forward_hook(rows.after)
+    return net
+
+
+class _Step(nn.Module):
+    """A loss of a network as a module, because DistributedDataParallel wants to see one forward pass a step."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, losses: Callable[[nn.Module], Losses]) -> Losses:
+        return losses(self.net)
+
+
+def parallel(net: nn.Module) -> DistributedDataParallel:
+    """Return what takes losses of a shared network, so that gradients become the mean over the processes.
+
+    Buffers are not sent around: they are equal already.
+    """
+    return DistributedDataParallel(_Step(net), broadcast_buffers=False)
+
+
+class SharedObjective(Objective):
+    """An objective on a shared network: the same losses in every process, and gradients of the whole batch.
+
+    Args:
+        objective: the method's own; it cannot tell the difference.
+        step: :func:`parallel` of the network that is trained.
+    """
+
+    def __init__(self, objective: Objective, step: DistributedDataParallel) -> None:
+        self._objective, self._step = objective, step
+
+    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+        """Let the objective look at the net."""
+        self._objective.begin(net, inputs)
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        """Return the losses of the whole batch."""
+        losses: Losses = self._step(lambda shared: self._objective.losses(shared, batch, inputs))
+        return losses
+
+    def after_step(self, net: nn.Module) -> None:
+        """Let the objective follow."""
+        self._objective.after_step(net)

@@ -1,0 +1,102 @@
+"""What a sampler sees of a site's unlabelled images: only what it looks at is computed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from fedward.methods.auxiliary import heads_of
+from fedward.methods.local import logits_and_features
+from fedward.methods.samplers import Pool, Uses
+from fedward.methods.samplers.suggestive import principal_axes
+from fedward.seeds import torch_generator
+from fedward.sites import Images
+from fedward.training.batches import Pixels
+from fedward.training.evaluation import predict
+from fedward.views import View, alike
+from fedward.views.colour import LUMA
+
+_BATCH = 256
+
+
+def observe(
+    site: str,
+    images: Images,
+    labelled: Images,
+    uses: Uses,
+    nets: Callable[[str], nn.Module],
+    device: torch.device,
+    view: View,
+) -> Pool:
+    """Return the pool of a site's images with what a sampler uses of them.
+
+    Args:
+        site: its name, for errors.
+        images: those that may be chosen.
+        labelled: those that have labels.
+        uses: what is looked at.
+        nets: ``local`` or ``global`` -> the network with these weights; it may be one that is loaded anew each time.
+        device: where the networks are.
+        view: how a picture is varied, where the sampler looks at views: that of training.
+
+    Edge case: without an image that may be chosen nothing is computed.
+    """
+    pool = Pool(site, images.ids)
+    if not len(images):
+        return pool
+    if uses.models:
+        pool = replace(pool, probabilities=torch.cat(list(_members(Pixels.of(images, device), uses, nets, view))))
+    if uses.features == "image":
+        pool = replace(pool, features=principal_axes(_grey(images)))
+    if uses.features == "local":
+        net = nets("local")
+        known, features = (_features(net, Pixels.of(each, device)) for each in (labelled, images))
+        pool = replace(pool, features=features, labelled=known)
+    return pool
+
+
+def _members(pixels: Pixels, uses: Uses, nets: Callable[[str], nn.Module], view: View) -> Iterator[Tensor]:
+    """Yield probabilities (T, N, K), the members in the order that Uses names."""
+    for name in uses.models:
+        net = nets(name)
+        if uses.heads:
+            yield _with_heads(net, pixels)
+        else:
+            yield torch.stack([predict(net, pixels, view=each) for each in _views(uses.views, view)])
+
+
+def _views(count: int, view: View) -> Sequence[Callable[[Tensor], Tensor]]:
+    """Return so many ways to vary pictures, each the same for all pictures in every query; for 0 no variation."""
+
+    def varied(images: Tensor, number: int) -> Tensor:
+        return alike(view, images, torch_generator(number, "view"))
+
+    return [partial(varied, number=number) for number in range(count)] or [lambda images: images]
+
+
+def _with_heads(net: nn.Module, pixels: Pixels) -> Tensor:
+    """Return probabilities (3, N, K) of the network and its two auxiliary heads."""
+    outputs = []
+    for logits, features in _batches(net, pixels):
+        outputs.append(torch.stack([logits, *heads_of(net)(features)]).float().softmax(dim=2).cpu())
+    return torch.cat(outputs, dim=1)
+
+
+def _features(net: nn.Module, pixels: Pixels) -> Tensor:
+    """Return (N, D) what the classifier receives; (0, 0) for no image."""
+    return torch.cat([features.cpu() for _, features in _batches(net, pixels)]) if len(pixels) else torch.empty(0, 0)
+
+
+@torch.no_grad()
+def _batches(net: nn.Module, pixels: Pixels) -> Iterator[tuple[Tensor, Tensor]]:
+    net.eval()
+    for part in torch.arange(len(pixels)).split(_BATCH):
+        yield logits_and_features(net, pixels.take(part))
+
+
+def _grey(images: Images) -> Tensor:
+    """Return (N, H, W) float32 in [0, 255]."""
+    pixels = torch.tensor(images.pixels).float()
+    return pixels @ torch.tensor(LUMA) if pixels.shape[-1] == len(LUMA) else pixels[..., 0]

@@ -1,0 +1,86 @@
+"""A clinic on disk that a federation has asked about, and a clinician who writes answers without a browser."""
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedward.annotation import Queue, queue_folder
+from fedward.annotation.desk import Desk, Message
+
+CLASSES = ("MEL", "NV", "BCC")
+_KEYS = count()
+
+
+class Clinic:
+    """A site file, its images and its queue."""
+
+    def __init__(self, folder: Path, images: int) -> None:
+        (folder / "images").mkdir(parents=True)
+        self.ids = [f"s{index:02d}" for index in range(images)]
+        rows = ["sample_id,image,label"]
+        for index, sample_id in enumerate(self.ids):
+            noise = np.random.default_rng(index).integers(0, 256, (30, 40, 3), np.uint8)
+            Image.fromarray(noise).save(folder / "images" / f"{sample_id}.png")
+            rows.append(f"{sample_id},images/{sample_id}.png,")
+        (folder / "manifest.csv").write_text("\n".join(rows))
+        self.site_file = folder / "clinic.yaml"
+        self.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\nlabels: {naevus: NV}\n")
+        self.queue = Queue(queue_folder(self.site_file))
+
+    def ask(self, *sample_ids: str, round_: int = 1) -> None:
+        """Ask for the class of images, the first named first."""
+        self.queue.request("run", round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))])
+
+
+class Clinician:
+    """Answers as the page would."""
+
+    def __init__(self, queue: Queue, name: str) -> None:
+        self.queue, self.name, self.desk = queue, name, Desk(queue, {f"s{index:02d}" for index in range(100)})
+
+    def say(self, sample_id: str, label: str | None, kind: str = "") -> Message:
+        """Give a class, or None for "cannot tell"."""
+        with self.queue.database.reading() as database:
+            query = "SELECT coalesce(max(answer), 0) FROM answers WHERE annotator = ? AND sample_id = ?"
+            seen = database.execute(query, [self.name, sample_id]).fetchone()[0]
+        kind = kind or ("cannot tell" if label is None else "label")
+        message = Message(self.name, sample_id, kind, label, self.key(), seen)
+        self.desk.answer(message)
+        return message
+
+    def take_back(self) -> str:
+        """Undo the newest answer."""
+        last = self.desk.view(self.name).last
+        assert last is not None
+        return self.desk.undo(self.name, last.answer, self.key())
+
+    def key(self) -> str:
+        return f"{next(_KEYS):032x}"
+
+
+@pytest.fixture
+def make_clinic(tmp_path: Path) -> Callable[[int], Clinic]:
+    """Make a clinic with so many images, nothing asked yet."""
+    return lambda images: Clinic(tmp_path / f"clinic-{images}", images)
+
+
+@pytest.fixture
+def clinic(make_clinic: Callable[[int], Clinic]) -> Clinic:
+    """Six images, nothing asked yet."""
+    return make_clinic(6)
+
+
+@pytest.fixture
+def clinician(clinic: Clinic) -> Callable[[str], Clinician]:
+    """Make a clinician by name."""
+    return lambda name: Clinician(clinic.queue, name)
+
+
+@pytest.fixture
+def make_clinician() -> Callable[[Queue, str], Clinician]:
+    """Make a clinician by queue and name."""
+    return Clinician

@@ -1,0 +1,518 @@
+"""The page as a clinician uses it: headless Chromium, a server of its own process, and that server's death."""
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver import ActionChains, Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+pytestmark = pytest.mark.browser
+
+CLASSES = ("MEL", "NV", "BCC")
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
+)
+PATIENCE = 60
+"""Seconds until a page that does nothing fails a test."""
+
+
+WHOLE_COMMAND = "import sys; from fedward.cli import main; sys.exit(main())"
+ITS_OWN_PART = """
+import argparse, sys
+from fedward.annotation.command import add_annotate
+parser = argparse.ArgumentParser()
+add_annotate(parser.add_subparsers())
+options = parser.parse_args()
+sys.exit(options.command(options))
+"""
+"""The same without the other commands, which import PyTorch: a tenth of the time to start."""
+
+
+class Server:
+    """``fedward annotate`` in a process of its own."""
+
+    def __init__(self, site_file: Path, port: int = 0, *options: str, code: str = ITS_OWN_PART) -> None:
+        words = ["annotate", str(site_file), "--classes", *CLASSES, "--port", str(port), *options]
+        self.process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        self.address = re.findall(r"http://\S+", self.line)[0]
+        self.port = int(re.findall(r":(\d+)/", self.address)[0])
+
+    def end(self, how: signal.Signals) -> tuple[int, str]:
+        self.process.send_signal(how)
+        text, _ = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, text
+
+
+class Tab:
+    """One tab of the browser, by what a person sees and does there."""
+
+    def __init__(self, browser: Chrome, window: str) -> None:
+        self.browser, self.window = browser, window
+
+    def to_front(self) -> "Tab":
+        self.browser.switch_to.window(self.window)
+        return self
+
+    def open(self, address: str, name: str = "Anna") -> "Tab":
+        self.browser.get(address)
+        if self.find("who").is_displayed():
+            self.find("name").send_keys(name + Keys.ENTER)
+        return self.wait_for_image()
+
+    def find(self, name: str) -> Any:
+        return self.browser.find_element(By.ID, name)
+
+    def until(self, true: Callable[[], Any]) -> Any:
+        return WebDriverWait(self.browser, PATIENCE, poll_frequency=0.02).until(lambda _: true())
+
+    def text(self, name: str) -> str:
+        return str(self.find(name).text)
+
+    def about(self) -> str:
+        """Return the id of the image on the stage, '' if there is none."""
+        found = re.findall(r"Image (\S+) ", self.text("about"))
+        return found[0] if found else ""
+
+    def wait_for_image(self, other_than: str = "") -> "Tab":
+        button = self.browser.find_element(By.CSS_SELECTOR, ".choice")
+        self.until(lambda: self.about() not in ("", other_than) and button.get_attribute("aria-disabled") == "false")
+        return self
+
+    def press(self, keys: str) -> None:
+        ActionChains(self.browser).send_keys(keys).perform()
+
+    def answer(self, key: str) -> str:
+        """Answer the image on the stage with a key, wait for what comes then, and return the image's id."""
+        sample_id, said, count = self.about(), self.text("said"), self.text("waiting")
+        self.press(key)
+        self.until(lambda: (self.about(), self.text("said"), self.text("waiting")) != (sample_id, said, count))
+        self.until(lambda: self.find("undo").get_attribute("aria-disabled") == "false")
+        return sample_id
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        return self.browser.execute_script(script, *arguments)
+
+    def command(self, name: str, **parameters: Any) -> Any:
+        return self.browser.execute_cdp_cmd(name, parameters)
+
+
+def start_browser(font_size: int = 16) -> Chrome:
+    programs = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    missing = [name for name, path in programs.items() if path is None]
+    if missing:
+        pytest.fail(
+            f"{' and '.join(missing)} not found. Install them (Debian: apt-get install chromium chromium-driver), "
+            "or leave these tests out: pytest -m 'not browser and not secure'."
+        )
+    options = ChromeOptions()
+    options.binary_location = programs["chromium"] or ""
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.add_experimental_option("prefs", {"webkit": {"webprefs": {"default_font_size": font_size}}})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return Chrome(options=options, service=Service(programs["chromedriver"]))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    driver = start_browser()
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def tab(browser: Chrome) -> Iterator[Tab]:
+    """A browser that has never been here: no name, no cookie, one window of a laptop's size."""
+    browser.get("about:blank")
+    browser.get_log("browser")  # of the tests before
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    )
+    yield Tab(browser, browser.current_window_handle)
+    first, *others = browser.window_handles
+    for window in others:
+        browser.switch_to.window(window)
+        browser.close()
+    browser.switch_to.window(first)
+    if browser.current_url.startswith("http"):
+        browser.execute_script("localStorage.clear()")
+    browser.delete_all_cookies()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {})
+
+
+@pytest.fixture
+def serve(big_clinic: Any) -> Iterator[Callable[..., Server]]:
+    """Start the command on the big clinic; it is ended with the test."""
+    servers: list[Server] = []
+
+    def start(port: int = 0, *options: str, code: str = ITS_OWN_PART) -> Server:
+        servers.append(Server(big_clinic.site_file, port, *options, code=code))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.process.kill()
+        server.process.communicate()
+
+
+@pytest.fixture
+def big_clinic(make_clinic: Callable[[int], Any]) -> Any:
+    """Twenty-four images, all asked for."""
+    clinic = make_clinic(24)
+    clinic.ask(*clinic.ids)
+    return clinic
+
+
+def test_twenty_images_by_keyboard_alone_with_a_reload_in_between(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    tab.open(serve().address)
+    assert tab.text("reader") == "Anna"
+    assert "token" not in tab.browser.current_url
+    expected = {}
+    for number in range(10):
+        expected[tab.answer(str(1 + number % 3))] = CLASSES[number % 3]
+    tab.browser.refresh()
+    tab.wait_for_image()
+    assert tab.text("count") == "10 of 24"
+    assert tab.text("undo").endswith(f"Undo: {CLASSES[9 % 3]}")
+    for number in range(10, 20):
+        expected[tab.answer(str(1 + number % 3))] = CLASSES[number % 3]
+    assert big_clinic.queue.labels() == expected
+    assert list(expected) == big_clinic.ids[:20]
+    assert tab.text("waiting") == "4"
+    assert tab.browser.get_log("browser") == []
+
+
+def test_skip_cannot_tell_undo_and_the_end_of_the_queue(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    tab.open(serve().address)
+    skipped, unclear = tab.answer("s"), tab.answer("c")
+    assert tab.text("waiting") == "23 (1 skipped)"
+    wrong = tab.answer("1")
+    assert tab.text("said") == "Saved: MEL."
+    assert tab.answer("u") != wrong
+    tab.wait_for_image()
+    assert tab.about() == wrong
+    assert big_clinic.queue.labels() == {}
+    for _ in range(22):
+        tab.answer("2")
+    assert tab.about() == skipped
+    tab.press("3")
+    tab.until(lambda: tab.text("question") == "Nothing is waiting for you")
+    assert "All images are done" in tab.text("empty")
+    labels = big_clinic.queue.labels()
+    assert (labels[skipped], labels[wrong], len(labels)) == ("BCC", "NV", 23)
+    assert big_clinic.queue.cannot_tell() == {unclear}
+    assert tab.text("undecidable") == "1"
+    ActionChains(tab.browser).key_down(Keys.CONTROL).send_keys("z").key_up(Keys.CONTROL).perform()
+    tab.wait_for_image()
+    assert tab.about() == skipped
+
+
+def test_buttons_do_what_keys_do(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+    tab.open(serve().address)
+    first = tab.about()
+    tab.browser.find_element(By.CSS_SELECTOR, "[data-label=BCC]").click()
+    tab.wait_for_image(other_than=first)
+    tab.find("undo").click()
+    tab.until(lambda: tab.about() == first)
+    assert big_clinic.queue.labels() == {}
+
+
+def test_new_requests_appear_on_a_page_that_waits(
+    tab: Tab, serve: Callable[..., Server], make_clinic: Callable[[int], Any]
+) -> None:
+    clinic = make_clinic(2)
+    server = Server(clinic.site_file)
+    try:
+        tab.browser.get(server.address)
+        tab.find("name").send_keys("Anna" + Keys.ENTER)
+        tab.until(lambda: "No images have been asked for" in tab.text("empty"))
+        clinic.ask("s01")
+        tab.until(lambda: tab.run("window.dispatchEvent(new Event('focus'))") or tab.about() == "s01")
+    finally:
+        server.end(signal.SIGKILL)
+
+
+def test_two_tabs_at_once_never_answer_the_same_image_twice(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    address = serve().address
+    tab.open(address)
+    tab.browser.switch_to.new_window("tab")
+    other = Tab(tab.browser, tab.browser.current_window_handle).open(address)
+    answered = []
+    for turn in range(8):
+        now = (tab, other)[turn % 2].to_front()
+        # What a tab does when it comes to the front; a headless browser may leave it out.
+        now.run("window.dispatchEvent(new Event('focus'))")
+        now.until(lambda page=now: page.wait_for_image() and page.about() not in answered)
+        answered.append(now.answer("1"))
+    assert big_clinic.queue.labels() == dict.fromkeys(answered, "MEL")
+    assert len(answered) == len(set(answered))
+
+
+def test_an_image_answered_in_another_tab_is_not_answered_again(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any, make_clinician: Callable[..., Any]
+) -> None:
+    tab.open(serve().address)
+    first = tab.about()
+    make_clinician(big_clinic.queue, "Anna").say(first, "NV")
+    tab.press("1")
+    tab.wait_for_image(other_than=first)
+    assert "already answered" in tab.text("trouble")
+    assert big_clinic.queue.labels() == {first: "NV"}
+
+
+def test_a_second_reader_sees_the_same_images_and_the_agreement(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    tab.open(serve(0, "--readers", "2").address)
+    for key in "123":
+        tab.answer(key)
+    tab.find("reader").click()
+    tab.find("name").clear()
+    tab.find("name").send_keys("Ben" + Keys.ENTER)
+    tab.until(lambda: tab.text("reader") == "Ben" and tab.text("mine") == "0")
+    tab.wait_for_image()
+    assert tab.about() == big_clinic.ids[0]
+    for key in "121":
+        tab.answer(key)
+    assert tab.text("agreement") == "2 of 3"
+    assert tab.text("count") == "3 of 24"
+
+
+def test_killed_between_two_answers_the_server_loses_none_and_the_open_page_goes_on(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    server = serve()
+    tab.open(server.address)
+    first, second = tab.answer("1"), tab.answer("2")
+    server.end(signal.SIGKILL)
+    assert big_clinic.queue.labels() == {first: "MEL", second: "NV"}
+    third = tab.about()
+    tab.press("3")
+    tab.until(lambda: "Not saved yet" in tab.text("trouble"))
+    assert tab.about() == third
+    assert [each.text[-3:] for each in tab.browser.find_elements(By.CSS_SELECTOR, ".chosen")] == ["BCC"]
+    again = serve(server.port)
+    assert again.address == server.address
+    tab.wait_for_image(other_than=third)
+    assert tab.text("trouble") == ""
+    assert tab.text("said") == "Saved: BCC."
+    assert tab.browser.find_elements(By.CSS_SELECTOR, ".chosen") == []
+    assert big_clinic.queue.labels() == {first: "MEL", second: "NV", third: "BCC"}
+    again.end(signal.SIGKILL)
+    serve(server.port)
+    tab.browser.refresh()
+    tab.wait_for_image()
+    assert tab.text("count") == "3 of 24"
+
+
+def test_a_page_whose_server_was_started_anew_says_that_its_answer_is_not_saved(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    server = serve(code=WHOLE_COMMAND)
+    tab.open(server.address)
+    code, text = server.end(signal.SIGINT)
+    assert (code, "saved" in text) == (0, True)
+    assert server.line.count("\n") == 1
+    assert not (big_clinic.queue.folder / "token").exists()
+    serve(server.port)
+    tab.press("1")
+    tab.until(lambda: "Not saved." in tab.text("trouble"))
+    assert "new address" in tab.text("trouble")
+    assert big_clinic.queue.labels() == {}
+
+
+def test_an_image_that_cannot_be_shown_cannot_be_labelled(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    (big_clinic.site_file.parent / "images" / "s00.png").write_bytes(b"no image")
+    tab.browser.get(serve().address)
+    tab.find("name").send_keys("Anna" + Keys.ENTER)
+    tab.until(lambda: "cannot be shown" in tab.text("empty"))
+    tab.press("1")
+    tab.press("c")
+    tab.wait_for_image(other_than="s00")
+    assert big_clinic.queue.labels() == {}
+    assert big_clinic.queue.cannot_tell() == {"s00"}
+
+
+def test_single_keys_can_be_switched_off(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+    tab.open(serve().address)
+    tab.press("?")
+    tab.find("shortcuts").click()
+    tab.press("1")
+    tab.press(Keys.ESCAPE)
+    tab.press("1")
+    tab.browser.refresh()
+    tab.wait_for_image()
+    tab.press("1")
+    tab.browser.find_element(By.CSS_SELECTOR, "[data-label=NV]").send_keys(Keys.ENTER)
+    tab.wait_for_image(other_than="s00")
+    assert big_clinic.queue.labels() == {"s00": "NV"}
+
+
+# --- zoom
+
+
+def box(tab: Tab) -> dict[str, float]:
+    found: dict[str, float] = tab.run("return document.getElementById('image').getBoundingClientRect().toJSON()")
+    return found
+
+
+def test_zoom_by_key_wheel_finger_and_button_and_moving(tab: Tab, serve: Callable[..., Server]) -> None:
+    tab.open(serve().address)
+    stage = tab.find("stage")
+    whole = box(tab)
+    assert whole["width"] <= stage.size["width"] + 1
+    assert whole["height"] <= stage.size["height"] + 1
+    assert max(whole["width"] / stage.size["width"], whole["height"] / stage.size["height"]) > 0.99
+    assert whole["width"] / whole["height"] == pytest.approx(40 / 30)
+
+    tab.press("+")
+    assert box(tab)["width"] == pytest.approx(1.5 * whole["width"])
+    before = box(tab)
+    tab.press(Keys.ARROW_LEFT)
+    assert box(tab)["x"] == pytest.approx(before["x"] + 60)
+    ActionChains(tab.browser).drag_and_drop_by_offset(stage, -30, -20).perform()
+    assert (box(tab)["x"], box(tab)["y"]) == pytest.approx((before["x"] + 30, before["y"] - 20))
+    tab.press("f")
+    assert box(tab) == pytest.approx(whole)
+
+    tab.find("in").click()
+    tab.find("out").click()
+    assert box(tab) == pytest.approx(whole)
+    ActionChains(tab.browser).double_click(stage).perform()
+    assert box(tab)["width"] > 2 * whole["width"]
+    ActionChains(tab.browser).double_click(stage).perform()
+    assert box(tab) == pytest.approx(whole)
+    tab.press("-")
+    assert box(tab) == pytest.approx(whole)
+
+    left, top = stage.location["x"] + 200, stage.location["y"] + 200
+    spot = (left - whole["x"]) / whole["width"]
+    tab.command("Input.dispatchMouseEvent", type="mouseWheel", x=left, y=top, deltaX=0, deltaY=-300)
+    tab.until(lambda: box(tab)["width"] > 1.2 * whole["width"])
+    wheeled = box(tab)
+    assert (left - wheeled["x"]) / wheeled["width"] == pytest.approx(spot, abs=0.01)
+
+    for kind, gap in [("touchStart", 40), ("touchMove", 60), ("touchMove", 80), ("touchEnd", None)]:
+        points = [] if gap is None else [{"x": left - gap, "y": top, "id": 0}, {"x": left + gap, "y": top, "id": 1}]
+        tab.command("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+    tab.until(lambda: box(tab)["width"] > 1.5 * wheeled["width"])
+    tab.answer("1")
+    tab.until(lambda: box(tab) == pytest.approx(whole))
+
+
+# --- looks, at every size
+
+
+@pytest.fixture(scope="module", params=[13, 16, 32], ids=["80 %", "100 %", "200 %"])
+def sized_browser(request: pytest.FixtureRequest) -> Iterator[Chrome]:
+    """A browser whose user has set another text size."""
+    driver = start_browser(request.param)
+    yield driver
+    driver.quit()
+
+
+def test_nothing_is_cut_off_at_any_width_and_text_size(
+    sized_browser: Chrome, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    tab = Tab(sized_browser, sized_browser.current_window_handle)
+    address = serve().address
+    for width, height in [(360, 740), (820, 1180), (1180, 820), (1440, 900)]:
+        tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        tab.open(address)
+        assert tab.run("return document.scrollingElement.scrollWidth") <= width
+        stage = tab.find("stage").size
+        assert stage["height"] >= 0.4 * height or stage["width"] >= 0.6 * width
+        for element in tab.browser.find_elements(By.CSS_SELECTOR, "button, .numbers dd, #about"):
+            if element.is_displayed():
+                left, right, inner, outer = tab.run(
+                    "const box = arguments[0].getBoundingClientRect();"
+                    "return [box.left, box.right, arguments[0].scrollWidth, arguments[0].clientWidth]",
+                    element,
+                )
+                assert 0 <= left < right <= width, element.text
+                assert inner <= outer + 1, element.text
+
+
+_CONTRAST = """
+const channels = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((value) => {
+  const part = value / 255;
+  return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+});
+const light = (colour) => {
+  const [red, green, blue] = channels(colour);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+};
+const ground = (element) => {
+  const colour = getComputedStyle(element).backgroundColor;
+  return /, 0\\)|transparent/.test(colour) ? ground(element.parentElement) : colour;
+};
+const [a, b] = [light(getComputedStyle(arguments[0]).color), light(ground(arguments[0]))];
+return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_light_and_in_dark(tab: Tab, serve: Callable[..., Server], scheme: str) -> None:
+    """The contrast ratio of WCAG 2.2, at least 4.5."""
+    tab.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    tab.open(serve().address)
+    tab.answer("1")
+    page = tab.run("return getComputedStyle(document.body).backgroundColor")
+    assert (int(re.findall(r"\d+", page)[0]) > 128) == (scheme == "light")
+    shown = tab.browser.find_elements(
+        By.CSS_SELECTOR, "h1, .quiet, .choice span, .actions span, kbd, dt, dd, .brand b, .brand span, .plain, #said"
+    )
+    ratios = {element.text: tab.run(_CONTRAST, element) for element in shown if element.is_displayed()}
+    assert len(ratios) > 15
+    assert min(ratios.values()) >= 4.5, ratios
+
+
+def test_everything_has_a_name_and_can_be_reached_with_tab(tab: Tab, serve: Callable[..., Server]) -> None:
+    tab.open(serve().address)
+    buttons = [each for each in tab.browser.find_elements(By.CSS_SELECTOR, "button") if each.is_displayed()]
+    assert all(each.accessible_name for each in buttons)
+    assert tab.find("stage").accessible_name
+    assert tab.find("image").get_attribute("alt") == "Image s00"
+    assert tab.find("said").get_attribute("aria-live") == "polite"
+    reached = set()
+    tab.run("document.activeElement.blur()")
+    for _ in range(len(buttons) + 3):
+        tab.press(Keys.TAB)
+        focused = tab.browser.switch_to.active_element
+        reached.add(focused.get_attribute("id") or focused.get_attribute("data-label"))
+        if focused.tag_name == "button":
+            assert focused.value_of_css_property("outline-style") == "solid"
+    assert {each.get_attribute("id") or each.get_attribute("data-label") for each in buttons} <= reached
+    assert "stage" in reached
+
+
+def test_the_page_asks_nobody_else_for_anything(tab: Tab, serve: Callable[..., Server]) -> None:
+    server = serve()
+    tab.open(server.address)
+    tab.answer("1")
+    names = tab.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert names
+    assert all(name.startswith(f"http://127.0.0.1:{server.port}/") for name in names)
+    assert not any("token" in name for name in names)
+    assert tab.browser.get_log("browser") == []

@@ -1,0 +1,349 @@
+"""The queue: what is asked, what is answered, and that nothing acknowledged is ever lost."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedward.annotation import Queue, queue_folder, times
+from fedward.annotation.database import NAME
+from fedward.annotation.desk import Desk, Message, Stale
+from fedward.errors import DataError
+from fedward.sites import find_site_file
+
+Make = Callable[[str], Any]
+
+
+def waiting(queue: Queue) -> list[str]:
+    return [request.sample_id for request in queue.pending()]
+
+
+# --- requests
+
+
+def test_a_request_says_who_asked_when_and_why(clinic: Any) -> None:
+    before = times.now()
+    assert clinic.queue.request("run", 3, "entropy", ["s01"], [0.5]) == 1
+    (request,) = clinic.queue.pending()
+    found = (request.sample_id, request.run, request.round, request.strategy, request.score)
+    assert found == ("s01", "run", 3, "entropy", 0.5)
+    assert before <= request.time <= times.now()
+
+
+def test_the_same_request_again_changes_nothing(clinic: Any) -> None:
+    """A resumed round asks again, perhaps for more."""
+    assert clinic.queue.request("run", 1, "fedal", ["s01", "s02"], [1.0, 2.0]) == 2
+    before = clinic.queue.pending()
+    assert clinic.queue.request("run", 1, "fedal", ["s01", "s02"], [9.0, 9.0]) == 0
+    assert clinic.queue.pending() == before
+    assert clinic.queue.request("run", 1, "fedal", ["s02", "s03"], [2.0, 3.0]) == 1
+
+
+def test_the_newest_round_is_asked_first_then_the_highest_score(clinic: Any) -> None:
+    clinic.queue.request("run", 1, "fedal", ["s00", "s01", "s02", "s03"], [0.1, None, 0.9, 0.1])
+    clinic.queue.request("run", 2, "fedal", ["s04"])
+    assert waiting(clinic.queue) == ["s04", "s02", "s00", "s03", "s01"]
+
+
+def test_an_image_asked_for_twice_waits_once_with_its_newest_request(clinic: Any) -> None:
+    clinic.ask("s00", "s01", round_=1)
+    clinic.ask("s01", round_=2)
+    assert [(request.sample_id, request.round) for request in clinic.queue.pending()] == [("s01", 2), ("s00", 1)]
+
+
+@pytest.mark.parametrize(
+    ("ids", "scores"),
+    [(["a", "a"], None), ([""], None), (["a"], [0.1, 0.2]), (["a"], [float("nan")]), (["a"], [float("inf")])],
+)
+def test_a_request_that_cannot_be_is_refused_whole(clinic: Any, ids: list[str], scores: Any) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        clinic.queue.request("run", 1, "fedal", ids, scores)
+    assert clinic.queue.pending() == []
+
+
+def test_asking_for_nothing_is_fine(clinic: Any) -> None:
+    assert clinic.queue.request("run", 1, "fedal", []) == 0
+
+
+# --- answers
+
+
+def test_a_label_ends_the_waiting(clinic: Any, clinician: Make) -> None:
+    clinic.ask("s00", "s01")
+    clinician("anna").say("s00", "MEL")
+    assert waiting(clinic.queue) == ["s01"]
+    assert clinic.queue.labels() == {"s00": "MEL"}
+    (decision,) = clinic.queue.decisions()
+    assert (decision.annotator, decision.label, decision.source) == ("anna", "MEL", "page")
+
+
+def test_cannot_tell_is_a_decision_and_no_label(clinic: Any, clinician: Make) -> None:
+    clinic.ask("s00")
+    clinician("anna").say("s00", None)
+    assert waiting(clinic.queue) == []
+    assert clinic.queue.labels() == {}
+    assert clinic.queue.cannot_tell() == {"s00"}
+
+
+def test_the_newest_decision_counts(clinic: Any, clinician: Make) -> None:
+    clinician("anna").say("s00", "MEL")
+    clinician("ben").say("s00", "NV")
+    assert clinic.queue.labels() == {"s00": "NV"}
+
+
+def test_who_cannot_tell_abstains_but_withdraws_the_own_class(clinic: Any, clinician: Make) -> None:
+    anna, ben = clinician("anna"), clinician("ben")
+    anna.say("s00", "MEL")
+    ben.say("s00", None)
+    assert clinic.queue.labels() == {"s00": "MEL"}
+    assert clinic.queue.cannot_tell() == frozenset()
+    anna.say("s00", None)
+    assert clinic.queue.labels() == {}
+    assert clinic.queue.cannot_tell() == {"s00"}
+
+
+def test_undo_brings_back_what_was_before(clinic: Any, clinician: Make) -> None:
+    clinic.ask("s00", "s01")
+    anna = clinician("anna")
+    anna.say("s00", "MEL")
+    anna.say("s00", "NV")
+    anna.say("s01", "BCC")
+    assert anna.take_back() == "s01"
+    assert clinic.queue.labels() == {"s00": "NV"}
+    assert anna.take_back() == "s00"
+    assert clinic.queue.labels() == {"s00": "MEL"}
+    assert anna.take_back() == "s00"
+    assert clinic.queue.labels() == {}
+    assert waiting(clinic.queue) == ["s00", "s01"]
+    assert anna.desk.view("anna").last is None
+
+
+def test_nobody_takes_back_another_ones_answer(clinic: Any, clinician: Make) -> None:
+    anna, ben = clinician("anna"), clinician("ben")
+    anna.say("s00", "MEL")
+    last = anna.desk.view("anna").last
+    with pytest.raises(Stale):
+        ben.desk.undo("ben", last.answer, "key")
+    assert clinic.queue.labels() == {"s00": "MEL"}
+
+
+def test_what_is_skipped_comes_last_and_for_others_at_its_place(clinic: Any, clinician: Make) -> None:
+    clinic.ask("s00", "s01")
+    anna, ben = clinician("anna"), clinician("ben")
+    anna.say("s00", None, "skip")
+    assert (anna.desk.view("anna").image.sample_id, anna.desk.view("anna").skipped) == ("s01", 1)
+    assert ben.desk.view("ben").image.sample_id == "s00"
+    assert waiting(clinic.queue) == ["s00", "s01"]
+    anna.say("s01", None, "skip")
+    assert anna.desk.view("anna").image.sample_id == "s00"
+    anna.take_back()
+    assert anna.desk.view("anna").image.sample_id == "s01"
+
+
+def test_a_message_that_arrives_twice_is_one_answer(clinic: Any, clinician: Make) -> None:
+    clinic.ask("s00")
+    anna = clinician("anna")
+    message = anna.say("s00", "MEL")
+    anna.desk.answer(message)
+    last = anna.desk.view("anna").last
+    assert anna.desk.undo("anna", last.answer, "undo") == anna.desk.undo("anna", last.answer, "undo") == "s00"
+    with sqlite3.connect(clinic.queue.folder / NAME) as database:
+        assert database.execute("SELECT kind FROM answers").fetchall() == [("label",), ("undo",)]
+
+
+def test_an_answer_from_a_view_that_is_past_changes_nothing(clinic: Any, clinician: Make) -> None:
+    """Two tabs show the same image; the second answers after the first."""
+    clinic.ask("s00")
+    anna = clinician("anna")
+    seen = anna.desk.view("anna").seen
+    anna.say("s00", "MEL")
+    with pytest.raises(Stale):
+        anna.desk.answer(Message("anna", "s00", "label", "NV", "key", seen))
+    assert clinic.queue.labels() == {"s00": "MEL"}
+
+
+def test_a_clock_set_back_does_not_make_a_new_answer_the_older_one(
+    clinic: Any, clinician: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anna = clinician("anna")
+    anna.say("s00", "MEL")
+    monkeypatch.setattr(times, "now", lambda: "2001-01-01T00:00:00.000000Z")
+    anna.say("s00", "NV")
+    assert clinic.queue.labels() == {"s00": "NV"}
+
+
+def test_several_readers_see_each_image_once_each(clinic: Any) -> None:
+    clinic.ask("s00")
+    desk = Desk(clinic.queue, clinic.ids, readers=2)
+    assert desk.view("anna").total == 1
+    desk.answer(Message("anna", "s00", "label", "MEL", "1", 0))
+    assert (desk.view("anna").waiting, desk.view("ben").waiting, desk.view("ben").decided) == (0, 1, 0)
+    desk.answer(Message("ben", "s00", "label", "NV", "2", 0))
+    view = desk.view("clara")
+    assert (view.waiting, view.decided, view.read_twice, view.unanimous) == (0, 1, 1, 0)
+
+
+def test_agreement_is_over_images_that_two_gave_a_class(clinic: Any, clinician: Make) -> None:
+    anna, ben = clinician("anna"), clinician("ben")
+    for sample_id, first, second in [("s00", "MEL", "MEL"), ("s01", "MEL", "NV"), ("s02", "NV", None)]:
+        anna.say(sample_id, first)
+        ben.say(sample_id, second)
+    anna.say("s03", "NV")
+    agreement = clinic.queue.agreement()
+    assert (agreement.read_twice, agreement.unanimous) == (2, 1)
+    (dispute,) = agreement.disputed
+    assert (dispute.sample_id, dispute.kept.label, dispute.kept.annotator) == ("s01", "NV", "ben")
+    assert [other.annotator for other in dispute.others] == ["anna"]
+
+
+def test_an_image_the_site_does_not_have_is_named_and_not_shown(clinic: Any) -> None:
+    clinic.ask("s00", "gone")
+    desk = Desk(clinic.queue, clinic.ids)
+    assert desk.unseen() == ["gone"]
+    assert (desk.view("anna").total, desk.view("anna").waiting) == (1, 1)
+    assert waiting(clinic.queue) == ["s00", "gone"]
+
+
+# --- the file
+
+
+def test_answers_cannot_be_changed_or_deleted(clinic: Any, clinician: Make) -> None:
+    clinician("anna").say("s00", "MEL")
+    with sqlite3.connect(clinic.queue.folder / NAME) as database:
+        for statement in ("UPDATE answers SET label = 'NV'", "DELETE FROM answers"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                database.execute(statement)
+    assert clinic.queue.labels() == {"s00": "MEL"}
+
+
+def test_the_queue_can_be_read_with_a_database_browser(clinic: Any, clinician: Make) -> None:
+    clinic.ask("s00", "s01", "s02")
+    clinician("anna").say("s00", "MEL")
+    clinician("anna").say("s01", None)
+    with sqlite3.connect(clinic.queue.folder / NAME) as database:
+        rows = database.execute(
+            "SELECT sample_id, strategy, round, score, status, label, annotator FROM queue ORDER BY sample_id"
+        ).fetchall()
+    assert rows == [
+        ("s00", "fedal", 1, 0.0, "labelled", "MEL", "anna"),
+        ("s01", "fedal", 1, -1.0, "cannot tell", None, "anna"),
+        ("s02", "fedal", 1, -2.0, "pending", None, None),
+    ]
+
+
+def test_every_transaction_is_on_the_disk_before_it_is_acknowledged(clinic: Any) -> None:
+    with clinic.queue.database.writing() as database:
+        assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert database.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
+
+
+def test_a_transaction_that_fails_leaves_nothing(clinic: Any) -> None:
+    with pytest.raises(RuntimeError), clinic.queue.database.writing() as database:  # noqa: PT012
+        database.execute("INSERT INTO requests VALUES (1, 'r', 1, 'x', 's00', NULL, 't')")
+        raise RuntimeError
+    assert clinic.queue.pending() == []
+
+
+def test_only_the_owner_may_read_the_queue(tmp_path: Path) -> None:
+    queue = Queue(tmp_path / "queue")
+    assert (queue.folder.stat().st_mode & 0o777, (queue.folder / NAME).stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_the_queue_lies_beside_its_site_file_for_the_command_and_for_a_site(tmp_path: Path) -> None:
+    (tmp_path / "site-1.yaml").write_text("")
+    (tmp_path / "site-2.yaml").write_text("")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "site-1.yaml")
+    found = find_site_file("site-1", [tmp_path])
+    assert found is not None
+    assert queue_folder(found) == tmp_path / "annotation" / "site-1" == queue_folder(tmp_path / "link.yaml")
+    assert queue_folder(tmp_path / "site-2.yaml") != queue_folder(found)
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, b"\0" * 4096])
+def test_a_file_that_is_no_queue_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / NAME).write_bytes(content)
+    with pytest.raises(DataError, match=NAME):
+        Queue(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == content
+
+
+def test_a_queue_of_another_version_is_refused(tmp_path: Path) -> None:
+    Queue(tmp_path)
+    with sqlite3.connect(tmp_path / NAME) as database:
+        database.execute("PRAGMA user_version = 99")
+    with pytest.raises(DataError, match="format 99"):
+        Queue(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="annotation queue"):
+        Queue(tmp_path / "file" / "queue")
+
+
+# --- moments
+
+
+def test_moments_are_utc_and_sort_as_text() -> None:
+    assert times.parse("2024-01-01T01:30:00+01:00") == "2024-01-01T00:30:00.000000Z"
+    assert times.parse("2024-01-01 00:30:00.5Z") == "2024-01-01T00:30:00.500000Z"
+    assert times.from_seconds(0.25) == "1970-01-01T00:00:00.250000Z"
+    assert times.parse("0001-01-02T00:00:00Z") < times.from_seconds(0) < times.now()
+    assert times.now() < times.after(times.now()) < times.after(times.after(times.now()))
+    assert times.after("2023-12-31T23:59:59.999999Z") == "2024-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "1700000000", "20240101", "31.01.2024", "2024-13-01", "0001-01-01T00:00:00+23:00", "9999-12-31"],
+)
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a time"):
+        times.parse(text)
+
+
+# --- several processes, and their deaths
+
+_OPEN = "import sys; from pathlib import Path; from fedward.annotation import Queue; queue = Queue(Path(sys.argv[1])); "
+_ANSWER = (
+    _OPEN + "from itertools import count; from fedward.annotation.desk import Desk, Message; desk = Desk(queue, [])\n"
+    "for number in count():\n"
+    "    name = sys.argv[2] + str(number)\n"
+    "    desk.answer(Message(sys.argv[2], name, 'label', 'MEL', name, 0))\n"
+    "    print(name, flush=True)\n"
+)
+
+
+def process(code: str, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", code, str(folder), *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_may_make_the_same_queue_at_once(tmp_path: Path) -> None:
+    code = _OPEN + "print(queue.request('run', 1, sys.argv[2], ['a']))"
+    started = [process(code, tmp_path / "queue", str(number)) for number in range(4)]
+    assert [each.communicate()[0].strip() for each in started] == ["1"] * 4
+    assert len(Queue(tmp_path / "queue").pending()) == 1
+
+
+def test_nothing_acknowledged_is_lost_when_the_writer_is_killed_while_others_use_the_queue(tmp_path: Path) -> None:
+    queue = Queue(tmp_path / "queue")
+    writer = process(_ANSWER, queue.folder, "w")
+    assert writer.stdout is not None
+    acknowledged = []
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(queue.request, "run", round_, "fedal", [f"x{round_}"]) for round_ in range(30)]
+        reads = [pool.submit(queue.labels) for _ in range(30)]
+        acknowledged = [writer.stdout.readline().strip() for _ in range(40)]
+        assert [job.result() for job in jobs] == [1] * 30
+        assert all(set(read.result().values()) <= {"MEL"} for read in reads)
+    os.kill(writer.pid, signal.SIGKILL)
+    acknowledged += writer.communicate()[0].split()
+    assert set(acknowledged) <= set(Queue(queue.folder).labels())
+    assert len(queue.pending()) == 30

@@ -1,0 +1,113 @@
+"""Faults at exact points of a real federation, and who then picks it up; see inject/sitecustomize.py."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from local_federation import HOSPITALS, SERVER, Federation
+
+INJECT = Path(__file__).with_name("inject")
+
+POINTS = {
+    "send": ("server", "before", "fedward.federation.flare.transport", "FlareTransport._send"),
+    "train": ("site", "before", "fedward.methods.fedavg", "supervised_loss"),
+    "upload": ("site", "before", "nvflare.private.fed.client.client_runner", "ClientRunner._try_send_result_once"),
+    "aggregate": ("server", "before", "fedward.methods.fedavg", "weighted_average"),
+    "save": ("server", "before", "fedward.federation.store", "save_json"),
+}
+"""Point of a round -> whose process passes it, and the function."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens, in which process, at which call of which function."""
+
+    process: str
+    module: str
+    function: str
+    when: str
+    call: int
+    action: str
+    victims: Sequence[str] = ()
+    errno: int = 0
+
+
+def job_process(name: str) -> str:
+    """Return the pattern of the command line of a participant's job process."""
+    return r"runner_process.* -n " if name == SERVER else rf"worker_process.* -c {name} "
+
+
+def parent_process(name: str) -> str:
+    """Return the pattern of the command line of a participant's process that outlives its jobs."""
+    return "server_train" if name == SERVER else rf"client_train.*uid={name}( |$)"
+
+
+def fault(point: str, victims: Sequence[str], site: str, call: int, action: str = "kill", number: int = 0) -> Fault:
+    """Return a fault at a point of the round; ``site`` is whose process passes the points that lie at a site."""
+    where, when, module, function = POINTS[point]
+    process = job_process(SERVER if where == "server" else site)
+    return Fault(process, module, function, when, call, action, list(victims), number)
+
+
+class FaultyFederation(Federation):
+    """A federation whose processes follow a plan of faults, once there is one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.faults = folder / "faults"
+        variables = {"FEDWARD_FAULTS": str(self.faults), "PYTHONPATH": str(INJECT), "OMP_NUM_THREADS": "1"}
+        super().__init__(folder, image_size=16, images=60, environment=variables)
+
+    def plan(self, faults: Sequence[Fault]) -> None:
+        """Let these happen to the processes that start from now on, one after the other."""
+        self.faults.mkdir(exist_ok=True)
+        for path in self.faults.iterdir():
+            path.unlink()
+        (self.faults / "plan.json").write_text(json.dumps([asdict(item) for item in faults]))
+
+    def happened(self) -> int:
+        """Return how many faults of the plan have happened."""
+        return len(list(self.faults.glob("*.happened")))
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[list[str]]:
+        """Start participants again that die, as a service manager does; yields the list of their names, which grows."""
+        revived: list[str] = []
+        with _repeated(lambda: revived.extend(self.revive())):
+            yield revived
+
+    @contextmanager
+    def started_once_it_happened(self, name: str) -> Iterator[None]:
+        """Start a participant as soon as the first fault of the plan has happened."""
+        waiting = [name]
+        with _repeated(lambda: self.start(waiting.pop()) if waiting and self.happened() else None):
+            yield
+
+
+@contextmanager
+def _repeated(action: Callable[[], object]) -> Iterator[None]:
+    """Do something over and over in a thread of its own."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(0.2):
+            action()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def site_files(federation: Federation, folder: Path) -> Path:
+    """Return a folder with all hospitals' site files, for a run of the same sites in one process."""
+    folder.mkdir()
+    for hospital in HOSPITALS:
+        text = (federation.kit(hospital) / "local" / "fedward_site.yaml").read_text()
+        (folder / f"{hospital}.yaml").write_text(text)
+    return folder

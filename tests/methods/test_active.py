@@ -1,0 +1,138 @@
+"""Federated active learning: when sites query, for how many labels, how they weigh, and what a job may not ask for."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from fedward.methods import METHODS, settings_of
+from fedward.methods.active import QUERY, ActiveLearning, ActiveSettings, divide
+from fedward.methods.samplers import SAMPLERS, SCORE_INTERVALS
+from fedward.methods.workflow import SCORE, Federation, Reply
+
+
+def method(**options) -> ActiveLearning:
+    return ActiveLearning(ActiveSettings(**options))
+
+
+def model(value: float) -> dict[str, torch.Tensor]:
+    return {"w": torch.tensor([value, 2 * value])}
+
+
+def test_the_papers_queries_come_after_every_ten_of_125_epochs_until_100():
+    """Round r begins after 5 (r - 1) epochs."""
+    fedal = method()
+    queries = [round_ for round_ in range(1, fedal.settings.rounds + 1) if fedal.task(round_) == QUERY]
+    assert [5 * (round_ - 1) for round_ in queries] == list(range(10, 101, 10))
+    assert fedal.settings.rounds * fedal.settings.local_epochs == 125
+
+
+def test_rounds_without_a_query_train():
+    fedal = method(rounds=6, query_every=2, steps=2)
+    assert [fedal.task(round_) for round_ in range(1, 7)] == ["train", "train", QUERY, "train", QUERY, "train"]
+
+
+def test_budgets_are_equal_up_to_rounding_and_end_at_the_target():
+    """A site of 1144 images, as hospital A: from 114 labels to 572 in ten steps of 45.8."""
+    fedal = method()
+    first = fedal.first(1144)
+    asked = [fedal.wanted(round_, 1144, first) for round_ in range(3, 22, 2)]
+    assert first == 114
+    assert asked == [160, 206, 251, 297, 343, 389, 435, 480, 526, 572]
+
+
+def test_no_query_in_the_rounds_between_and_none_after_the_last():
+    fedal = method()
+    assert fedal.wanted(4, 1144, 114) == fedal.wanted(3, 1144, 114)
+    assert {fedal.wanted(round_, 1144, 114) for round_ in range(21, 26)} == {572}
+    assert fedal.wanted(2, 1144, 114) == 114
+
+
+@pytest.mark.parametrize(("pool", "first"), [(0, 0), (3, 2), (100, 50), (100, 73), (100, 100)])
+def test_a_site_with_as_many_labels_as_the_target_wants_no_more(pool, first):
+    fedal = method()
+    assert [fedal.wanted(round_, pool, first) for round_ in (1, 3, 21, 25)] == [first] * 4
+
+
+def test_sites_weigh_as_many_as_they_have_labels_now():
+    fedal = method(rounds=2, query_every=1, steps=1)
+    state = fedal.start(model(0.0))
+    rounds = fedal.rounds(state, Federation(["a", "b", "c"], 0, {}))
+    ask = next(rounds)
+    assert {site: work.task for site, work in ask.work.items()} == dict.fromkeys("abc", "train")
+    replies = [Reply("a", model(1.0), 10, 90, 7), Reply("b", model(5.0), 30, 0, 7), Reply("c", model(0.0), 0, 9, 0)]
+    ask = rounds.send(replies)
+    torch.testing.assert_close(ask.model["w"], torch.tensor([4.0, 8.0]))
+    assert {work.task for work in ask.work.values()} == {QUERY}
+    with pytest.raises(StopIteration):
+        rounds.send([Reply("a", model(2.0), 30, 70, 7), Reply("b", model(4.0), 30, 0, 7)])
+    torch.testing.assert_close(state.model["w"], torch.tensor([3.0, 6.0]))
+
+
+def test_a_round_without_replies_leaves_the_model():
+    fedal = method(rounds=1 + 1, query_every=1, steps=1)
+    state = fedal.start(model(3.0))
+    rounds = fedal.rounds(state, Federation(["a"], 0, {}))
+    next(rounds)
+    assert torch.equal(rounds.send([]).model["w"], model(3.0)["w"])
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_can_be_named(name):
+    assert method(sampler=name).sampler.name == name
+
+
+@pytest.mark.parametrize("name", ["random", "aift", "core_set", "sa"])
+def test_a_budget_by_scores_needs_scores_with_bounds(name):
+    with pytest.raises(ValidationError, match=f"and {name} has none"):
+        settings_of("fedal", {"sampler": name, "budget": "by_score"})
+
+
+def scored(site: str, due: int, **counts: int) -> Reply:
+    """A reply with so many images in an interval, named by its number."""
+    histogram = [counts.get(f"at_{place}", 0) for place in range(SCORE_INTERVALS)]
+    return Reply(site, model(0.0), 10, 90, 0, histogram, due)
+
+
+def test_a_budget_goes_where_the_scores_are_highest():
+    """Ten labels are due. Interval 60 has 4 images of b, 40 has 9 of a and 3 of c: of those 12 a and c get in turn."""
+    replies = [scored("a", 5, at_40=9), scored("b", 7, at_60=4), scored("c", -2, at_40=3, at_2=50)]
+    assert divide(replies) == {"a": 3, "b": 4, "c": 3}
+    assert divide([Reply("d", model(0.0), 1, 1, 0)]) == {}
+    assert divide([scored("a", -3, at_1=4)]) == {"a": 0}
+
+
+def test_a_query_by_scores_is_two_exchanges():
+    fedal = method(rounds=2, query_every=1, steps=1, budget="by_score")
+    rounds = fedal.rounds(fedal.start(model(0.0)), Federation(["a", "b", "c"], 0, {}))
+    next(rounds)
+    look = rounds.send([Reply("a", model(1.0), 10, 90, 7)])
+    assert ({work.task for work in look.work.values()}, look.part, look.round) == ({SCORE}, 0, 2)
+    ask = rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3)])
+    assert ({work.task for work in ask.work.values()}, ask.part, ask.round) == ({QUERY}, 1, 2)
+    assert {site: work.labels for site, work in ask.work.items()} == {"a": 1, "b": 3, "c": 0}
+    assert ask.record == {"budgets": {"labels": {"a": 1, "b": 3}}}
+    assert torch.equal(look.model["w"], ask.model["w"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": 20}, "the last of 10 queries would come in round 21 of 20"),
+        ({"initial_fraction": 0.6}, "initial_fraction=0.6 is above target_fraction"),
+        ({"target_fraction": 1.1}, "less than or equal to 1"),
+        ({"steps": 0}, "greater than or equal to 1"),
+        ({"sampler_options": {"depth": 2}}, "depth"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        settings_of("fedal", options)
+
+
+def test_an_unknown_sampler_is_refused_by_name():
+    with pytest.raises(Exception, match=r"one of random, .*'oracle'"):
+        settings_of("fedal", {"sampler": "oracle"})
+
+
+def test_the_server_needs_no_single_models():
+    assert METHODS["fedal"](settings_of("fedal", {})).needs_single_models == ""
