@@ -140,7 +140,7 @@ class Federation:
         """End every process: those of jobs have sessions of their own, so they are found as children."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C would leave processes behind
         try:
-            everyone = [process for name in list(self._processes) for process in self._tree(name)]
+            everyone = [process for name in list(self._processes) for process in self.processes(name)]
             for process in everyone:
                 with suppress(psutil.NoSuchProcess):
                     process.terminate()
@@ -154,12 +154,13 @@ class Federation:
 
     def stop_one(self, name: str) -> None:
         """End one participant at once, as a power cut would."""
-        for process in self._tree(name):
+        for process in self.processes(name):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self._processes.pop(name).wait()
 
-    def _tree(self, name: str) -> list[psutil.Process]:
+    def processes(self, name: str) -> list[psutil.Process]:
+        """Return a participant's process and all that it started; none if it has ended."""
         try:
             parent = psutil.Process(self._processes[name].pid)
             return [parent, *parent.children(recursive=True)]

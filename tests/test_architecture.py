@@ -23,7 +23,7 @@ MAY_USE: dict[str, set[str]] = {
     "sites": {"errors", "seeds"},
     "annotation": {"config", "errors", "sites"},
     "methods": {"errors", "seeds"},
-    "config": {"errors", "evaluation", "methods"},
+    "config": {"errors", "evaluation", "methods", "nets"},
     "jobs": {"config", "errors"},
     "report": {"config", "errors", "evaluation"},
     "training": {"errors", "methods", "seeds", "sites", "views"},

@@ -90,6 +90,20 @@ class Experiment(_Frozen):
             self._must_do_with_means(settings)
         return self
 
+    @model_validator(mode="after")
+    def _fitting_images(self) -> "Experiment":
+        from fedward.nets import image_size
+
+        size = image_size(self.net)
+        if size not in (None, self.data.image_size):
+            raise ConfigError(
+                f"net {self.net}",
+                expected=f"data.image_size = {size}, the only one it takes",
+                found=f"{self.data.image_size}",
+                remedy=f"Set data.image_size={size}, or choose the network for images of that size.",
+            )
+        return self
+
     def _must_do_with_means(self, settings: "Settings") -> None:
         from fedward.methods import METHODS
 

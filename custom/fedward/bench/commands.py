@@ -15,6 +15,20 @@ def add_bench(commands: Any) -> None:
     papers = bench.add_subparsers(required=True, metavar="PAPER")
     _add_fedperl(papers)
     _add_isofed(papers)
+    _add_fedal(papers)
+
+
+def _add_fedal(papers: Any) -> None:
+    fedal = papers.add_parser("fedal", help="FedAL's Tables 3 and 4 and Figures 2 and 3, on four hospitals' images")
+    fedal.add_argument("--table", type=int, choices=(3, 4), nargs="+", default=[], help="default: all, and all figures")
+    fedal.add_argument("--fig", type=int, choices=(2, 3), nargs="+", default=[], help="written to --out as SVG")
+    fedal.add_argument("--split", choices=("images", "lesions"), nargs="+", default=["images", "lesions"])
+    fedal.add_argument("--scale", choices=("tiny", "small", "paper"), default="small", help="paper: needs a GPU")
+    fedal.add_argument("--methods", nargs="+", help="rows (default: those of the tables and figures asked for)")
+    fedal.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    fedal.add_argument("--data", type=Path, help="folder with manifest.csv (default: $FEDWARD_DATA/skin)")
+    _add_common(fedal, "runs/fedal")
+    fedal.set_defaults(command=_fedal)
 
 
 def _add_isofed(papers: Any) -> None:
@@ -64,7 +78,7 @@ def _isofed(options: argparse.Namespace) -> int:
         )
     cells = isofed.cells(datasets, options.gamma, options.labelled, rows, options.seeds)
     if not options.show:
-        data = options.data or Path(os.environ.get("FEDWARD_DATA", ".")) / "medmnist"
+        data = options.data or _data_folder("medmnist")
         isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
     print(table(read_results(options.out, cells)))
     print(adaptation(options.out, cells))
@@ -81,6 +95,38 @@ def _fedperl(options: argparse.Namespace) -> int:
         fedperl.run(runs, changes, options.out, options.site_files, options.workers)
     print(fedperl.table(runs, options.out))
     return 0
+
+
+def _fedal(options: argparse.Namespace) -> int:
+    from fedward.bench import fedal
+    from fedward.bench.fedal_figure import curves, draw, numbers
+    from fedward.bench.fedal_table import table_3, table_4
+
+    everything = not options.table and not options.fig
+    tables = list(fedal.TABLES) if everything else options.table
+    figures = list(fedal.FIGURES) if everything else options.fig
+    asked = {*(row for n in tables for row in fedal.TABLES[n]), *(row for n in figures for row in fedal.FIGURES[n])}
+    rows = _rows(options, fedal.ROWS, [row for row in fedal.ROWS if row in asked])
+    todo = fedal.cells(options.scale, options.split, rows, options.seeds)
+    if not options.show:
+        fedal.run(todo, options.data or _data_folder("skin"), options.out, options.workers)
+    results = fedal.read_results(options.out, todo)
+    for split in options.split:
+        for table in tables:
+            print({3: table_3, 4: table_4}[table](results, split))
+        for figure in figures:
+            drawn = options.methods or fedal.FIGURES[figure]
+            found = curves([result for result in results if result["row"] in drawn], split)
+            picture = options.out / options.scale / split / f"figure-{figure}.svg"
+            if found:
+                draw(found, picture)
+            print(f"\n### Figure {figure}, split by {split}: {picture}\n{numbers(found)}")
+    return 0
+
+
+def _data_folder(name: str) -> Path:
+    """Return a folder of the real data, where the environment says it lies."""
+    return Path(os.environ.get("FEDWARD_DATA", ".")) / name
 
 
 def _rows(options: argparse.Namespace, known: Iterable[str], default: Sequence[str]) -> list[str]:

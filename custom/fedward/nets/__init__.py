@@ -1,6 +1,6 @@
 """Backbones by name."""
 
-from fedward.nets.build import build
+from fedward.nets.build import build, image_size
 from fedward.nets.small_cnn import SmallCNN
 
-__all__ = ["SmallCNN", "build"]
+__all__ = ["SmallCNN", "build", "image_size"]

@@ -10,6 +10,7 @@ from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
+from fedward.nets.build import OWN
 
 LITE0 = "tf_efficientnet_lite0"
 
@@ -97,10 +98,10 @@ def _lite0_tensors() -> list[Tensor]:
 
 
 def _unknown(name: str) -> ConfigError:
-    close = get_close_matches(name, ["small_cnn", *timm.list_models()], n=5) or ["small_cnn", LITE0]
+    close = get_close_matches(name, [*OWN, *timm.list_models()], n=5) or ["small_cnn", LITE0]
     return ConfigError(
         f"net {name}",
-        expected="small_cnn or a model of timm",
+        expected=f"{', '.join(OWN)} or a model of timm",
         found="an unknown name",
         remedy=f"Perhaps: {', '.join(close)}.",
     )

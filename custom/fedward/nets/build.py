@@ -1,17 +1,30 @@
 """One function from a name to a network, with equal weights for equal seeds."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
 
 from fedward.errors import ConfigError
+from fedward.nets.masked_swin import PRESETS, MaskedSwin, SwinClassifier
 from fedward.nets.small_cnn import SmallCNN
 from fedward.nets.small_cnn_gn import SmallCNNGN
 from fedward.seeds import derive
 
-OWN = {"small_cnn": SmallCNN, "small_cnn_gn": SmallCNNGN}
-"""Networks of this package: they need no timm, which takes seconds to import."""
+OWN: dict[str, Callable[[int, int], nn.Module]] = {
+    "small_cnn": SmallCNN,
+    "small_cnn_gn": SmallCNNGN,
+    **{name: partial(SwinClassifier, preset) for name, preset in PRESETS.items()},
+    **{f"masked_{name}": partial(MaskedSwin, preset) for name, preset in PRESETS.items()},
+}
+"""Networks of this package, from (classes, channels). The small ones need no timm, which takes seconds to import."""
+
+
+def image_size(name: str) -> int | None:
+    """Return the only height and width in pixels that a network takes; None where it is not bound to one."""
+    preset = PRESETS.get(name.removeprefix("masked_"))
+    return preset.image if preset else None
 
 
 def build(
@@ -28,7 +41,8 @@ def build(
     build the network without the weights and receive them from the server.
 
     Args:
-        name: ``small_cnn``, ``small_cnn_gn`` or any name timm lists.
+        name: ``small_cnn``, ``small_cnn_gn``; ``swin_N`` for images of N pixels, N one of 28, 32, 64 and 224, or
+            ``masked_swin_N``, which can also fill in hidden parts of its images; or any name timm lists.
         classes: number of logits, at least 1.
         channels: 1 or 3.
         pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the

@@ -14,11 +14,9 @@ from fedward.methods.samplers.suggestive import principal_axes
 from fedward.seeds import torch_generator
 from fedward.sites import Images
 from fedward.training.batches import Pixels
-from fedward.training.evaluation import predict
+from fedward.training.evaluation import BATCH, predict
 from fedward.views import View, alike
 from fedward.views.colour import LUMA
-
-_BATCH = 256
 
 
 def observe(
@@ -92,7 +90,7 @@ def _features(net: nn.Module, pixels: Pixels) -> Tensor:
 @torch.no_grad()
 def _batches(net: nn.Module, pixels: Pixels) -> Iterator[tuple[Tensor, Tensor]]:
     net.eval()
-    for part in torch.arange(len(pixels)).split(_BATCH):
+    for part in torch.arange(len(pixels)).split(BATCH[pixels.pixels.device.type]):
         yield logits_and_features(net, pixels.take(part))
 
 

@@ -133,6 +133,9 @@ def work(folder: Path, task: Callable[[int, int], None]) -> None:
         partial.write_text(json.dumps(note), encoding="utf-8")
         os.replace(partial, folder / f"error-{rank}.json")  # torchrun may end this process at any moment
         raise
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # what is done is done: torch's threads may abort an interpreter that shuts down in its own order
 
 
 def _end_with_the_site(lock: Path) -> None:

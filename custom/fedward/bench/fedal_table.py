@@ -1,0 +1,106 @@
+"""The tables of the FedAL benchmark in markdown: our scores beside the paper's, and their distance from FedAL's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedward.bench.fedal import ROWS
+from fedward.bench.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4
+from fedward.bench.fedal_results import CHOOSES, mean_over_hospitals
+from fedward.bench.numbers import difference, mean
+
+Result = dict[str, Any]
+Seeds = dict[int, Result]
+"""Results of one row by seed."""
+
+_DISTANCES = ("method", "pairs", *(part for name in METRICS.values() for part in (f"{name} [95 %]", "p")))
+PROTOCOLS = {"chosen": "best round on validation images with all labels", "last": "last round"}
+
+
+def table_3(results: Sequence[Result], split: str) -> str:
+    """Return Table 3 for one split, by both ways to choose a round, each with the distances from FedAL.
+
+    Percent on test images, mean over hospitals; mean and sample standard deviation over seeds. ``minus FedAL``: paired
+    by seed, with the 95 % interval and the p value of the paired t-test.
+    """
+    rows = _by_row(results, split)
+    lines: list[str] = []
+    for protocol, words in PROTOCOLS.items():
+        lines += [f"\n### Table 3, split by {split}, {words}\n", *_scores(rows, protocol)]
+        if distances := _distances(rows, protocol):
+            lines += [f"\n#### Minus FedAL, split by {split}, {words}\n", *_head(*_DISTANCES), *distances]
+    return "\n".join(lines)
+
+
+def table_4(results: Sequence[Result], split: str) -> str:
+    """Return Table 4 for one split: macro-F1 of each hospital and their mean, at the round chosen by validation."""
+    names = [*HOSPITALS, "mean"]
+    lines = [f"\n### Table 4, macro-F1, split by {split}, {PROTOCOLS['chosen']}\n"]
+    lines += _head("method", "labels", "seeds", *(part for name in names for part in (name, "paper")))
+    for row, seeds in _by_row(results, split).items():
+        cells = []
+        for name in names:
+            values = [_macro_f1(result, name) for result in seeds.values()]
+            cells += [mean(values, digits=1), f"{TABLE_4[row][name]:.1f}" if row in TABLE_4 else "-"]
+        lines.append(_line(ROWS[row].title, ROWS[row].data, str(len(seeds)), *cells))
+    return "\n".join(lines)
+
+
+def _scores(rows: dict[str, Seeds], protocol: str) -> list[str]:
+    lines = _head("method", "labels", "seeds", *(part for name in METRICS.values() for part in (name, "paper")))
+    for row, seeds in rows.items():
+        cells = []
+        for metric in METRICS:
+            paper = TABLE_3.get(row)
+            cells.append(mean(_values(seeds, sorted(seeds), protocol, metric), digits=2))
+            cells.append(f"{paper[metric].mean:.2f} ± {paper[metric].sd:.2f}" if paper else "-")
+        lines.append(_line(ROWS[row].title, ROWS[row].data, str(len(seeds)), *cells))
+    return lines
+
+
+def _distances(rows: dict[str, Seeds], protocol: str) -> list[str]:
+    """Return a line for each row that has a seed in common with FedAL."""
+    lines: list[str] = []
+    fedal = rows.get("fedal", {})
+    for row, seeds in rows.items():
+        pairs = sorted(set(seeds) & set(fedal))
+        if row == "fedal" or not pairs:
+            continue
+        cells = []
+        for metric in METRICS:
+            ours, theirs = (_values(each, pairs, protocol, metric) for each in (seeds, fedal))
+            cells += [difference(ours, theirs, digits=2), _p_value(ours, theirs)]
+        lines.append(_line(ROWS[row].title, str(len(pairs)), *cells))
+    return lines
+
+
+def _p_value(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Return p of the two-sided paired t-test; a dash where it has none: one pair, or equal differences."""
+    gaps = {round(a - b, 9) for a, b in zip(ours, theirs, strict=True)}
+    if len(gaps) < 2:
+        return "-"
+    from scipy.stats import ttest_rel  # type: ignore[import-untyped,unused-ignore]  # here, as it is slow to import
+
+    return f"{float(ttest_rel(ours, theirs).pvalue):.3f}"
+
+
+def _values(seeds: Seeds, wanted: Sequence[int], protocol: str, metric: str) -> list[float]:
+    return [mean_over_hospitals(seeds[seed][protocol], metric) for seed in wanted]
+
+
+def _macro_f1(result: Result, name: str) -> float:
+    chosen = result["chosen"]
+    return mean_over_hospitals(chosen, CHOOSES) if name == "mean" else float(chosen[name][CHOOSES])
+
+
+def _by_row(results: Sequence[Result], split: str) -> dict[str, Seeds]:
+    """Return row -> seed -> result of one split, in the order of the tables; rows without a result are left out."""
+    found = {row: {r["seed"]: r for r in results if (r["row"], r["split"]) == (row, split)} for row in ROWS}
+    return {row: seeds for row, seeds in found.items() if seeds}
+
+
+def _head(*names: str) -> list[str]:
+    return [_line(*names), "|---|" + "--:|" * (len(names) - 1)]
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,181 @@
+"""Swin encoders that can learn without labels, by filling in what was hidden from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedward.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A Swin for images of one size; windows and units divide it, so nothing is padded."""
+
+    image: int
+    """Height and width of an image in pixels."""
+    patch: int
+    """Pixels along a patch, the first token."""
+    unit: int
+    """Pixels along a unit of the mask, a multiple of ``patch``."""
+    window: int
+    """Tokens along a window of attention."""
+    width: int
+    """Channels of the first stage; each later stage has twice as many, and half the tokens a side."""
+    depths: Sequence[int]
+    """Blocks of each stage."""
+    heads: Sequence[int]
+    """Attention heads of each stage."""
+
+    @property
+    def grid(self) -> int:
+        """Units along a side of the image."""
+        return self.image // self.unit
+
+    @property
+    def stride(self) -> int:
+        """Pixels along one position of the encoder's output."""
+        return int(self.patch * 2 ** (len(self.depths) - 1))
+
+    @property
+    def features(self) -> int:
+        """Channels of the encoder's output."""
+        return int(self.width * 2 ** (len(self.depths) - 1))
+
+
+PRESETS = {
+    "swin_28": Preset(image=28, patch=2, unit=4, window=7, width=32, depths=(2, 4), heads=(2, 4)),
+    "swin_32": Preset(image=32, patch=2, unit=4, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)),
+    "swin_64": Preset(image=64, patch=4, unit=8, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)),
+    "swin_224": Preset(image=224, patch=4, unit=16, window=7, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24)),
+}
+"""By name. ``swin_224`` is Swin-T with SelfFed's units of 16 pixels; the small ones train on a processor, and like it
+cut an image into 49 to 196 units of at most the encoder's stride."""
+
+
+class SwinEncoder(nn.Module):
+    """timm's Swin Transformer without its classifier, in two parts, so that tokens can be hidden between them.
+
+    Liu et al.: *Swin Transformer*, ICCV 2021. Tensors have timm's names. Positions are known by the bias of relative
+    ones alone. No dropout, no stochastic depth.
+
+    Args:
+        preset: its sizes.
+        channels: of the images.
+
+    Shape: (N, channels, image, image) in [0, 1] to (N, features, image / stride, image / stride).
+    """
+
+    def __init__(self, preset: Preset, channels: int) -> None:
+        from timm.models.swin_transformer import SwinTransformer  # here, because timm takes seconds to import
+
+        super().__init__()
+        swin = SwinTransformer(
+            img_size=preset.image,
+            patch_size=preset.patch,
+            in_chans=channels,
+            num_classes=0,
+            embed_dim=preset.width,
+            depths=tuple(preset.depths),
+            num_heads=tuple(preset.heads),
+            window_size=preset.window,
+            drop_path_rate=0.0,
+        )
+        self.patch_embed, self.layers, self.norm = swin.patch_embed, swin.layers, swin.norm
+        self._shape = (channels, preset.image, preset.image)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the features (N, features, h, w)."""
+        return self.encode(self.embed(images))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """Return a token for each patch (N, image / patch, image / patch, width); it sees that patch alone.
+
+        Raises ConfigError for images of another size or number of channels.
+        """
+        if images.shape[1:] != self._shape:
+            raise ConfigError(
+                "a Swin network",
+                expected=f"images of (channels, height, width) = {self._shape}",
+                found=f"{tuple(images.shape[1:])}",
+                remedy="Set image_size and channels of the data, or choose the network for that size.",
+            )
+        tokens: Tensor = self.patch_embed(2 * images - 1)
+        return tokens
+
+    def encode(self, tokens: Tensor) -> Tensor:
+        """Return the features (N, features, h, w) of tokens (N, image / patch, image / patch, width)."""
+        if not len(tokens):  # timm's attention takes no empty batch; a row that is dropped again keeps the gradients
+            return self.encode(torch.cat([tokens, tokens.new_zeros(1, *tokens.shape[1:])]))[:0]
+        features: Tensor = self.norm(self.layers(tokens))
+        return features.permute(0, 3, 1, 2)
+
+
+class SwinClassifier(nn.Module):
+    """A Swin encoder and a linear classifier of the mean of its features.
+
+    Args:
+        preset: sizes, one of :data:`PRESETS`.
+        classes: number of logits.
+        channels: of the images.
+
+    Shape: (N, channels, image, image) in [0, 1] to (N, classes).
+    """
+
+    def __init__(self, preset: Preset, classes: int, channels: int = 3) -> None:
+        super().__init__()
+        self.preset = preset
+        self.encoder = SwinEncoder(preset, channels)
+        self.classifier = nn.Linear(preset.features, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits (N, classes)."""
+        logits: Tensor = self.classifier(self.encoder(images).mean(dim=(2, 3)))
+        return logits
+
+
+class MaskedSwin(SwinClassifier):
+    """A :class:`SwinClassifier` that can also predict the pixels of hidden units.
+
+    Encoder and classifier have the names, shapes and, for equal seeds, initial weights of a :class:`SwinClassifier`, so
+    weights carry over by name; ``mask_token`` and ``decoder`` come on top. Logits depend on neither of these, predicted
+    pixels not on the classifier.
+
+    Source: Xie et al., *SimMIM*, CVPR 2022: a learnable token stands for what is hidden, and the decoder is a single
+    1x1 convolution and a pixel shuffle.
+
+    Deviates: SelfFed's decoder is not described; the nearest public code (Swin-MAE) mirrors the encoder. MAE's own
+    encoder sees visible units only, which shifted windows and merged patches do not allow.
+    """
+
+    def __init__(self, preset: Preset, classes: int, channels: int = 3) -> None:
+        super().__init__(preset, classes, channels)
+        self.mask_token = nn.Parameter(nn.init.trunc_normal_(torch.empty(preset.width), std=0.02))
+        self.decoder = nn.Sequential(
+            nn.Conv2d(preset.features, preset.stride**2 * channels, 1), nn.PixelShuffle(preset.stride)
+        )
+
+    def reconstruct(self, images: Tensor, mask: Tensor) -> Tensor:
+        """Return predicted pixels (N, channels, image, image), in the scale of whatever it is trained to predict.
+
+        Args:
+            images: (N, channels, image, image) in [0, 1]. What is hidden has no influence, and no gradient.
+            mask: (N, grid, grid) bool on the images' device, True = hidden.
+
+        Raises:
+            ConfigError: images or mask of another shape, or a mask that is not bool.
+        """
+        expected = (len(images), self.preset.grid, self.preset.grid)
+        if mask.shape != expected or mask.dtype != torch.bool:
+            raise ConfigError(
+                "a masked Swin network",
+                expected=f"a mask {expected} of bool",
+                found=f"{tuple(mask.shape)} of {mask.dtype}",
+                remedy="Draw one for the network's grid of units.",
+            )
+        tokens = self.encoder.embed(images)
+        patches = self.preset.unit // self.preset.patch
+        hidden = mask.repeat_interleave(patches, dim=1).repeat_interleave(patches, dim=2).unsqueeze(3)
+        pixels: Tensor = self.decoder(self.encoder.encode(torch.where(hidden, self.mask_token, tokens)))
+        return pixels

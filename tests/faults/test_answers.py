@@ -1,0 +1,98 @@
+"""Clinicians answer a run's questions in a browser, while the page and the site's job process die."""
+
+import json
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from chromium import PATIENCE, Server, Tab, start_browser
+from faults import FaultyFederation, job_process
+from fedward.annotation import Queue, queue_folder
+from fedward.config import DERMOSCOPY
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.submit import fetch, session, submit, wait
+from local_federation import HOSPITALS, LEAD
+from tiny import tiny
+
+pytestmark = [pytest.mark.secure, pytest.mark.browser]
+
+HERE = "hospital-b"
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[FaultyFederation]:
+    """Clinicians answer at one hospital, and nobody is in a hurry there; the others have an oracle."""
+    with FaultyFederation(tmp_path / "federation") as running:
+        for name in HOSPITALS:
+            file = running.kit(name) / "local" / "fedward_site.yaml"
+            people = {"labelled": 0.0, "annotation": "queue", "wait_for_labels": 280}
+            answers = people if name == HERE else {"labelled": 1.0, "annotation": "oracle"}
+            file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | answers))
+        yield running
+
+
+def until(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def job_processes(federation: FaultyFederation) -> list[psutil.Process]:
+    """Return the site's job process, in a list; none while it is being started again."""
+    found = []
+    for process in federation.processes(HERE):
+        with suppress(psutil.NoSuchProcess):  # a zombie too
+            if re.search(job_process(HERE), " ".join(process.cmdline())):
+                found.append(process)
+    return found
+
+
+@pytest.mark.proves(
+    "faults",
+    "between two answers of a clinician the page and the site's job process are killed",
+    "both start again; every answer is kept and the run ends with all of them",
+)
+def test_no_answer_is_lost_when_the_page_and_the_sites_job_process_die(federation, tmp_path):
+    """Two queries, of a tenth of the images each; after the first answer to each, both die."""
+    schedule = {"rounds": 2, "query_every": 1, "steps": 1, "initial_fraction": 0.1, "target_fraction": 0.2}
+    export_job(tiny("fedal", timeout=600, stand_in=None, options=schedule), tmp_path / "job", clinical=True)
+    site_file = federation.kit(HERE) / "local" / "fedward_site.yaml"
+    queue, given, browser = Queue(queue_folder(site_file)), {}, start_browser()
+    server = Server(site_file, DERMOSCOPY)
+    try:
+        with session(federation.kit(LEAD)) as flare:
+            job = submit(flare, tmp_path / "job")
+            for _ in ("the first labels", "a query"):
+                until(queue.pending)
+                tab = Tab(browser, browser.current_window_handle).open(server.address)
+                number = len(queue.pending())
+                assert number > 1
+                given[tab.answer("1")] = DERMOSCOPY[0]
+                server.end(signal.SIGKILL)
+                (killed,) = job_processes(federation)
+                killed.kill()
+                until(lambda gone=killed: set(job_processes(federation)) - {gone})
+                server = Server(site_file, DERMOSCOPY, server.port)
+                for _ in range(number - 1):
+                    tab.wait_for_image()
+                    given[tab.answer("2")] = DERMOSCOPY[1]
+            run = fetch(flare, wait(flare, job, 300), tmp_path / "out")
+    finally:
+        browser.quit()
+        server.process.kill()
+    assert queue.labels() == given
+    rows = [json.loads(line) for line in (run / "queries.jsonl").read_text().splitlines()]
+    last = {row["site"]: row for row in rows}[HERE]
+    assert (last["bought"], last["waiting"], last["labelled"]) == (len(given), 0, len(given))
+    exchanges = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    assert Counter(row["restarts"].get(HERE) for row in exchanges) == {1: 1, 2: 1}
+    assert all(HERE in row["replied"] for row in exchanges)

@@ -1,0 +1,688 @@
+"""Equations of fedward.methods.selffed."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fedward.errors import ConfigError
+from fedward.methods import selffed
+from fedward.methods.fedavg import weighted_average
+from fedward.methods.selffed import (
+    enqueue,
+    gain_recession_weights,
+    info_nce,
+    mask_units,
+    masked_loss,
+    normalise_units,
+    scheduled_rate,
+)
+
+NAN, INF = math.nan, math.inf
+grid = settings(deadline=None, max_examples=50)
+
+
+def draws(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=draws(seed), dtype=torch.float64)
+
+
+# --- mask_units
+
+
+@pytest.mark.parametrize(
+    ("side", "ratio", "hidden"),
+    [
+        (14, 0.6, 118),  # 117.6, of the paper's 196 units
+        (14, 0.3, 59),  # 58.8
+        (10, 0.07, 7),  # 0.07 * 100 is 7.000000000000001 in floating point
+        (10, 0.9, 90),  # and (1 - 0.9) * 100 is 9.999999999999998
+        (3, 0.01, 1),
+        (4, 0.0, 0),
+        (4, 1.0, 16),
+        (1, 0.5, 1),
+    ],
+)
+def test_masks_of_the_papers_size_and_others(side: int, ratio: float, hidden: int) -> None:
+    masks = mask_units(5, side, ratio, draws(0))
+    assert masks.shape == (5, side, side)
+    assert masks.dtype == torch.bool
+    assert masks.sum(dim=(1, 2)).tolist() == [hidden] * 5
+
+
+@grid
+@given(batch=st.integers(0, 4), side=st.integers(1, 16), percent=st.integers(0, 100), seed=st.integers(0, 10_000))
+def test_masks_hide_the_exact_share_rounded_up(batch: int, side: int, percent: int, seed: int) -> None:
+    masks = mask_units(batch, side, percent / 100, draws(seed))
+    assert masks.shape == (batch, side, side)
+    expected = math.ceil(Fraction(percent, 100) * side * side)
+    assert masks.sum(dim=(1, 2)).tolist() == [expected] * batch
+
+
+def test_every_set_of_units_is_equally_likely() -> None:
+    """2 of 4 units: 6 sets, each expected 1000 times in 6000; 5 standard deviations are 144."""
+    masks = mask_units(6000, 2, 0.5, draws(1)).reshape(-1, 4)
+    codes = (masks * torch.tensor([1, 2, 4, 8])).sum(dim=1)
+    values, counts = codes.unique(return_counts=True)
+    assert values.tolist() == [3, 5, 6, 9, 10, 12]
+    assert bool(((counts - 1000).abs() < 144).all())
+
+
+def test_masks_depend_on_the_generator_alone() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first = mask_units(3, 8, 0.6, draws(4))
+    torch.rand(3)
+    assert torch.equal(mask_units(3, 8, 0.6, draws(4)), first)
+    torch.set_rng_state(before)
+    generator = draws(4)
+    assert torch.equal(mask_units(3, 8, 0.6, generator), first)
+    assert not torch.equal(mask_units(3, 8, 0.6, generator), first)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(first[0], first[1])
+
+
+def test_masks_for_a_seed() -> None:
+    """Golden: another order of draws would silently change every published run."""
+    found = mask_units(2, 3, 0.5, draws(7)).int().tolist()
+    assert found == [[[1, 1, 0], [0, 1, 0], [0, 1, 1]], [[0, 1, 1], [1, 0, 1], [1, 0, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("batch", "side", "ratio"), [(-1, 2, 0.5), (1, 0, 0.5), (1, 2, -0.1), (1, 2, 1.1), (1, 2, NAN)]
+)
+def test_impossible_masks_are_refused(batch: int, side: int, ratio: float) -> None:
+    with pytest.raises(ConfigError, match="ratio in"):
+        mask_units(batch, side, ratio, draws(0))
+
+
+def test_masks_refuse_another_devices_generator() -> None:
+    class Elsewhere:
+        device = torch.device("cuda")
+
+    with pytest.raises(ConfigError, match="a generator on cuda"):
+        mask_units(1, 2, 0.5, Elsewhere())  # type: ignore[arg-type]
+
+
+# --- normalise_units
+
+
+def test_units_are_normalised_by_hand() -> None:
+    """(0, 0, 2, 2) has mean 1 and variance 1; the constant unit becomes 0."""
+    image = torch.tensor([[[[0.0, 2.0, 5.0, 5.0], [0.0, 2.0, 5.0, 5.0]]]]).repeat(1, 1, 2, 1)
+    found = normalise_units(image, 2)
+    one = 1 / math.sqrt(1 + 1e-6)
+    assert found[0, 0, 0].tolist() == pytest.approx([-one, one, 0, 0], rel=1e-6)
+    assert found.dtype == torch.float32
+
+
+@grid
+@given(
+    batch=st.integers(0, 3),
+    channels=st.integers(1, 3),
+    side=st.integers(1, 3),
+    height=st.integers(1, 4),
+    width=st.integers(1, 4),
+    seed=st.integers(0, 10_000),
+)
+def test_normalised_units_equal_a_loop(
+    batch: int, channels: int, side: int, height: int, width: int, seed: int
+) -> None:
+    images = normal(batch, channels, side * height, side * width, seed=seed)
+    expected = torch.empty_like(images)
+    for image in range(batch):
+        for row in range(0, side * height, height):
+            for column in range(0, side * width, width):
+                place = (image, slice(None), slice(row, row + height), slice(column, column + width))
+                values = images[place].flatten().tolist()
+                mean = math.fsum(values) / len(values)
+                variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
+                expected[place] = (images[place] - mean) / math.sqrt(variance + 1e-6)
+    torch.testing.assert_close(normalise_units(images, side).double(), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_normalised_units_forget_brightness_and_contrast() -> None:
+    images = normal(2, 3, 8, 8).float()
+    torch.testing.assert_close(normalise_units(5 * images + 3, 2), normalise_units(images, 2), rtol=1e-4, atol=1e-4)
+
+
+def test_a_broken_pixel_stays_in_its_unit() -> None:
+    images = torch.rand(1, 2, 4, 4, generator=draws(0), requires_grad=True)
+    found = normalise_units(images.where(torch.arange(4) > 0, NAN), 2)
+    assert found[..., :2].isnan().all()
+    assert found[..., 2:].isfinite().all()
+    assert not found.requires_grad
+
+
+# --- masked_loss
+
+
+def plain_masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> float:
+    """Mean over hidden units of the mean over their pixels and channels, as eq. (3) with MAE's mean over a unit."""
+    batch, channels, height, width = prediction.shape
+    side = mask.shape[1]
+    units = []
+    for image in range(batch):
+        for row in range(side):
+            for column in range(side):
+                if not mask[image, row, column]:
+                    continue
+                total, count = 0.0, 0
+                for channel in range(channels):
+                    for y in range(row * height // side, (row + 1) * height // side):
+                        for x in range(column * width // side, (column + 1) * width // side):
+                            place = image, channel, y, x
+                            total += (prediction[place].item() - target[place].item()) ** 2
+                            count += 1
+                units.append(total / count)
+    return math.fsum(units) / len(units) if units else 0.0
+
+
+def test_masked_loss_by_hand() -> None:
+    """Hidden are the first and the last of 2x2 units of 1x2 pixels: errors 1, 3 and 0, 2; (1 + 9 + 0 + 4) / 4 = 3.5.
+
+    Gradient 2 (x̂ - x) / 4 there: 1/2, 3/2, 0, -1; 0 elsewhere.
+    """
+    prediction = torch.tensor([[[[1.0, 3.0, 7.0, 7.0], [9.0, 9.0, 0.0, -2.0]]]], requires_grad=True)
+    target = torch.zeros(1, 1, 2, 4, requires_grad=True)
+    loss = masked_loss(prediction, target, torch.tensor([[[True, False], [False, True]]]))
+    loss.backward()
+    assert loss.item() == 3.5
+    assert prediction.grad is not None
+    assert prediction.grad.tolist() == [[[[0.5, 1.5, 0, 0], [0, 0, 0, -1.0]]]]
+    assert target.grad is None
+
+
+shapes = st.tuples(st.integers(0, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+
+
+@grid
+@given(shape=shapes, seed=st.integers(0, 10_000), share=st.sampled_from([0.0, 0.3, 0.6, 1.0]))
+def test_masked_loss_equals_a_loop(shape: tuple[int, int, int, int, int], seed: int, share: float) -> None:
+    batch, channels, side, height, width = shape
+    size = (batch, channels, side * height, side * width)
+    prediction, target = normal(*size, seed=seed).float().requires_grad_(), normal(*size, seed=seed + 1).float()
+    mask = torch.rand(batch, side, side, generator=draws(seed)) < share  # other numbers of units in each image
+    loss = masked_loss(prediction, target, mask)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(plain_masked_loss(prediction, target, mask), rel=1e-5, abs=1e-7)
+    loss.backward()
+    pixels = mask[:, None, :, None, :, None].expand(-1, channels, -1, height, -1, width).reshape(size)
+    slope = 2 * (prediction.detach() - target) * pixels / max(int(pixels.sum()), 1)
+    assert prediction.grad is not None
+    torch.testing.assert_close(prediction.grad, slope, rtol=1e-5, atol=1e-7)
+
+
+def test_with_everything_hidden_it_is_the_mean_squared_error() -> None:
+    prediction, target = normal(2, 3, 8, 8).float(), normal(2, 3, 8, 8, seed=1).float()
+    everything = torch.ones(2, 4, 4, dtype=torch.bool)
+    torch.testing.assert_close(masked_loss(prediction, target, everything), nn.functional.mse_loss(prediction, target))
+    assert masked_loss(target, target, everything).item() == 0
+
+
+@grid
+@given(seed=st.integers(0, 10_000), data=st.data())
+def test_masked_loss_invariances(seed: int, data: st.DataObject) -> None:
+    prediction, target = normal(4, 3, 6, 6, seed=seed).float(), normal(4, 3, 6, 6, seed=seed + 1).float()
+    mask = mask_units(4, 3, 0.5, draws(seed))
+    loss = masked_loss(prediction, target, mask)
+    images, channels = (torch.tensor(data.draw(st.permutations(range(n)))) for n in (4, 3))
+    moved = masked_loss(prediction[images][:, channels], target[images][:, channels], mask[images])
+    torch.testing.assert_close(moved, loss)
+    pixels = mask.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
+    assert torch.equal(masked_loss(prediction, target, pixels), loss)
+    torch.testing.assert_close(masked_loss(prediction + 5, target + 5, mask), loss, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(masked_loss(3 * prediction, 3 * target, mask), 9 * loss)
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_nothing_hidden_is_nothing_to_learn(batch: int) -> None:
+    prediction = torch.rand(batch, 3, 4, 4, requires_grad=True)
+    loss = masked_loss(prediction, torch.rand(batch, 3, 4, 4), torch.zeros(batch, 2, 2, dtype=torch.bool))
+    loss.backward()
+    assert loss.item() == 0
+    assert prediction.grad is not None
+    assert torch.equal(prediction.grad, torch.zeros(batch, 3, 4, 4))
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_a_broken_pixel_is_noticed_where_it_is_hidden_alone(value: float) -> None:
+    mask = torch.tensor([[[True, False], [False, False]]])
+    for column, finite in ((0, False), (1, True)):
+        prediction = torch.zeros(1, 1, 2, 2)
+        prediction[0, 0, 0, column] = value
+        loss = masked_loss(prediction.requires_grad_(), torch.ones(1, 1, 2, 2), mask)
+        assert bool(loss.isfinite()) is finite
+    loss.backward()
+    assert prediction.grad is not None
+    assert prediction.grad.tolist() == [[[[-2, 0], [0, 0]]]]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_the_masked_loss_is_computed_in_float32(dtype: torch.dtype) -> None:
+    """Of what the numbers are after rounding, no more of it is lost: 8 bits would be wrong in the third digit."""
+    prediction, target = normal(2, 3, 8, 8).to(dtype).requires_grad_(), normal(2, 3, 8, 8, seed=1).to(dtype)
+    mask = mask_units(2, 4, 0.6, draws(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = masked_loss(prediction, target, mask)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(plain_masked_loss(prediction, target, mask), rel=1e-6)
+    loss.backward()
+    assert prediction.grad is not None
+    assert prediction.grad.dtype == dtype
+
+
+def test_the_masked_loss_does_not_wait_for_the_device() -> None:
+    """A meta tensor has no values: reading one, or a shape that depends on one, would raise."""
+    prediction = torch.rand(2, 3, 8, 8, device="meta", requires_grad=True)
+    mask = torch.ones(2, 4, 4, dtype=torch.bool, device="meta")
+    masked_loss(prediction, normalise_units(torch.rand(2, 3, 8, 8, device="meta"), 4), mask).backward()
+    assert prediction.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("prediction", "target", "mask"),
+    [
+        ((2, 3, 8, 8), (2, 3, 8, 8), (2, 3, 3)),
+        ((2, 3, 8, 8), (2, 3, 8, 8), (1, 4, 4)),
+        ((2, 3, 8, 8), (2, 3, 8, 8), (2, 4, 2)),
+        ((2, 3, 8, 8), (2, 3, 8, 8), (2, 16)),
+        ((2, 3, 8, 8), (2, 3, 8, 8), (2, 0, 0)),
+        ((2, 3, 8, 8), (2, 3, 8, 8), (2, 16, 16)),
+        ((2, 3, 8, 8), (2, 1, 8, 8), (2, 4, 4)),
+        ((2, 0, 8, 8), (2, 0, 8, 8), (2, 4, 4)),
+        ((3, 8, 8), (3, 8, 8), (3, 4, 4)),
+    ],
+)
+def test_masks_of_other_images_are_refused(
+    prediction: tuple[int, ...], target: tuple[int, ...], mask: tuple[int, ...]
+) -> None:
+    with pytest.raises(ConfigError, match="masked_loss"):
+        masked_loss(torch.zeros(prediction), torch.zeros(target), torch.ones(mask, dtype=torch.bool))
+
+
+def test_a_mask_of_numbers_and_units_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"torch\.int64"):
+        masked_loss(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2, dtype=torch.int64))
+    for shape, side in (((1, 3, 8, 8), 3), ((1, 3, 8, 8), 0), ((3, 8, 8), 2), ((), 1)):
+        with pytest.raises(ConfigError, match="normalise_units"):
+            normalise_units(torch.zeros(shape), side)
+
+
+# --- info_nce
+
+
+def plain_info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> float:
+    """Eq. (5) with loops, the positive in the denominator, in Python's float64."""
+
+    def cosine(one: list[float], other: list[float]) -> float:
+        lengths = math.hypot(*one) * math.hypot(*other)
+        return math.fsum(a * b for a, b in zip(one, other, strict=True)) / lengths
+
+    total = 0.0
+    for q, k in zip(query.tolist(), key.tolist(), strict=True):
+        positive = math.exp(cosine(q, k) / temperature)
+        negatives = math.fsum(math.exp(cosine(q, other) / temperature) for other in queue.tolist())
+        total -= math.log(positive / (positive + negatives))
+    return total / len(query)
+
+
+def test_info_nce_by_hand() -> None:
+    """q = (1, 0), k = (2, 0), queue (0, 3), (-1, 0), μ = 1/2: similarities 1, 0, -1; log(1 + e^-2 + e^-4).
+
+    Gradient at q: only the part across q is left, (1/μ) Σ_j p_j k_j = 2 p_1 (0, 1), p_1 = e^-2 / (1 + e^-2 + e^-4).
+    """
+    query = torch.tensor([[1.0, 0.0]], dtype=torch.float64, requires_grad=True)
+    key, queue = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0], [-1.0, 0.0]])
+    loss = info_nce(query, key, queue, 0.5)
+    loss.backward()
+    whole = 1 + math.exp(-2) + math.exp(-4)
+    assert loss.item() == pytest.approx(math.log(whole), rel=1e-14)
+    assert query.grad is not None
+    assert query.grad[0].tolist() == pytest.approx([0, 2 * math.exp(-2) / whole], rel=1e-14, abs=1e-15)
+
+
+sizes = st.tuples(st.integers(1, 5), st.integers(0, 7), st.integers(1, 6), st.integers(0, 10_000))  # N, Q, D, seed
+
+
+def views(images: int, older: int, width: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    return tuple(normal(n, width, seed=seed + i) for i, n in enumerate((images, images, older)))  # type: ignore[return-value]
+
+
+@grid
+@given(size=sizes, temperature=st.sampled_from([0.07, 0.2, 1.0, 10.0]))
+def test_info_nce_equals_a_loop(size: tuple[int, int, int, int], temperature: float) -> None:
+    query, key, queue = views(*size)
+    loss = info_nce(query, key, queue, temperature)
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx(plain_info_nce(query, key, queue, temperature), rel=1e-10, abs=1e-12)
+    assert -1e-12 <= loss.item() <= math.log(size[1] + 1) + 2 / temperature
+
+
+@grid
+@given(size=sizes, data=st.data())
+def test_info_nce_invariances(size: tuple[int, int, int, int], data: st.DataObject) -> None:
+    query, key, queue = views(*size)
+    loss = info_nce(query, key, queue, 0.2)
+    images, older, axes = (torch.tensor(data.draw(st.permutations(range(n))), dtype=torch.int64) for n in size[:3])
+    moved = info_nce(query[images][:, axes], key[images][:, axes], queue[older][:, axes], 0.2)
+    torch.testing.assert_close(moved, loss)
+    lengths = torch.rand(size[0], 1, generator=draws(size[3]), dtype=torch.float64) + 0.1
+    torch.testing.assert_close(info_nce(lengths * query, 7 * key, 0.3 * queue, 0.2), loss)
+    turn = torch.linalg.qr(normal(size[2], size[2], seed=size[3]))[0]
+    torch.testing.assert_close(info_nce(query @ turn, key @ turn, queue @ turn, 0.2), loss)
+    alone = [info_nce(query[[n]], key[[n]], queue, 0.2) for n in range(size[0])]
+    torch.testing.assert_close(torch.stack(alone).mean(), loss)
+
+
+def test_negatives_all_alike_are_a_choice_by_chance() -> None:
+    query = normal(3, 4)
+    assert info_nce(query[:1], query[:1], query[:1].expand(9, -1), 0.1).item() == pytest.approx(math.log(10), rel=1e-12)
+
+
+def test_more_negatives_and_worse_positives_cost_more() -> None:
+    query, key, queue = views(4, 9, 5, 3)
+    losses = [info_nce(query, key, queue[:older], 0.2).item() for older in range(10)]
+    assert losses == sorted(losses)
+    assert info_nce(query, query, queue, 0.2).item() < losses[-1] < info_nce(query, -query, queue, 0.2).item()
+
+
+@pytest.mark.parametrize(("images", "older"), [(3, 0), (0, 4), (0, 0)])
+def test_nothing_to_tell_apart_is_zero_with_a_gradient_of_zero(images: int, older: int) -> None:
+    query = torch.rand(images, 4, requires_grad=True)
+    loss = info_nce(query, torch.rand(images, 4), torch.rand(older, 4), 0.1)
+    loss.backward()
+    assert loss.item() == 0
+    assert query.grad is not None
+    assert torch.equal(query.grad, torch.zeros(images, 4))
+
+
+def test_info_nce_gradient_by_finite_differences() -> None:
+    query, key, queue = views(3, 5, 4, 1)
+    assert torch.autograd.gradcheck(lambda x: info_nce(x, key, queue, 0.5), query.requires_grad_())
+
+
+def test_info_nce_gradient_reaches_the_query_alone() -> None:
+    query, key, queue = (tensor.requires_grad_() for tensor in views(3, 5, 4, 1))
+    info_nce(query, key, queue, 0.5).backward()
+    assert query.grad is not None
+    assert query.grad.abs().sum() > 0
+    assert (query.grad * query).sum(dim=1).abs().max() < 1e-12  # the length of a query does not matter
+    assert key.grad is None
+    assert queue.grad is None
+
+
+def test_vectors_of_zeros_are_similar_to_nothing() -> None:
+    query = torch.zeros(1, 3, requires_grad=True)
+    loss = info_nce(query, torch.ones(1, 3), torch.stack([torch.ones(3), torch.zeros(3)]), 0.1)
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(3), rel=1e-6)
+    assert query.grad is not None
+    assert query.grad.isfinite().all()
+    assert query.grad.abs().max() < 100
+
+
+def test_a_small_temperature_neither_overflows_nor_forgets() -> None:
+    query, queue = torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([[0.0, 1.0]])
+    loss = info_nce(query, torch.tensor([[-1.0, 0.0]]), queue, 1e-5)
+    loss.backward()
+    assert loss.item() == pytest.approx(1e5, rel=1e-6)
+    assert query.grad is not None
+    assert query.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_info_nce_is_not_rounded_by_autocast(dtype: torch.dtype) -> None:
+    query, key, queue = (tensor.to(dtype) for tensor in views(4, 64, 32, 2))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = info_nce(query, key, queue, 0.07)
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(info_nce(query.double(), key, queue, 0.07).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_info_nce_notices_a_broken_net(value: float, broken: int) -> None:
+    tensors = views(2, 3, 4, 0)
+    tensors[broken][1, 2] = value
+    assert info_nce(*tensors, 0.1).isnan()
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "queue", "temperature"),
+    [
+        ((2, 3), (2, 4), (5, 3), 0.1),
+        ((2, 3), (3, 3), (5, 3), 0.1),
+        ((2, 3), (2, 3), (5, 4), 0.1),
+        ((2, 3), (2, 3), (3,), 0.1),
+        ((2, 0), (2, 0), (5, 0), 0.1),
+        ((3,), (3,), (5, 3), 0.1),
+        ((2, 3), (2, 3), (5, 3), 0.0),
+        ((2, 3), (2, 3), (5, 3), -1.0),
+        ((2, 3), (2, 3), (5, 3), NAN),
+        ((2, 3), (2, 3), (5, 3), INF),
+    ],
+)
+def test_info_nce_refuses_what_does_not_fit(
+    query: tuple[int, ...], key: tuple[int, ...], queue: tuple[int, ...], temperature: float
+) -> None:
+    with pytest.raises(ConfigError, match="info_nce"):
+        info_nce(torch.ones(query), torch.ones(key), torch.ones(queue), temperature)
+
+
+# --- enqueue
+
+
+@grid
+@given(batches=st.lists(st.integers(0, 6), max_size=8), size=st.integers(0, 9))
+def test_the_queue_holds_the_newest_in_order(batches: list[int], size: int) -> None:
+    queue, number, everything = torch.empty(0, 2), 0, list[int]()
+    for batch in batches:
+        keys = torch.arange(number, number + batch, dtype=torch.float32)[:, None].expand(-1, 2)
+        queue, number = enqueue(queue, keys, size), number + batch
+        everything += range(number - batch, number)
+        assert queue[:, 0].tolist() == everything[max(len(everything) - size, 0) :]
+    assert queue.shape[1] == 2
+
+
+def test_a_queue_is_new_shortened_and_without_gradient() -> None:
+    queue, keys = torch.ones(4, 2), torch.zeros(1, 2, dtype=torch.bfloat16, requires_grad=True)
+    longer = enqueue(queue, keys, 5)
+    assert longer.dtype == torch.float32
+    assert not longer.requires_grad
+    longer.fill_(9)
+    assert queue.eq(1).all()
+    assert enqueue(queue, keys[:0], 3).shape == (3, 2)
+    assert enqueue(queue, keys[:0], 4).data_ptr() != queue.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("queue", "keys", "size"), [((2, 3), (2, 4), 5), ((3,), (2, 3), 5), ((2, 3), (3,), 5), ((2, 3), (2, 3), -1)]
+)
+def test_keys_of_another_width_are_refused(queue: tuple[int, ...], keys: tuple[int, ...], size: int) -> None:
+    with pytest.raises(ConfigError, match="enqueue"):
+        enqueue(torch.ones(queue), torch.ones(keys), size)
+
+
+# --- gain_recession_weights
+
+
+def weights(sizes: list[float], participations: list[float], beta: float) -> list[float]:
+    found = gain_recession_weights(torch.tensor(sizes), torch.tensor(participations), beta)
+    assert found.dtype == torch.float64
+    return found.tolist()
+
+
+def test_weights_by_hand() -> None:
+    """100 · 1, 200 · 1/2, 400 · 1/8 are 100, 100, 50: 2/5, 2/5, 1/5."""
+    assert weights([100, 200, 400], [0, 1, 3], 0.5) == [0.4, 0.4, 0.2]
+    assert weights([1, 1], [4, 5], 0.5) == pytest.approx([2 / 3, 1 / 3], rel=1e-15)
+
+
+members = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), min_size=1, max_size=6).filter(
+    lambda rows: any(size for size, _ in rows)
+)
+betas = st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0])
+
+
+@grid
+@given(rows=members, beta=betas)
+def test_weights_equal_exact_fractions(rows: list[tuple[int, int]], beta: float) -> None:
+    gains = [size * Fraction(beta) ** times for size, times in rows]
+    expected = [float(gain / sum(gains)) for gain in gains]
+    found = weights(*map(list, zip(*rows, strict=True)), beta)  # type: ignore[arg-type]
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-300)
+    assert math.fsum(found) == pytest.approx(1, rel=1e-14)
+
+
+@grid
+@given(rows=members, beta=betas, times=st.integers(0, 10_000), data=st.data())
+def test_weights_invariances(rows: list[tuple[int, int]], beta: float, times: int, data: st.DataObject) -> None:
+    sizes, participations = [row[0] for row in rows], [row[1] for row in rows]
+    found = weights(sizes, participations, beta)
+    assert weights(sizes, [before + times for before in participations], beta) == found
+    order = data.draw(st.permutations(range(len(rows))))
+    moved = weights([sizes[site] for site in order], [participations[site] for site in order], beta)
+    assert moved == pytest.approx([found[site] for site in order], rel=1e-14)
+    assert weights([3 * size for size in sizes], participations, beta) == pytest.approx(found, rel=1e-14)
+    for one, other in pairwise(rows):
+        if one[0] == other[0] and one[1] < other[1]:
+            assert found[rows.index(one)] >= found[rows.index(other)]
+
+
+@grid
+@given(rows=members, beta=betas, times=st.integers(0, 10_000))
+def test_where_all_take_part_it_is_federated_averaging(rows: list[tuple[int, int]], beta: float, times: int) -> None:
+    """Exactly: the same models come out of both, to the last bit."""
+    sizes = [row[0] for row in rows]
+    found = weights(sizes, [times] * len(sizes), beta)
+    assert found == weights(sizes, [row[1] for row in rows], 1.0) == [size / sum(sizes) for size in sizes]
+    states = [{"w": normal(5, seed=site)} for site in range(len(sizes))]
+    averaged = weighted_average(states, list(map(float, sizes)))["w"]
+    torch.testing.assert_close(weighted_average(states, found)["w"], averaged, rtol=1e-14, atol=1e-15)
+
+
+def test_equal_models_stay_what_they_are() -> None:
+    """As printed, eq. (7) would multiply them by 0.9^55 within ten rounds."""
+    model = {"w": normal(7)}
+    for round_ in range(10):
+        shares = weights([10, 20, 5], [round_, round_, round_ // 2], 0.9)
+        model = weighted_average([model] * 3, shares)
+    torch.testing.assert_close(model["w"], normal(7), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "participations", "beta", "expected"),
+    [
+        ([5], [10**9], 1e-300, [1]),
+        ([0, 5], [0, 7], 0.5, [0, 1]),
+        ([0, 1, 3], [0, 10**6, 10**6], 0.1, [0, 0.25, 0.75]),
+        ([1, 1], [10**6, 10**6 + 1], 0.25, [0.8, 0.2]),
+        ([1, 10**6], [0, 10**7], 0.9, [1, 0]),
+    ],
+)
+def test_weights_at_the_edge(
+    sizes: list[float], participations: list[float], beta: float, expected: list[float]
+) -> None:
+    assert weights(sizes, participations, beta) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "participations", "beta"),
+    [
+        ([], [], 0.9),
+        ([0, 0], [1, 2], 0.9),
+        ([1, 2], [1], 0.9),
+        ([1, -2], [1, 1], 0.9),
+        ([1, 2], [1, -1], 0.9),
+        ([1, NAN], [1, 1], 0.9),
+        ([1, INF], [1, 1], 0.9),
+        ([1, 2], [1, NAN], 0.9),
+        ([[1, 2]], [[1, 1]], 0.9),
+        ([1, 2], [1, 1], 0.0),
+        ([1, 2], [1, 1], 1.1),
+        ([1, 2], [1, 1], NAN),
+    ],
+)
+def test_weights_refuse_what_makes_no_sense(sizes: list[float], participations: list[float], beta: float) -> None:
+    with pytest.raises(ConfigError, match="gain_recession_weights"):
+        gain_recession_weights(torch.tensor(sizes), torch.tensor(participations), beta)
+
+
+# --- scheduled_rate
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [(0, 0), (0.5, 0.25), (1, 0.5), (2, 1), (4, 0.1 + 0.9 * (2 + math.sqrt(2)) / 4), (6, 0.55), (10, 0.1)],
+)
+def test_rates_by_hand(position: float, expected: float) -> None:
+    """Two rounds up to 1, eight down to 0.1; after a quarter of these, (1 + cos(π/4)) / 2 = (2 + √2) / 4."""
+    assert scheduled_rate(1.0, position, 10, 2, 0.1) == pytest.approx(expected, rel=1e-14)
+
+
+@grid
+@given(total=st.integers(1, 50), warm_up=st.floats(0, 0.9), floor=st.floats(0, 1), base=st.floats(1e-6, 10))
+def test_rates_rise_and_fall_without_a_jump(total: int, warm_up: float, floor: float, base: float) -> None:
+    turn = warm_up * total
+    moments = [total * step / 1000 for step in range(1001)]
+    rates = [scheduled_rate(base, moment, total, turn, floor * base) for moment in moments]
+    assert all(0 <= rate <= base * (1 + 1e-12) for rate in rates)
+    for (before, after), moment in zip(pairwise(rates), moments[1:], strict=True):
+        if moment <= turn:
+            assert after > before
+        elif moment - total / 1000 >= turn:
+            assert after <= before + 1e-12 * base
+    assert scheduled_rate(base, turn, total, turn, floor * base) == pytest.approx(base, rel=1e-12)
+    assert rates[-1] == pytest.approx(floor * base, rel=1e-12, abs=1e-15)
+
+
+def test_a_rate_is_one_of_the_federations_rounds() -> None:
+    """A site that missed rounds 3 to 5 gets the rate of round 6 like the others: the position is all there is."""
+    rates = [scheduled_rate(1e-3, round_ - 0.5, 20, 4) for round_ in range(1, 21)]
+    assert rates.index(max(rates)) == 4
+    assert min(rates) > 0
+
+
+@pytest.mark.parametrize(
+    ("base", "position", "total", "warm_up", "floor"),
+    [
+        (0, 1, 10, 2, 0),
+        (INF, 1, 10, 2, 0),
+        (NAN, 1, 10, 2, 0),
+        (1, -1, 10, 2, 0),
+        (1, 11, 10, 2, 0),
+        (1, NAN, 10, 2, 0),
+        (1, 0, 0, 0, 0),
+        (1, 0, INF, 0, 0),
+        (1, 1, 10, 10, 0),
+        (1, 1, 10, -1, 0),
+        (1, 1, 10, 2, 2),
+        (1, 1, 10, 2, -1),
+    ],
+)
+def test_impossible_schedules_are_refused(
+    base: float, position: float, total: float, warm_up: float, floor: float
+) -> None:
+    with pytest.raises(ConfigError, match="scheduled_rate"):
+        scheduled_rate(base, position, total, warm_up, floor)
+
+
+# --- the target network
+
+
+def test_the_target_keeps_theta_of_itself() -> None:
+    """Eq. (4): 0.9 · 1 + 0.1 · 2 = 1.1."""
+    target, online = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    nn.init.constant_(target.weight, 1.0)
+    nn.init.constant_(online.weight, 2.0)
+    selffed.ema(target, online, 0.9)
+    assert target.weight.item() == pytest.approx(1.1, rel=1e-6)
