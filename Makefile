@@ -53,6 +53,7 @@ bench: setup ## Run the benchmarks
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/views.py
+	$(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/anonymity.py
 	$(BIN)/python benchmarks/long_run.py
 

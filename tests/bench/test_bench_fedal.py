@@ -162,8 +162,8 @@ def test_the_papers_schedule_is_that_of_the_paper() -> None:
     for scale in ("small", "paper"):
         settings = method_of(experiment_of(Cell(scale, "images", "fedal", 1))).settings
         assert (settings.rounds, settings.query_every, settings.steps) == (25, 2, 10)
-        assert (settings.learning_rate, settings.weight_decay, settings.class_weighting) == (2e-4, 5e-4, "none")
-    assert settings.local_epochs == 5
+        assert (settings.weight_decay, settings.class_weighting) == (5e-4, "none")
+    assert (settings.local_epochs, settings.learning_rate) == (5, 2e-4)
 
 
 def test_each_number_of_queries_is_judged_just_before_the_next() -> None:
