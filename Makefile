@@ -18,7 +18,7 @@ $(VENV)/.ready: pyproject.toml
 setup: $(VENV)/.ready ## Install the package and its tools into .venv
 
 test: setup ## Install and run all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 gpu: setup ## Run the tests that need a CUDA device
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu

@@ -103,6 +103,8 @@ def test_results_are_never_overwritten(engine: str, finished: Path, capsys: pyte
         (["fedavg", "--sites", "0"], "at least 1 site"),
         (["--engine", "simulator"], "expected a job"),
         (["--engine", "simulator", "--resume", "x"], "expected the local engine"),
+        (["fedavg", "--engine", "simulator", "--init", "x"], "expected the local engine"),
+        (["fedavg", "--init", "no/such/run"], "expected model.safetensors and model.json"),
     ],
 )
 def test_wrong_use_is_a_sentence_and_exit_code_2(
@@ -401,6 +403,19 @@ def test_impossible_expectations_of_a_site(
 def test_resume_takes_no_other_settings(tmp_path, capsys):
     assert cli.main(["run", "--resume", str(tmp_path), "--set", "rounds=3"]) == 2
     assert "settings it was started with" in capsys.readouterr().err
+
+
+def test_a_run_starts_from_the_last_model_of_another(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("run", "fedavg", "--init", finished, "--out", tmp_path / "run", "--sites", 2, *SET) == 0
+    about = info(tmp_path / "run")["init"]
+    assert (about["folder"], about["new"], about["unused"]) == (str(finished), [], [])
+    assert f"weights of {finished}; tensors taken: " in capsys.readouterr().out
+
+
+def test_resume_takes_no_other_weights(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "or --init" in refused(capsys, 2, "run", "--resume", finished, "--init", finished)
 
 
 @pytest.mark.parametrize("share", ["3", "-0.1", "some"])

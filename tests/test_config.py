@@ -113,6 +113,8 @@ def test_equal_settings_written_differently_are_equal_experiments() -> None:
     [
         ({"key_metric": "precision"}, "key_metric"),
         ({"data": {"classes": ["MEL", "NV", "MEL"]}}, "named twice"),
+        ({"net": "swin_64"}, "net swin_64: expected data.image_size = 64.* found 32"),
+        ({"net": "masked_swin_28", "data": {"image_size": 64}}, "net masked_swin_28: .*Set data.image_size=28"),
     ],
 )
 def test_names_that_would_be_ignored_are_refused(change, text):

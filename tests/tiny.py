@@ -9,7 +9,10 @@ from fedward.methods import METHODS
 from fedward.nets import build
 
 _OPTIONS = {"warm_up": 1, "committee": 2, "threshold": 0.0, "query_every": 1, "steps": 1}
+_OPTIONS |= {"pretraining_rounds": 1, "pretraining_warm_up": 0, "queue": 16}
 """Of the methods that have them."""
+_MASKED = {"net": "masked_swin_28", "data": DataSpec(image_size=28)}
+"""For the method that wants such a network, which takes images of one size."""
 _VIRTUAL_CLIENTS = {"participants": 2, "images_per_round": 16, "learning_rate": 1e-3}
 _PASSES = {"images_at_most": 16}
 """Of the methods in which every site passes through its own images."""
@@ -26,6 +29,7 @@ def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
         "data": DataSpec(image_size=16),
         "stand_in": StandIn(images=40, labelled=0.5),
         "seed": 3,
+        **(_MASKED if method == "selffed" else {}),
     }
     return Experiment(**{**base, **changes, "options": {**options, **changes.get("options", {})}})
 

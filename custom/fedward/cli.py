@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--sites", type=int, help="number of sites, site-1 to site-N (default: the job's)")
     run.add_argument("--site-files", type=Path, help="folder with site-1.yaml ... for sites with data of their own")
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5 or net=resnet18")
+    run.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="start from the last model of a finished run")
     run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
     run.set_defaults(command=_run, hint="; finished rounds are kept, continue with `fedward run --resume`")
 
@@ -136,27 +137,29 @@ def _run(options: argparse.Namespace) -> int:
     from fedward.federation.local import run_local
 
     if options.resume:
-        if options.set or options.job:
+        if options.set or options.job or options.init:
             raise ConfigError(
                 "fedward run --resume",
                 expected="the run folder alone",
-                found="a job or --set",
+                found="a job, --set or --init",
                 remedy="A run goes on with the settings it was started with; start a new one for others.",
             )
         run_local(None, options.resume, resume=True, site_folders=_site_folders(options))
         return 0
     experiment = load_experiment(_job(options), options.set)
     folder = options.out or Path("runs") / Path(_job(options)).stem
-    run_local(experiment, folder, sites=_sites(options, experiment), site_folders=_site_folders(options))
+    sites, folders = _sites(options, experiment), _site_folders(options)
+    run_local(experiment, folder, sites=sites, site_folders=folders, init=options.init)
     return 0
 
 
 def _run_simulator(options: argparse.Namespace) -> int:
     from fedward.federation.flare.jobs import export_job
+    from fedward.federation.flare.launchers import ARENAS
 
-    if options.resume:
+    if options.resume or options.init:
         raise ConfigError(
-            "fedward run --resume",
+            f"fedward run --{'resume' if options.resume else 'init'}",
             expected="the local engine",
             found="--engine simulator",
             remedy="Leave --engine away; the weights are the same. A FLARE job resumes through its run folder.",
@@ -171,7 +174,7 @@ def _run_simulator(options: argparse.Namespace) -> int:
     experiment = load_experiment(_job(options), options.set)
     export_job(experiment, job)
     sites = _sites(options, experiment)
-    environment = dict(os.environ)
+    environment = dict([ARENAS]) | os.environ
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
     command = [

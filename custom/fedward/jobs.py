@@ -63,6 +63,21 @@ def _active(sampler: str) -> Experiment:
     )
 
 
+def _self_supervised(pretraining_rounds: int) -> Experiment:
+    """Return a job on four sites with few labels, whose encoder learns from all images first, or not at all."""
+    rounds = {"rounds": pretraining_rounds + 8, "pretraining_rounds": pretraining_rounds}
+    rates = {"pretraining_rate": 1e-3, "pretraining_warm_up": 1, "learning_rate": 1e-3, "warm_up": 1}
+    return Experiment(
+        method="selffed",
+        options={**rounds, **rates, "local_epochs": 6, "batch": 16, "queue": 256},
+        data=DataSpec(image_size=32),
+        net="masked_swin_32",
+        stand_in=StandIn(labelled=0.2, images=400, sites=4),
+        evaluate_every=4,
+        key_metric="f1_weighted",
+    )
+
+
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
 JOBS: dict[str, Experiment] = {
@@ -77,10 +92,13 @@ JOBS: dict[str, Experiment] = {
     "fedprox": _isolated("fedprox"),
     "fedal": _active("fedal"),
     "fedal_random": _active("random"),
+    "selffed": _self_supervised(pretraining_rounds=8),
+    "selffed_scratch": _self_supervised(pretraining_rounds=0),
 }
 """``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others.
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
-``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance."""
+``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
+``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights."""
 
 
 def site_names(count: int) -> list[str]:

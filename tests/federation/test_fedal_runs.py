@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 import torch
+from interrupted import interrupted
 from isolated import CLASSES, write_sites
 
 from fedward.annotation import Queue, queue_folder
@@ -192,21 +193,10 @@ def test_samplers_differ_in_what_they_choose_and_never_in_how_many(straight, tmp
 
 @pytest.mark.parametrize(("round_", "answered"), [(1, 1), (2, 1), (2, 3), (3, 2)])
 def test_a_run_killed_in_a_round_resumes_to_the_same_weights_and_rows(
-    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_: int, answered: int
+    straight: Path, tmp_path: Path, round_: int, answered: int
 ) -> None:
     """After so many sites have answered: they are asked again, and have the labels they had."""
-    exchange = LocalTransport.exchange
-
-    def broken(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
-        if next(iter(requests.values())).meta["round"] == round_:
-            exchange(self, dict(sorted(requests.items())[:answered]), timeout, deliver)
-            raise KeyboardInterrupt
-        exchange(self, requests, timeout, deliver)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalTransport, "exchange", broken)
-        with pytest.raises(KeyboardInterrupt):
-            run_local(active(), tmp_path / "run", sites=SITES)
+    interrupted(active(), tmp_path / "run", SITES, round_, answered)
     resumed = run_local(None, tmp_path / "run", resume=True)
     assert_equal(weights(resumed), weights(straight))
     assert rows(resumed, "queries") == rows(straight, "queries")

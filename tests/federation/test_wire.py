@@ -200,13 +200,16 @@ def test_numbers_on_few_images_stay_at_the_site_and_cannot_be_subtracted():
     assert withheld(MEL=4) == {"MEL"}
 
 
-@pytest.mark.parametrize("method", ["fedavg", "ssfl", "fedperl"])
-def test_every_method_sends_exactly_the_listed_names(method, tmp_path):
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [("fedavg", "train"), ("ssfl", "train"), ("fedperl", "train"), ("selffed", "pretrain"), ("selffed", "train")],
+)
+def test_every_method_sends_exactly_the_listed_names(method, task, tmp_path):
     """The whole answer of a real site, as it would be serialised: names, shapes and dtypes."""
-    experiment = tiny(method)
+    experiment = tiny(method, options={"contrastive": "client"} if method == "selffed" else {})
     site = Site("site-1", experiment, tmp_path)
     model = site._template
-    ask = Ask(1, {key: value.clone() for key, value in model.items()}, {"site-1": Work()})
+    ask = Ask(2, {key: value.clone() for key, value in model.items()}, {"site-1": Work(task)})
     reply = site.handle(wire.requests(ask, ["site-1"], RUN)["site-1"])
     assert "error" not in reply.meta
     assert set(reply.meta) <= wire.ANSWER_FIELDS

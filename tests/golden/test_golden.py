@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from fedward.config import StandIn
+from fedward.federation.initial import initial_model
 from fedward.federation.local import run_local
+from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import StoredState
 from fedward.methods import METHODS
 from fedward.methods.wfedavg import WFedAvg
@@ -43,7 +45,11 @@ def trace(method: str, folder: Path) -> list[dict[str, Any]]:
     changes: dict[str, Any] = {"options": {"rounds": 2}} if grouped else {"options": {"rounds": 2, "participants": 3}}
     if grouped:
         changes["stand_in"] = StandIn(images=40, labelled=1.0, isolated=True)
-    run = run_local(tiny(method, net="small_cnn_gn", **changes), folder, sites=sites)
+    if method == "selffed":  # one round of each phase; the server would contrast between two rounds of the second
+        changes["options"] |= {"warm_up": 0, "contrastive": "client"}
+    else:
+        changes["net"] = "small_cnn_gn"
+    run = run_local(tiny(method, **changes), folder, sites=sites)
     losses, peers, groups = (rows(run / f"{log}.jsonl") for log in ("metrics", "peers", "groups"))
     models = [model_after(run, round_) for round_ in (0, 1, 2)]
     return [
@@ -73,15 +79,18 @@ def rows(log: Path) -> list[dict[str, Any]]:
 def model_after(run: Path, round_: int) -> dict[str, Tensor]:
     """Return the global model after a round; the one before the first is not kept, but follows from the seed."""
     if round_ == 0:
-        from fedward.nets import build
-
-        return dict(build("small_cnn_gn", 8, 3, seed=3).state_dict())
+        return dict(initial_model(RunFolder.reopen(run).experiment, None)[0])
     stored = StoredState(run / "rounds" / f"{round_:05d}" / "state.safetensors")
     return {key.removeprefix("model/"): stored[key] for key in stored if key.startswith("model/")}
 
 
 def norms(state: dict[str, Tensor]) -> dict[str, float]:
-    """Return the Euclidean norms of four parts of a model, by kind of tensor."""
+    """Return the Euclidean norms of four parts of a model, by kind of tensor; of a masked Swin, by module."""
+    if "mask_token" in state:
+        return {
+            part: float(torch.cat([state[key].double().flatten() for key in state if key.split(".")[0] == part]).norm())
+            for part in dict.fromkeys(key.split(".")[0] for key in state)
+        }
     parts: dict[str, list[Tensor]] = {"convolutions": [], "normalisation": [], "statistics": [], "classifier": []}
     for key, tensor in state.items():
         if "running" in key:
@@ -155,6 +164,16 @@ def test_golden_warm_ups_are_one_and_the_methods_differ_behind_it() -> None:
     fedprox = content["fedprox"]["rounds"]
     assert set(fedprox[0]["losses"]["site-1"]) == {"loss", "loss_supervised", "loss_proximal"}
     assert len({str(second["norm"]) for second in behind.values()}) == 4
+
+
+def test_golden_phases_of_selffed_move_what_they_train_and_nothing_else() -> None:
+    pretraining, fine_tuning = json.loads(TRACES.read_text())["selffed"]["rounds"]
+    for trace, losses, parts in (
+        (pretraining, {"loss_reconstruction"}, {"encoder", "mask_token", "decoder"}),
+        (fine_tuning, {"loss_supervised", "loss_contrastive"}, {"encoder", "classifier", "projection"}),
+    ):
+        assert set(trace["losses"]["site-1"]) == {"loss", *losses}
+        assert {part for part, moved in trace["moved"].items() if moved} == parts
 
 
 def test_a_difference_is_found_and_named() -> None:

@@ -10,7 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.nets import build
+from fedward.nets import build, image_size
+from fedward.nets.build import OWN
+from fedward.nets.masked_swin import PRESETS, MaskedSwin, SwinClassifier
 
 LITE0 = "tf_efficientnet_lite0"
 NAMES = pytest.mark.parametrize("name", ["small_cnn", LITE0])
@@ -60,7 +62,13 @@ def test_small_cnn_values_for_a_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("small_cn", "small_cnn"), ("tf_efficientnet_lite9", LITE0), ("???", "small_cnn")]
+    ("name", "hint"),
+    [
+        ("small_cn", "small_cnn"),
+        ("masked_swin_16", "masked_swin_64"),
+        ("tf_efficientnet_lite9", LITE0),
+        ("???", "small_cnn"),
+    ],
 )
 def test_an_unknown_name_lists_close_ones(name: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=hint):
@@ -73,9 +81,26 @@ def test_a_name_cannot_reach_for_foreign_weights(name: str) -> None:
         build(name, 8)
 
 
-def test_small_cnn_has_no_pretrained_weights() -> None:
-    with pytest.raises(ConfigError, match="small_cnn"):
-        build("small_cnn", 8, pretrained=True)
+@pytest.mark.parametrize("name", ["small_cnn", "swin_28"])
+def test_own_networks_have_no_pretrained_weights(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        build(name, 8, pretrained=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("small_cnn", None), (LITE0, None), ("swin_28", 28), ("masked_swin_64", 64)]
+)
+def test_a_network_may_take_images_of_one_size_only(name: str, size: int | None) -> None:
+    assert image_size(name) == size
+
+
+def test_swins_by_name() -> None:
+    assert {name for name in OWN if "swin" in name} == {*PRESETS, *(f"masked_{name}" for name in PRESETS)}
+    classifier, masked = build("swin_32", 5, 1, seed=3), build("masked_swin_32", 5, 1, seed=3)
+    assert (type(classifier), type(masked)) == (SwinClassifier, MaskedSwin)
+    assert classifier(torch.rand(2, 1, 32, 32)).shape == (2, 5)
+    assert all(torch.equal(tensor, masked.state_dict()[name]) for name, tensor in classifier.state_dict().items())
+    assert same(masked, build("masked_swin_32", 5, 1, seed=3))
 
 
 def test_timms_failure_to_find_weights_is_a_config_error() -> None:

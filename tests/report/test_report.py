@@ -221,6 +221,15 @@ def test_equal_methods_are_told_apart_by_folder(make_run):
     assert tables.names(runs) == ["fedperl (a)", "fedperl (b)"]
 
 
+def test_runs_that_buy_labels_are_told_apart_by_how_they_choose(make_run):
+    first, second = make_run("a", rounds=1), make_run("b", rounds=1)
+    for folder, sampler in ((first, "fedperl"), (second, "random")):
+        info = json.loads((folder / "run.json").read_text())
+        info["experiment"]["options"] = {"sampler": sampler}
+        (folder / "run.json").write_text(json.dumps(info))
+    assert tables.names([Run.load(first), Run.load(second)]) == ["fedperl", "fedperl, random"]
+
+
 def test_a_report_of_no_run_is_refused(tmp_path, make_run):
     with pytest.raises(RunError):
         write_report(tmp_path)

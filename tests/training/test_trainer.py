@@ -18,7 +18,7 @@ from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
 from fedward.methods.settings import Settings
 from fedward.training.batches import Pixels, RoundBatches
-from fedward.training.trainer import Trained, train
+from fedward.training.trainer import Trained, _decayed_apart, train
 from tiny import batch_norm_net
 
 CLASSES, STEPS = 8, 4
@@ -261,6 +261,29 @@ def test_weight_decay_of_adam_is_added_to_the_gradient() -> None:
     run(without, batches, Supervised(), PLAIN)
     assert_same_net(net, twin)
     assert max((a - b).abs().max() for a, b in zip(net.parameters(), without.parameters(), strict=True)) > 1e-4
+
+
+def test_adamw_shrinks_matrices_and_kernels_apart_from_the_gradient_and_neither_biases_nor_scales() -> None:
+    """With a step of lr 0.01 and a decay of 0.3, a weight is 0.3 % smaller before Adam's step."""
+    settings = PLAIN.model_copy(update={"optimizer": "adamw", "weight_decay": 0.3, "learning_rate": 0.01})
+    batches = make_batches(Supervised(), settings)[:1]
+    net, twin = make_net(), make_net()
+    before = [parameter.detach().clone() for parameter in twin.parameters()]
+    run(net, batches, Supervised(), settings)
+    plain_adam(twin, batches, Supervised(), 0.01)
+    decayed = [parameter.dim() > 1 for parameter in net.parameters()]
+    assert len(set(decayed)) == 2
+    for mine, theirs, old, decays in zip(net.parameters(), twin.parameters(), before, decayed, strict=True):
+        torch.testing.assert_close(mine.detach(), theirs.detach() - (0.003 * old if decays else 0))
+
+
+def test_adamw_leaves_swins_biases_of_positions_alone() -> None:
+    net = nn.Module()
+    net.relative_position_bias_table, net.weight = (nn.Parameter(torch.ones(2, 2)) for _ in range(2))
+    groups = _decayed_apart(net)
+    assert [len(group["params"]) for group in groups] == [1, 1]
+    assert groups[0]["params"][0] is net.weight
+    assert groups[1]["weight_decay"] == 0
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])

@@ -8,7 +8,7 @@ the first) and ``hash``, the SHA-256 of the canonical JSON of all the rest.
 ==============  =====================================================================================================
 event           details
 ==============  =====================================================================================================
-``begun``       hash of the experiment, engine, sites, seed, versions
+``begun``       hash of the experiment, engine, sites, seed, versions; of the weights it starts from, if not fresh
 ``joined``      sites that take part from now on
 ``resumed``     the round after which the run goes on, and the hash of its saved state
 ``asked``       round, part, the task of each site, who evaluates, decisions (peers chosen); before the request leaves

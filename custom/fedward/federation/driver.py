@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,14 +13,14 @@ from typing import Any
 from fedward.config import Experiment
 from fedward.errors import RunError, WireError
 from fedward.federation import wire
+from fedward.federation.initial import Weights, described, initial_model
 from fedward.federation.lock import sole_writer
+from fedward.federation.public import SERVER, PublicImages
 from fedward.federation.run_folder import RunFolder
-from fedward.federation.site import Site
 from fedward.federation.transport import Transport
 from fedward.federation.wire import Message
 from fedward.methods import method_of
 from fedward.methods.workflow import Ask, Federation, Reply, State
-from fedward.nets import build
 from fedward.report import write_report
 from fedward.report.console import Console
 
@@ -31,7 +32,7 @@ _NOTHING_TO_DO = "took no step as {task}: {labelled} labelled, {unlabelled} unla
 _log = logging.getLogger(__name__)
 
 
-def run_experiment(
+def run_experiment(  # noqa: PLR0913 - named choices of one run
     experiment: Experiment,
     folder: Path,
     transport: Transport,
@@ -39,6 +40,7 @@ def run_experiment(
     engine: str,
     resume: bool = False,
     site_folders: Sequence[Path] = (),
+    init: Path | None = None,
     console: Console | None = None,
     watch: Callable[[Path], None] | None = None,
 ) -> Path:
@@ -50,18 +52,22 @@ def run_experiment(
         transport: how messages reach the sites.
         engine: name of the engine, recorded.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
-        site_folders: where the server's own validation data may lie, if the method uses some.
+        site_folders: where the server's own public images may lie, if the method uses some.
+        init: folder of a finished run, whose weights a new run starts from wherever name and shape are the same.
         console: where progress is printed.
         watch: called with the run folder after every commit and change of status.
 
     Raises:
         RunError: no usable replies in three exchanges in a row, the folder does not fit, or another process writes it.
+        ConfigError: the method needs images of the server's own and there are none, or ``init`` cannot be used.
     """
+    # Before there is a folder: weights that do not fit leave none.
+    taken = initial_model(experiment, Weights.of(init))[1] if init and not resume else None
     with sole_writer(folder):
         if resume:
             run = RunFolder.reopen(folder, experiment, transport.sites())
         else:
-            run = RunFolder.create(folder, experiment, transport.sites(), engine)
+            run = RunFolder.create(folder, experiment, transport.sites(), engine, taken)
         run.watch = watch or run.watch
         return _Driver(experiment, run, transport, site_folders, console or Console()).run()
 
@@ -98,11 +104,14 @@ class _Driver:
         if run.finished:
             return run.path
         run.set_status("running", {})
-        federation = Federation(run.sites, self.experiment.seed, run.models, self._validator(), self._note)
-        state = run.restore(self.method.state_type) or self.method.start(self._initial_model())
+        state = run.restore(self.method.state_type)
+        fresh = state is None
+        state = state or self.method.start(self._initial_model())
         self.console.header(self.experiment, run.sites, resumed_after=state.round)
+        if fresh and "init" in run.info:
+            print(described(run.info["init"]), flush=True)
         try:
-            self._loop(state, self.method.rounds(state, federation))
+            self._loop(state, self.method.rounds(state, self._federation()))
             self._finish(state)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
@@ -124,21 +133,30 @@ class _Driver:
         self.console.closing(self.run_folder.path, reason)
 
     def _initial_model(self) -> State:
-        spec = self.experiment
-        size = len(spec.data.classes), spec.data.channels
-        net = build(spec.net, *size, spec.pretrained, spec.seed, self.method.extend)
-        return {key: value.clone() for key, value in net.state_dict().items()}
+        facts = self.run_folder.info.get("init")
+        return initial_model(self.experiment, Weights.again(facts) if facts else None)[0]
 
-    def _validator(self) -> Callable[[State], float] | None:
-        if not self.method.wants_validation:
-            return None
-        server = Site("server", self.experiment, self.run_folder.path / "server", self.site_folders)
+    def _federation(self) -> Federation:
+        run, method = self.run_folder, self.method
+        federation = Federation(run.sites, self.experiment.seed, run.models, note=self._note)
+        if not method.wants_validation and not method.wants_own_images:
+            return federation
+        images = PublicImages(self.experiment, run.path / "server", self.site_folders)
+        if method.wants_validation:
+            federation = replace(federation, validate=images.accuracy)
+        if method.wants_own_images:
+            images.require()
+            federation = replace(federation, learn=partial(self._learn, images))
+        return federation
 
-        def accuracy(state: State) -> float:
-            rows = server.evaluate(dict(state), ("val",))
-            return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
-
-        return accuracy
+    def _learn(
+        self, images: PublicImages, model: State, round_: int, task: str, memory: MutableMapping[str, State]
+    ) -> State:
+        trained, means = images.learn(model, round_, task, memory)
+        for name, value in means.items():
+            row = {"round": round_, "site": SERVER, "split": "train", "name": name, "value": value}
+            self.run_folder.append("metrics", {**row, "n": images.number, "classes": []})
+        return trained
 
     def _loop(self, state: Any, rounds: Any) -> None:
         if not list(self.run_folder.path.glob("rounds/?????")):
@@ -156,7 +174,7 @@ class _Driver:
     def _exchange(self, ask: Ask) -> list[Reply]:
         """Carry out one ask; the model the round starts from is evaluated with it where its turn has come."""
         first, self._last_round = ask.round != self._last_round, ask.round
-        evaluate = first and (ask.round - 1) % self.experiment.evaluate_every == 0
+        evaluate = ask.evaluate and first and (ask.round - 1) % self.experiment.evaluate_every == 0
         started = time.perf_counter()
         result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
         replies = sorted(result.replies, key=lambda reply: reply.site)

@@ -43,19 +43,22 @@ def run_local(
     sites: Sequence[str] = (),
     resume: bool = False,
     site_folders: Sequence[Path] = (),
+    init: Path | None = None,
     cache: Path | None = None,
 ) -> Path:
     """Run an experiment in this process, or resume one; return the run folder.
 
-    With ``resume`` the experiment and the sites are those the folder was started with. Decoded images are cached in
-    ``cache``, or in the run folder.
+    With ``resume`` the experiment and the sites are those the folder was started with. ``init`` is the folder of a
+    finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder.
     """
     if resume:
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites
     assert experiment is not None
     transport = local_transport(experiment, sites, folder, site_folders, cache)
-    return run_experiment(experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders)
+    return run_experiment(
+        experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders, init=init
+    )
 
 
 def local_transport(

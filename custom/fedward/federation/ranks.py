@@ -136,12 +136,12 @@ class Processes:
 
 def _check(site: Site, processes: int) -> None:
     spec, where = site.experiment, f"site {site.name}, processes"
-    if site.has_auxiliary_heads:
+    if reason := site.needs_one_process:
         raise ConfigError(
             where,
-            expected="1, as the sampler trains auxiliary heads beside the network",
+            expected=f"1, as {reason}",
             found=f"{processes}",
-            remedy="Lower `processes` in the site file, or let the job use another sampler than mcdal.",
+            remedy="Lower `processes` in the site file, or let the job train something else.",
         )
     if site.device.type == "cuda":
         if processes > (gpus := torch.cuda.device_count()):

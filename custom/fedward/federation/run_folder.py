@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -40,8 +40,13 @@ class RunFolder:
         """Called with the folder after every commit and change of status."""
 
     @classmethod
-    def create(cls, path: Path, experiment: Experiment, sites: list[str], engine: str) -> "RunFolder":
-        """Start a new run; refuse a folder that holds anything, since results are never overwritten."""
+    def create(
+        cls, path: Path, experiment: Experiment, sites: list[str], engine: str, init: Mapping[str, Any] | None = None
+    ) -> "RunFolder":
+        """Start a new run; refuse a folder that holds anything, since results are never overwritten.
+
+        ``init``: the weights it starts from, where these are not fresh; see :mod:`fedward.federation.initial`.
+        """
         # A process that died before the first file was whole has left nothing that could be lost.
         if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
             raise RunError(
@@ -64,12 +69,14 @@ class RunFolder:
             "versions": {"fedward": __version__, **{name: version(name) for name in _PACKAGES}},
             "experiment": experiment.model_dump(mode="json"),
             "summary": {},
+            **({"init": init} if init else {}),
         }
         run._save_info()
         run.audit.add(
             "begun",
             experiment=audit.digest(run._info["experiment"]),
             **{key: run._info[key] for key in ("engine", "sites", "seed", "versions")},
+            **({"init": init["sha256"]} if init else {}),
         )
         run._save_info()
         return run

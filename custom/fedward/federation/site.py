@@ -250,7 +250,12 @@ class Site:
                 batches = self._batches(phase, committee, (*stream, *phase.stream))
                 if not len(batches):
                     continue
-                inputs = RoundInputs(self._class_weights, (round_ - 1) * len(batches), {} if memory is None else memory)
+                inputs = RoundInputs(
+                    self._class_weights,
+                    (round_ - 1) * len(batches),
+                    {} if memory is None else memory,
+                    torch_generator(self.experiment.seed, *stream, *phase.stream, "mask"),
+                )
                 trained = self._train(net, batches, phase, inputs, aborted)
                 steps, means = steps + trained.steps, means | trained.means
         if not steps:
@@ -311,9 +316,9 @@ class Site:
         return site_data(self.name, self.experiment, self.folder, self.site_folders)
 
     @property
-    def has_auxiliary_heads(self) -> bool:
-        """Whether classifiers are trained beside the network."""
-        return self._active is not None and self._active.sampler.uses.heads
+    def needs_one_process(self) -> str:
+        """Why several processes cannot share the training; empty where they can."""
+        return str(self._method.needs_one_process)
 
     @cached_property
     def _active(self) -> ActiveLearning | None:

@@ -38,7 +38,7 @@ ask for next by its size."""
 TRAIN_FIELDS = frozenset(
     {
         *("loss", "loss_supervised", "loss_pseudo", "loss_consistency", "loss_information", "loss_proximal"),
-        *("kept", "seconds"),
+        *("loss_reconstruction", "loss_contrastive", "kept", "seconds"),
     }
 )
 UNTRAINED = ("idle", SCORE)

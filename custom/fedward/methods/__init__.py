@@ -11,6 +11,7 @@ from fedward.methods.fedprox import FedProx
 from fedward.methods.fixmatch import SSFL
 from fedward.methods.isofed import IsoFed, MTWFedAvg
 from fedward.methods.rscfed import RSCFed
+from fedward.methods.selffed_server import SelfFed
 from fedward.methods.settings import Settings
 from fedward.methods.wfedavg import WFedAvg
 
@@ -27,6 +28,7 @@ METHODS: dict[str, type[FedAvg]] = {
     "rscfed": RSCFed,
     "isofed": IsoFed,
     "fedal": ActiveLearning,
+    "selffed": SelfFed,
 }
 
 

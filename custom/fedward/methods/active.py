@@ -97,6 +97,11 @@ class ActiveLearning(FedAvg):
         """How queries choose."""
         return sampler_of(self.settings.sampler, self.settings.sampler_options)
 
+    @property
+    def needs_one_process(self) -> str:
+        """Heads are trained beside the network."""
+        return "the sampler trains auxiliary heads beside the network" if self.sampler.uses.heads else ""
+
     def extend(self, net: nn.Module) -> None:
         """Add auxiliary heads where the sampler looks at them."""
         if self.sampler.uses.heads:

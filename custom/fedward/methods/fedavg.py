@@ -177,6 +177,8 @@ class FedAvg:
     settings_type: type[Settings] = Settings
     state_type: type[FedAvgState] = FedAvgState
     wants_validation = False
+    wants_own_images = False
+    """Whether the server trains on images of its own, by :attr:`Federation.learn`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -189,6 +191,11 @@ class FedAvg:
     @property
     def needs_single_models(self) -> str:
         """Why the mean of the sites' models by :meth:`weight` is not enough for the server; empty where it is."""
+        return ""
+
+    @property
+    def needs_one_process(self) -> str:
+        """Why several processes cannot share a site's training; empty where they can."""
         return ""
 
     def extend(self, net: nn.Module) -> None:

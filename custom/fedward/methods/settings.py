@@ -32,14 +32,15 @@ class Settings(BaseModel):
     """Where a site passes through its images: it stops after so many, other ones in each round. None: all."""
     batch: int = Field(16, ge=1)
     """B: images of each kind in one step. Paper: 16."""
-    optimizer: Literal["adam", "sgd"] = "adam"
-    """Its moments start anew every round. Paper: Adam."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Its moments start anew every round. Paper: Adam. AdamW leaves out biases, scales of normalisation layers and
+    Swin's biases of relative positions from weight decay."""
     learning_rate: Positive = 5e-5
     """Step size, without a schedule. Paper: 5e-5."""
     momentum: Share = 0.9
     """Of SGD."""
     weight_decay: float = Field(0.0, ge=0.0)
-    """L2 penalty, added to the gradient. Paper: none."""
+    """L2 penalty, added to the gradient; with AdamW decoupled from it. Paper: none."""
     clip_gradient: Positive | None = None
     """Largest gradient norm of a step; none in the paper."""
     class_weighting: Literal["median_frequency", "none"] = "median_frequency"

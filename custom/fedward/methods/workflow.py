@@ -4,9 +4,9 @@ A workflow is a generator that yields an :class:`Ask` and receives ``list[Reply]
 tensors and site names only; the driver in :mod:`fedward.federation` decides how they travel.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -41,6 +41,8 @@ class Ask:
     """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
     part: int = 0
     """Which exchange of the round this is, from 0: a site asked twice in a round draws other numbers."""
+    evaluate: bool = True
+    """Whether the model may be evaluated where its turn has come; one whose classifier is not trained should not."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,14 @@ class Reply:
         return self.steps > 0 or bool(self.scores)
 
 
+class Learn(Protocol):
+    """Trains a model on images of the server's own, as a site would."""
+
+    def __call__(self, model: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
+        """Return the model after the method's phases for a task; ``memory``, models by role, is changed."""
+        ...
+
+
 @dataclass(frozen=True)
 class Federation:
     """What a workflow may know of the federation besides its own state."""
@@ -80,6 +90,8 @@ class Federation:
     """Accuracy in [0, 1] of a model on the server's own validation images, where the server has some."""
     note: Callable[[str, dict[str, Any]], None] = lambda log, row: None
     """Add a JSON-able row, which names its round, to a log of the run folder."""
+    learn: Learn | None = None
+    """Training on the server's own images, where the method wants it."""
 
 
 Rounds: TypeAlias = Generator[Ask, "list[Reply]", None]

@@ -59,7 +59,8 @@ def build(
     """
     # CPU only: torch.manual_seed would also reseed every CUDA device, which fork_rng(devices=[]) does not restore.
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive(seed, "net", name))
+        # A Swin and a masked one start alike: what their runs differ in is then what was pre-trained.
+        torch.default_generator.manual_seed(derive(seed, "net", name.removeprefix("masked_")))
         net = _network(name, classes, channels, pretrained)
         extend(net)
         return net

@@ -120,6 +120,12 @@ class Run:
     notes: tuple[str, ...]
     """What a reader should know about the files, e.g. a last line cut off by a kill."""
 
+    @property
+    def title(self) -> str:
+        """The method; where it buys labels, also how it chooses for which images, unless both have one name."""
+        sampler = self.experiment.get("options", {}).get("sampler", self.method)
+        return self.method if sampler == self.method else f"{self.method}, {sampler}"
+
     @classmethod
     def load(cls, folder: Path) -> "Run":
         """Read a run folder; the ``.jsonl`` files may be missing (a run that has not got there, or a method without).

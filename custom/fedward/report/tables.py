@@ -213,9 +213,9 @@ def _pairs(a: Selection, b: Selection) -> list[tuple[float, float]]:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Return a short name per run: the method where that tells them apart, with the folder where it does not."""
-    count = Counter(run.method for run in runs)
-    return [run.method if count[run.method] == 1 else f"{run.method} ({run.folder.name})" for run in runs]
+    """Return a short name per run: its title where that tells them apart, with the folder where it does not."""
+    count = Counter(run.title for run in runs)
+    return [run.title if count[run.title] == 1 else f"{run.title} ({run.folder.name})" for run in runs]
 
 
 def test_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:

@@ -52,7 +52,19 @@ def _optimizer(net: nn.Module, settings: Settings, learning_rate: float) -> torc
     common: dict[str, Any] = {"lr": learning_rate, "weight_decay": settings.weight_decay, "fused": True}
     if settings.optimizer == "sgd":
         return torch.optim.SGD(net.parameters(), momentum=settings.momentum, **common)
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(_decayed_apart(net), **common)
     return torch.optim.Adam(net.parameters(), **common)
+
+
+def _decayed_apart(net: nn.Module) -> list[dict[str, Any]]:
+    """Return two groups of parameters: matrices and kernels, which decay, and biases and scales, which do not."""
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
+    for name, parameter in net.named_parameters():
+        bias = parameter.dim() <= 1 or name.endswith("relative_position_bias_table")
+        (kept if bias else decayed).append(parameter)
+    return [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
 
 
 class Batches(Protocol):

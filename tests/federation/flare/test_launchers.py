@@ -90,6 +90,7 @@ def test_a_terminated_process_stays_down():
 
 
 def test_each_process_knows_how_often_it_was_started_again(monkeypatch):
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     seen = []
 
     class Launcher(SiteJobLauncher):
@@ -97,7 +98,7 @@ def test_each_process_knows_how_often_it_was_started_again(monkeypatch):
             return ""
 
     def spawn(argv, environment):
-        seen.append(environment["FEDWARD_RESTARTS"])
+        seen.append((environment["FEDWARD_RESTARTS"], environment["MALLOC_ARENA_MAX"]))
         process = subprocess.Popen([sys.executable, "-c", DIE if len(seen) < 3 else END, "9" if len(seen) < 3 else "0"])
         return ProcessAdapter(process=process)
 
@@ -106,4 +107,4 @@ def test_each_process_knows_how_often_it_was_started_again(monkeypatch):
     workspace = SimpleNamespace(get_app_custom_dir=lambda job: "")
     context.set_prop(FLContextKey.WORKSPACE_OBJECT, workspace)
     Launcher().launch_job({"job_id": "42"}, context).wait()
-    assert seen == ["0", "1", "2"]
+    assert seen == [("0", "2"), ("1", "2"), ("2", "2")]

@@ -65,7 +65,8 @@ def assert_same_run(flare: Path, local: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "threads"), [("fedavg", 3), ("fedperl", 3), ("fedperl", 1), ("rscfed", 3), ("fedal", 3)]
+    ("method", "threads"),
+    [("fedavg", 3), ("fedperl", 3), ("fedperl", 1), ("rscfed", 3), ("fedal", 3), ("selffed", 3)],
 )
 def test_the_simulator_gives_the_weights_of_the_in_process_engine(tmp_path, method, threads):
     experiment = tiny(method, stand_in=StandIn(images=40, labelled=0.5, isolated=method == "rscfed"))

@@ -21,6 +21,10 @@ from nvflare.app_common.job_launcher.server_process_launcher import ServerProces
 RESTARTS = "FEDWARD_RESTARTS"
 """Environment variable of a job process: how often it was started again."""
 
+ARENAS = ("MALLOC_ARENA_MAX", "2")
+"""FLARE's hundreds of threads would spread freed memory over many arenas of the C library, which keeps it: the server
+then grows for hours (docs/results/benchmarks.md). A value that is set already stands."""
+
 _MOST, _WITHIN = 3, 3600.0
 """Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not mend."""
 
@@ -39,6 +43,7 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
         def launch(restarts: int) -> ProcessHandle:
             with _ENVIRONMENT:
                 os.environ[RESTARTS] = str(restarts)
+                os.environ.setdefault(*ARENAS)
                 return start(job_meta, fl_ctx)
 
         def say(text: str) -> None:

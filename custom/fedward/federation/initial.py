@@ -1,0 +1,136 @@
+"""Starting a run from the weights of a finished one, tensor by tensor."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.federation.audit import file_digest
+from fedward.federation.store import StoredState
+from fedward.methods import method_of
+from fedward.methods.workflow import State
+from fedward.nets import build
+
+_REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The last model of a finished run."""
+
+    folder: Path
+    """The run folder."""
+    sha256: str
+    """Of its ``model.safetensors``."""
+    classes: tuple[str, ...]
+    """What its classifier tells apart."""
+    state: State
+    """Its tensors, read lazily from disk."""
+
+    @classmethod
+    def of(cls, folder: Path) -> "Weights":
+        """Return a run's weights; raise ConfigError where there are none."""
+        model, about = folder / "model.safetensors", folder / "model.json"
+        try:
+            classes = tuple(json.loads(about.read_text(encoding="utf-8"))["data"]["classes"])
+            return cls(folder.resolve(), file_digest(model), classes, StoredState(model))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            found = f"{type(error).__name__}: {error}"
+            raise ConfigError(
+                f"--init {folder}", expected="model.safetensors and model.json", found=found, remedy=_REMEDY
+            ) from error
+
+    @classmethod
+    def again(cls, facts: Mapping[str, Any]) -> "Weights":
+        """Return the weights that a run was created with; raise ConfigError where they are others by now."""
+        weights = cls.of(Path(facts["folder"]))
+        if weights.sha256 != facts["sha256"]:
+            raise ConfigError(
+                f"--init {weights.folder}",
+                expected=f"the weights the run was created with, SHA-256 {facts['sha256']}",
+                found=weights.sha256,
+                remedy="Start a new run: this one has no finished round.",
+            )
+        return weights
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What run.json says of them."""
+        return {"folder": str(self.folder), "sha256": self.sha256}
+
+
+def initial_model(experiment: Experiment, weights: Weights | None) -> tuple[State, dict[str, Any] | None]:
+    """Return the model before the first round, and what run.json says of the weights it was given.
+
+    Raises ConfigError as :func:`fedward.nets.build` and :func:`take_over` do.
+    """
+    spec, extend = experiment, method_of(experiment).extend
+    net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, extend)
+    facts = {**weights.facts, **take_over(net, weights, spec.data.classes)} if weights else None
+    return {key: value.clone() for key, value in net.state_dict().items()}, facts
+
+
+def take_over(net: nn.Module, weights: Weights, classes: Sequence[str]) -> dict[str, list[str]]:
+    """Copy tensors into ``net`` wherever name, shape and dtype are the same; the classifier only for equal classes.
+
+    Returns:
+        Names of floating-point tensors: those ``taken``, those ``new`` as in a fresh network, and those ``unused``.
+
+    Raises:
+        ConfigError: no tensor of the network fits, but for its classifier's.
+    """
+    own = net.state_dict()
+    learned = [name for name in own if own[name].is_floating_point()]
+    head = _classifier(net)
+    given = {name for name in weights.state if weights.state[name].is_floating_point()}
+    same = weights.classes == tuple(classes)
+    taken = [
+        name for name in learned if name in given and (same or name not in head) and _fits(own[name], weights, name)
+    ]
+    if not set(taken) - head:
+        raise ConfigError(
+            f"--init {weights.folder}",
+            expected=f"tensors of the network's encoder, such as {next(iter(set(learned) - head))}",
+            found="none of that name and shape",
+            remedy=_REMEDY,
+        )
+    with torch.no_grad():
+        for name in taken:
+            own[name].copy_(weights.state[name])
+    return {
+        "taken": taken,
+        "new": [name for name in learned if name not in taken],
+        "unused": [name for name in weights.state if name in given - set(taken)],
+    }
+
+
+def described(facts: Mapping[str, Any]) -> str:
+    """Return one line about what was taken over, by first parts of names: ``encoder 73``."""
+    parts = [f"{kind}: {_counts(facts[kind])}" for kind in ("taken", "new", "unused") if facts[kind]]
+    return f"weights of {facts['folder']}; tensors {'; '.join(parts)}"
+
+
+def _fits(tensor: torch.Tensor, weights: Weights, name: str) -> bool:
+    other = weights.state[name]
+    return other.shape == tensor.shape and other.dtype == tensor.dtype
+
+
+def _classifier(net: nn.Module) -> set[str]:
+    """Return the names of the tensors that turn features into logits, wherever a network keeps them."""
+    classifier: nn.Module = net.classifier  # type: ignore[assignment]
+    mine = {id(parameter) for parameter in classifier.parameters()}
+    return {name for name, parameter in net.named_parameters() if id(parameter) in mine}
+
+
+def _counts(names: Sequence[str]) -> str:
+    counts: dict[str, int] = {}
+    for name in names:
+        part = name.split(".", 1)[0]
+        counts[part] = counts.get(part, 0) + 1
+    return ", ".join(f"{part} {number}" for part, number in counts.items())

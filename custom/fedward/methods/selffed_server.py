@@ -1,0 +1,139 @@
+"""SelfFed's rounds: pre-training without labels, then fine-tuning with them, and the mean that knows who came often."""
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants, weighted_average
+from fedward.methods.local import Phase
+from fedward.methods.selffed import gain_recession_weights, scheduled_rate
+from fedward.methods.selffed_settings import SelfFedSettings
+from fedward.methods.selffed_training import QUEUE, TARGET, Contrastive, MaskedModelling, add_projection
+from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
+
+PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
+"""Tasks of a site in phase 1 and in phase 2, and of the server between two rounds of phase 2."""
+
+
+@dataclass
+class SelfFedState(FedAvgState):
+    """The server's state between two rounds."""
+
+    participations: dict[str, int] = field(default_factory=dict)
+    """F: accepted contributions of each site in phase 2."""
+    target: State = field(default_factory=dict)
+    """Target network of the server's contrastive step; empty before the first."""
+    queue: State = field(default_factory=dict)
+    """Its queue, as ``{"keys": (Q, D)}``."""
+
+
+class SelfFed(FedAvg):
+    """Federated masked pre-training, then fine-tuning with a contrastive network and gain-recession weights.
+
+    Between two rounds of phase 2 the order is: average, contrast, send. What happens with fewer replies than asked for:
+
+    ================================  ============================================================================
+    some sites fail                   the mean is taken over those that replied; the others' F stays
+    none replies                      the model stays, nothing is contrasted; three such rounds in a row end the run
+    a site without labels             takes part in phase 1; in phase 2 it declines, whatever it could contrast
+    late, second, broken reply        as FedAvg; it does not count in F
+    ================================  ============================================================================
+
+    Deviates: the classifier travels and is averaged with the encoder. Where sites "send only the encoder part"
+    (Sec. III-E), there is no model to judge. The decoder is averaged in phase 1, as in Fed-MAE. There is no contrastive
+    step after the last round: no site would fit its classifier to it.
+    """
+
+    settings_type = SelfFedSettings
+    state_type = SelfFedState
+    settings: SelfFedSettings
+
+    @property
+    def needs_single_models(self) -> str:
+        """Under secure aggregation a site knows its own weight only; it is then its steps, and not its images."""
+        if self.settings.beta == 1:
+            return ""
+        return "its weights depend on how often each site took part; beta=1 does without"
+
+    @property
+    def needs_one_process(self) -> str:
+        """Its losses are of more than logits, which alone are exchanged."""
+        return "selffed trains from features and predicted pixels"
+
+    @property
+    def wants_own_images(self) -> bool:  # type: ignore[override]
+        """Whether the server learns from images of its own."""
+        return self.settings.contrastive == "server" and self.settings.pretraining_rounds < self.settings.rounds - 1
+
+    def extend(self, net: nn.Module) -> None:
+        """Add the projection."""
+        add_projection(net)
+
+    def task(self, round_: int) -> str:
+        """Return the task of the phase a round belongs to."""
+        return PRETRAIN if round_ <= self.settings.pretraining_rounds else FINE_TUNE
+
+    def rate(self, round_: int) -> float:
+        """Return the learning rate of a round, by its phase's schedule, whoever takes part."""
+        choice, before = self.settings, self.settings.pretraining_rounds
+        if round_ <= before:
+            return scheduled_rate(choice.pretraining_rate, round_ - 0.5, before, choice.pretraining_warm_up)
+        return scheduled_rate(choice.learning_rate, round_ - before - 0.5, choice.rounds - before, choice.warm_up)
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return masked modelling, cross-entropy (after a contrastive phase where sites contrast), or that alone."""
+        contrast = Phase(Contrastive(self.settings), self.settings.contrastive_rate, (CONTRAST,))
+        if task == PRETRAIN:
+            return [Phase(MaskedModelling(self.settings), self.rate(round_))]
+        if task == CONTRAST:
+            return [contrast]
+        if not labelled:
+            return []
+        first = [contrast] if self.settings.contrastive == "client" else []
+        return [*first, Phase(Supervised(), self.rate(round_))]
+
+    def rounds(self, state: FedAvgState, federation: Federation) -> Rounds:
+        """Khowaja et al., arXiv 2307.01514, Sec. III-C to III-E."""
+        assert isinstance(state, SelfFedState)
+        while state.round < self.settings.rounds:
+            round_, names = state.round + 1, federation.sites
+            sites = draw_participants(names, self.settings.participants, federation.seed, round_)
+            task = self.task(round_)
+            work = {site: Work(task) for site in sites}
+            replies = yield Ask(round_, state.model, work, evaluate=task == FINE_TUNE)
+            trained = [reply for reply in replies if reply.steps]
+            if trained and task == PRETRAIN:
+                sizes = [float(reply.labelled + reply.unlabelled) for reply in trained]
+                state.model = weighted_average([reply.state for reply in trained], sizes)
+            elif trained:
+                state.model = self.aggregate(state, trained)
+                if round_ < self.settings.rounds:
+                    self.contrast(state, federation)
+            state.round = round_
+
+    def aggregate(self, state: SelfFedState, replies: Sequence[Reply]) -> State:
+        """Return the mean of the replies by labelled images and participations, and count these.
+
+        ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`, or, where updates are weighed,
+        ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``.
+        """
+        models = [reply.state for reply in replies]
+        sizes = torch.tensor([reply.labelled for reply in replies], dtype=torch.float64)
+        times = torch.tensor([state.participations.get(reply.site, 0) for reply in replies], dtype=torch.float64)
+        for reply in replies:
+            state.participations[reply.site] = state.participations.get(reply.site, 0) + 1
+        if self.settings.aggregation == "normalised":
+            return weighted_average(models, gain_recession_weights(sizes, times, self.settings.beta).tolist())
+        shares = sizes / sizes.sum() * self.settings.beta**times
+        rest = max(1 - float(shares.sum()), 0.0)
+        return weighted_average([state.model, *models], [rest, *shares.tolist()])
+
+    def contrast(self, state: SelfFedState, federation: Federation) -> None:
+        """Train the model on the server's own images, where it is to."""
+        if federation.learn is None:
+            return
+        memory: MutableMapping[str, State] = {TARGET: state.target, QUEUE: state.queue} if state.target else {}
+        state.model = federation.learn(state.model, state.round + 1, CONTRAST, memory)
+        state.target, state.queue = memory[TARGET], memory[QUEUE]

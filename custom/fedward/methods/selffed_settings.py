@@ -1,0 +1,79 @@
+"""SelfFed's settings. Its two phases have a learning rate each, and share everything else."""
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from fedward.methods.settings import Positive, Settings, Share
+
+
+class SelfFedSettings(Settings):
+    """SelfFed's choices; what the paper leaves open is Fed-MAE's, whose code and data it builds on.
+
+    Learning rates are those of the chest X-ray runs, whose batches are of one size in both phases.
+    """
+
+    rounds: int = Field(1700, ge=1)
+    """Rounds of both phases together. Paper: 1600 and 100."""
+    participants: int | None = Field(None, ge=1)
+    """None: all sites, as in Fed-MAE. Not in the paper."""
+    images_per_round: int | None = Field(None, ge=1)
+    """None: a site passes once through its images, in phase 1 through all of them, in phase 2 through the labelled."""
+    batch: int = Field(64, ge=1)
+    """Paper: 64 for chest X-rays, 128 and 256 for retina."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
+    """Paper: AdamW."""
+    weight_decay: float = Field(0.05, ge=0.0)
+    """Fed-MAE: 0.05, which the paper calls a cosine decay."""
+    class_weighting: Literal["median_frequency", "none"] = "none"
+    """Paper: none."""
+    pretraining_rounds: int = Field(1600, ge=0)
+    """Rounds of phase 1; 0 fine-tunes what the run starts from, the number of rounds only pre-trains. Paper: 1600."""
+    pretraining_rate: Positive = 3.75e-4
+    """Largest learning rate of phase 1. Paper: 3.75e-4."""
+    pretraining_warm_up: float = Field(40.0, ge=0.0)
+    """Rounds in which it rises. Fed-MAE: 40; the paper says 5 epochs."""
+    mask_ratio: Share = 0.6
+    """psi: share of an image that is hidden. Paper: 0.6."""
+    learning_rate: Positive = 7.5e-4
+    """Largest learning rate of phase 2. Fed-MAE: 7.5e-4 for batches of 64; the paper prints 3e-3, which is the rate
+    for batches of 256."""
+    warm_up: float = Field(5.0, ge=0.0)
+    """Rounds of phase 2 in which it rises. Paper: 5."""
+    contrastive: Literal["server", "client", "off"] = "server"
+    """Whose images the contrastive network sees between two rounds of phase 2: the server's own public ones, as in the
+    paper, or each site's, with a queue and a target network that stay there; ``off`` with ``beta`` = 1 is Fed-MAE."""
+    contrastive_rate: Positive = 1e-4
+    """Its learning rate. Not in the paper."""
+    temperature: Positive = 0.2
+    """mu of :func:`fedward.methods.selffed.info_nce`. Not in the paper; MoCo v2's."""
+    queue: int = Field(4096, ge=1)
+    """N: keys of earlier batches. Not in the paper. More than there are images: an image is its own negative."""
+    target_decay: Share = 0.99
+    """theta, once a step. Paper: around 0.9; once a round, as it seems."""
+    beta: float = Field(0.9, gt=0.0, le=1.0)
+    """Base of the weights by participation; 1 weighs by images alone. Not in the paper."""
+    aggregation: Literal["normalised", "update"] = "normalised"
+    """Where beta enters: the sites' shares of the mean, which changes nothing while all sites take part in every round;
+    or what their updates count for, so that the model also moves less as rounds go by."""
+
+    @field_validator("aggregation", mode="before")
+    @classmethod
+    def _not_as_printed(cls, value: Any) -> Any:
+        if value == "printed":
+            raise ValueError(
+                "eq. (7) as printed multiplies the model itself by less than 1 in each round, until nothing is left; "
+                "'normalised' divides by the sum of the weights, 'update' applies them to what sites changed"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _feasible(self) -> "SelfFedSettings":
+        if self.pretraining_rounds > self.rounds:
+            raise ValueError(f"pretraining_rounds={self.pretraining_rounds} is more than rounds={self.rounds}")
+        fine_tuning = self.rounds - self.pretraining_rounds
+        if self.pretraining_rounds and self.pretraining_warm_up >= self.pretraining_rounds:
+            raise ValueError(f"pretraining_warm_up={self.pretraining_warm_up:g} leaves no round of phase 1")
+        if fine_tuning and self.warm_up >= fine_tuning:
+            raise ValueError(f"warm_up={self.warm_up:g} leaves none of {fine_tuning} rounds of phase 2")
+        return self

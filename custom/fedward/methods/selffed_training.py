@@ -1,0 +1,130 @@
+"""What is trained under SelfFed: a masked autoencoder without labels, and a contrastive network beside the classifier.
+
+Khowaja et al., arXiv 2307.01514, Sec. III-C and III-D; the equations are in :mod:`fedward.methods.selffed`.
+"""
+
+import copy
+from typing import Any, ClassVar, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from fedward.errors import ConfigError
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses
+from fedward.methods.selffed import ema, enqueue, info_nce, mask_units, masked_loss, normalise_units
+from fedward.methods.selffed_settings import SelfFedSettings
+
+TARGET, QUEUE = "target", "queue"
+"""Roles in a memory: the target network, and ``{"keys": (Q, D)}``, oldest first."""
+MASKED_NETS = ("masked_swin_28", "masked_swin_32", "masked_swin_64", "masked_swin_224")
+PROJECTION = 128
+"""D: length of a projection, as MoCo's."""
+
+
+class _MaskedNet(Protocol):
+    """What a network must have besides its logits."""
+
+    preset: Any
+    encoder: nn.Module
+    classifier: nn.Linear
+    projection: nn.Module
+
+    def reconstruct(self, images: Tensor, mask: Tensor) -> Tensor: ...
+
+
+def add_projection(net: nn.Module) -> None:
+    """Give a network the head FC of its contrastive loss: linear, ReLU, linear. Its logits do not change.
+
+    Raises ConfigError for a network that cannot fill in hidden parts of images.
+    """
+    if not hasattr(net, "reconstruct"):
+        raise ConfigError(
+            "method selffed",
+            expected=f"a network that can fill in hidden parts of images: {', '.join(MASKED_NETS)}",
+            found=f"a {type(net).__name__}",
+            remedy="Set net to the one for the job's image_size.",
+        )
+    width = cast(_MaskedNet, net).classifier.in_features
+    net.add_module("projection", nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION)))
+
+
+class MaskedModelling(Objective):
+    """Phase 1: predict hidden units of all images of the site, labelled or not, by eq. (3).
+
+    Trains encoder, mask token and decoder; masks are drawn anew for each image and step. Pixels to be predicted are
+    relative to their own unit, as in Fed-MAE.
+    """
+
+    uses: ClassVar[Uses] = Uses(labelled=False, unlabelled="all")
+
+    def __init__(self, settings: SelfFedSettings) -> None:
+        self._ratio = settings.mask_ratio
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        """Return ``L_MAE`` of weak views."""
+        images, masked = batch.weak, cast(_MaskedNet, net)
+        if images is None:
+            return Losses({})
+        grid = masked.preset.grid
+        mask = mask_units(len(images), grid, self._ratio, inputs.draws).to(images.device)
+        loss = masked_loss(masked.reconstruct(images, mask), normalise_units(images, grid), mask)
+        return Losses({"loss_reconstruction": loss})
+
+
+class _Projected(nn.Module):
+    """Encoder, mean over positions, projection: (N, C, H, W) to (N, D)."""
+
+    def __init__(self, encoder: nn.Module, projection: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.projection = encoder, projection
+
+    def forward(self, images: Tensor) -> Tensor:
+        projected: Tensor = self.projection(self.encoder(images).mean(dim=(2, 3)))
+        return projected
+
+
+class Contrastive(Objective):
+    """The contrastive network: a strong view finds the weak view of the same image among earlier images, by eq. (5).
+
+    Trains encoder and projection. The target network, which sees the weak views, follows after every step by eq. (4);
+    then the step's keys join the queue. Both go on from round to round, in the memory of whoever trains: the server,
+    or a site, which never sends them. The target starts as a copy of the network it is first given.
+
+    Deviates: the paper does not say how its two views are made.
+    """
+
+    uses: ClassVar[Uses] = Uses(labelled=False, unlabelled="all", second_view="strong")
+
+    def __init__(self, settings: SelfFedSettings) -> None:
+        self._settings = settings
+
+    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+        """Take target and queue from the memory, or make them."""
+        masked, memory = cast(_MaskedNet, net), inputs.memory
+        self._online = _Projected(masked.encoder, masked.projection)
+        self._target = copy.deepcopy(self._online).requires_grad_(False).eval()
+        if TARGET in memory:
+            self._target.load_state_dict(memory[TARGET])
+        # The tensors of a state_dict are the module's own: the memory follows the target.
+        memory[TARGET] = self._target.state_dict()
+        memory.setdefault(QUEUE, {"keys": torch.empty(0, PROJECTION)})
+        self._memory = memory
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        """Return ``L_NCE``; 0 in the very first step, whose queue is empty."""
+        if batch.weak is None or batch.strong is None:
+            return Losses({})
+        with torch.no_grad():
+            self._keys = self._target(batch.weak)
+        queue = self._memory[QUEUE]["keys"].to(self._keys.device)
+        return Losses({"loss_contrastive": info_nce(self._online(batch.strong), self._keys, queue, self._temperature)})
+
+    @property
+    def _temperature(self) -> float:
+        return self._settings.temperature
+
+    def after_step(self, net: nn.Module) -> None:
+        """Let target and queue follow."""
+        ema(self._target, self._online, self._settings.target_decay)
+        queue = self._memory[QUEUE]["keys"].to(self._keys.device)
+        self._memory[QUEUE] = {"keys": enqueue(queue, self._keys, self._settings.queue)}

@@ -1,0 +1,228 @@
+"""Starting from a finished run: what is taken over, what is not, what is said of it, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedward.config import DataSpec, Experiment
+from fedward.errors import ConfigError
+from fedward.federation.audit import file_digest
+from fedward.federation.initial import Weights, initial_model, take_over
+from fedward.federation.local import run_local
+from fedward.federation.run_folder import RunFolder
+from fedward.federation.store import StoredState, save_json, save_model
+from fedward.nets import build
+from tiny import tiny
+
+SITES = ["site-1", "site-9"]
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing it takes most of the time of such short runs."""
+    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+
+
+def finished(folder: Path, experiment: Experiment, seed: int = 77) -> Path:
+    """Write what a finished run leaves of its last model, with weights of another seed."""
+    state, _ = initial_model(experiment.model_copy(update={"seed": seed}), None)
+    save_model(folder / "model.safetensors", state)
+    save_json(folder / "model.json", {"data": experiment.data.model_dump(mode="json")})
+    return folder
+
+
+def taken(experiment: Experiment, folder: Path) -> tuple[Mapping[str, torch.Tensor], dict[str, Any]]:
+    state, facts = initial_model(experiment, Weights.of(folder))
+    assert facts is not None
+    return state, facts
+
+
+def parts(names: list[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def swin(net: str, method: str = "fedavg", **data: Any) -> Experiment:
+    return tiny(method, net=net, data=DataSpec(**{"image_size": 28, **data}))
+
+
+@pytest.fixture(scope="module")
+def selffed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finished(tmp_path_factory.mktemp("selffed"), tiny("selffed"))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "unused"),
+    [
+        (tiny("selffed"), set()),
+        (swin("masked_swin_28"), {"projection"}),
+        (swin("swin_28"), {"mask_token", "decoder", "projection"}),
+        (swin("swin_28", "fedperl"), {"mask_token", "decoder", "projection"}),
+    ],
+)
+def test_whatever_has_the_same_name_and_shape_is_taken(selffed: Path, experiment: Experiment, unused: set[str]) -> None:
+    state, facts = taken(experiment, selffed)
+    source = StoredState(selffed / "model.safetensors")
+    assert set(facts["taken"]) == {name for name in state if state[name].is_floating_point()}
+    assert all(torch.equal(state[name], source[name]) for name in facts["taken"])
+    assert facts["new"] == []
+    assert parts(facts["unused"]) == unused
+    assert (facts["folder"], facts["sha256"]) == (str(selffed), file_digest(selffed / "model.safetensors"))
+
+
+def test_what_the_other_run_lacks_is_fresh(tmp_path: Path) -> None:
+    plain = finished(tmp_path / "plain", swin("swin_28"))
+    state, facts = taken(tiny("selffed"), plain)
+    fresh, _ = initial_model(tiny("selffed"), None)
+    assert parts(facts["taken"]) == {"encoder", "classifier"}
+    assert parts(facts["new"]) == {"mask_token", "decoder", "projection"}
+    assert all(torch.equal(state[name], fresh[name]) for name in facts["new"])
+    assert not any(
+        torch.equal(state[name], fresh[name]) for name in ("classifier.weight", "encoder.patch_embed.proj.weight")
+    )
+
+
+@pytest.mark.parametrize("classes", [("MEL", "NV"), tuple(reversed(DataSpec().classes))])
+def test_the_classifier_of_other_classes_is_fresh_even_where_its_shape_fits(
+    selffed: Path, classes: tuple[str, ...]
+) -> None:
+    experiment = swin("masked_swin_28", classes=classes)
+    state, facts = taken(experiment, selffed)
+    assert parts(facts["new"]) == {"classifier"}
+    assert "classifier" in parts(facts["unused"])
+    assert torch.equal(state["classifier.weight"], initial_model(experiment, None)[0]["classifier.weight"])
+
+
+def test_of_another_number_of_channels_only_what_sees_pixels_is_fresh(selffed: Path) -> None:
+    _, facts = taken(swin("masked_swin_28", channels=1), selffed)
+    assert facts["new"] == ["encoder.patch_embed.proj.weight", "decoder.0.weight", "decoder.0.bias"]
+
+
+@pytest.mark.parametrize("net", ["small_cnn", "resnet10t"])
+def test_a_network_with_nothing_in_common_is_refused(selffed: Path, net: str) -> None:
+    with pytest.raises(ConfigError, match=r"tensors of the network's encoder, such as .* none of that name"):
+        initial_model(swin(net), Weights.of(selffed))
+
+
+def test_a_classifier_alone_is_no_start(tmp_path: Path) -> None:
+    """Also where the network keeps it under another name than its property's."""
+    folder, experiment = tmp_path / "run", swin("resnet10t")
+    head = {f"net.fc.{name}": tensor for name, tensor in build("resnet10t", 8, seed=9).classifier.state_dict().items()}
+    save_model(folder / "model.safetensors", head)
+    save_json(folder / "model.json", {"data": experiment.data.model_dump(mode="json")})
+    with pytest.raises(ConfigError, match="none of that name"):
+        initial_model(experiment, Weights.of(folder))
+
+
+def test_statistics_are_taken_and_counters_are_not(tmp_path: Path) -> None:
+    experiment = swin("resnet10t")
+    net = build("resnet10t", 8, seed=5)
+    net.train()(torch.rand(4, 3, 28, 28))
+    save_model(tmp_path / "model.safetensors", net.state_dict())
+    save_json(tmp_path / "model.json", {"data": experiment.data.model_dump(mode="json")})
+    fresh = build("resnet10t", 8)
+    take_over(fresh, Weights.of(tmp_path), experiment.data.classes)
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(tensor, net.state_dict()[name]) is ("num_batches" not in name), name
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        remove("model.safetensors"),
+        remove("model.json"),
+        lambda folder: (folder / "model.json").write_text("{}"),
+        lambda folder: (folder / "model.json").write_text("no JSON"),
+    ],
+)
+def test_a_run_without_a_last_model_is_refused(selffed: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    shutil.copytree(selffed, tmp_path / "run")
+    damage(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json"):
+        Weights.of(tmp_path / "run")
+
+
+# --- a run
+
+
+def short(method: str = "fedavg") -> Experiment:
+    options = {"rounds": 2, **({"contrastive": "off", "warm_up": 0} if method == "selffed" else {})}
+    return tiny(method, options=options, net="masked_swin_28", data=DataSpec(image_size=28))
+
+
+def test_a_run_says_what_it_started_from_and_the_rows_are_those_of_that_model(
+    selffed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_local(short(), tmp_path / "run", sites=SITES, init=selffed)
+    info = json.loads((run / "run.json").read_text())
+    assert info["init"] == taken(short(), selffed)[1]
+    assert f"weights of {selffed}; tensors taken: mask_token 1, encoder" in capsys.readouterr().out
+    begun = json.loads((run / "audit.jsonl").read_text().splitlines()[0])
+    assert begun["details"]["init"] == info["init"]["sha256"]
+    assert str(selffed) not in json.dumps(info["experiment"]), "sites are told no path"
+    other = run_local(short(), tmp_path / "other", sites=SITES)
+    assert "init" not in json.loads((other / "run.json").read_text())
+    ours, theirs = (StoredState(folder / "model.safetensors") for folder in (run, other))
+    assert (ours["mask_token"] != theirs["mask_token"]).all(), "which nothing here trains"
+
+
+def test_weights_that_do_not_fit_leave_no_folder(selffed: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none of that name"):
+        run_local(tiny("fedavg"), tmp_path / "run", sites=SITES, init=selffed)
+    assert not (tmp_path / "run").exists()
+
+
+def die(self: RunFolder, round_: int, state: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_run_killed_before_its_first_state_starts_from_the_same_weights(
+    selffed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight = run_local(short(), tmp_path / "straight", sites=SITES, init=selffed)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(short(), tmp_path / "run", sites=SITES, init=selffed)
+    resumed = run_local(None, tmp_path / "run", resume=True)
+    ours, theirs = (StoredState(folder / "model.safetensors") for folder in (resumed, straight))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_other_weights_than_the_run_was_created_with_are_refused(
+    selffed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = finished(tmp_path / "source", short())
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(short(), tmp_path / "run", sites=SITES, init=source)
+    shutil.copy(selffed / "model.safetensors", source / "model.safetensors")
+    with pytest.raises(ConfigError, match="the weights the run was created with"):
+        run_local(None, tmp_path / "run", resume=True)
+
+
+def test_fine_tuning_after_pre_training_is_the_second_half_of_one_run(tmp_path: Path) -> None:
+    """Two runs in a row, the first of which only pre-trains, train what one run of both phases trains."""
+    pretrained = run_local(
+        tiny("selffed", options={"rounds": 1, "pretraining_rounds": 1}), tmp_path / "one", sites=SITES
+    )
+    experiment = tiny("selffed", options={"rounds": 1, "pretraining_rounds": 0, "warm_up": 0})
+    run = run_local(experiment, tmp_path / "two", sites=SITES, init=pretrained)
+    whole = run_local(short("selffed"), tmp_path / "whole", sites=SITES)
+    before = [StoredState(folder / "model.safetensors") for folder in (pretrained, whole)]
+    assert all(torch.equal(before[0][name], before[1][name]) for name in before[0] if name.startswith("decoder."))
+    losses = [
+        {row["name"] for row in map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())}
+        for folder in (run, whole)
+    ]
+    assert "loss_reconstruction" not in losses[0]
+    assert "loss_reconstruction" in losses[1]

@@ -1,0 +1,248 @@
+"""SelfFed from end to end: both phases in one run, the server's own images, and what a resumed run keeps."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from interrupted import interrupted
+from isolated import CLASSES, write_sites
+
+from fedward.config import DataSpec, Experiment
+from fedward.errors import ConfigError
+from fedward.federation import ranks, wire
+from fedward.federation.driver import run_experiment
+from fedward.federation.local import LocalTransport, run_local
+from fedward.federation.public import PublicImages
+from fedward.federation.site import Site
+from fedward.federation.store import StoredState, load_state
+from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
+from fedward.methods.workflow import Ask, Work
+from fedward.report import write_report
+from tiny import tiny
+
+SITES = ["site-1", "site-6", "site-9"]
+RUN = "0123456789abcdef" * 2
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing it takes most of the time of such short runs."""
+    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+
+
+def selffed(**options: Any) -> Experiment:
+    """Four rounds, of which the first pre-trains; a site may miss one."""
+    return tiny("selffed", options={"rounds": 4, "participants": 2, **options})
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.federation.driver.write_report", lambda path: None)
+        return run_local(selffed(), tmp_path_factory.mktemp("selffed") / "run", sites=SITES)
+
+
+def rows(folder: Path, log: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
+
+
+def steady_rows(folder: Path, log: str) -> list[dict[str, Any]]:
+    return [row for row in rows(folder, log) if row.get("name") != "seconds"]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(StoredState(folder / "model.safetensors"))
+
+
+def assert_equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> None:
+    assert list(a) == list(b)
+    for key, value in a.items():
+        assert torch.equal(value, b[key]), key
+
+
+def start(experiment: Experiment, folder: Path) -> dict[str, torch.Tensor]:
+    template = Site("site-1", experiment, folder)._template
+    return {key: value.clone() for key, value in template.items()}
+
+
+# --- a run
+
+
+def test_each_round_trains_what_its_phase_does(straight: Path) -> None:
+    losses = {
+        (row["round"], row["site"], row["name"])
+        for row in rows(straight, "metrics")
+        if row["split"] == "train" and row["name"].startswith("loss_")
+    }
+    trained = {(row["round"], site) for row in rows(straight, "rounds") for site in row["replied"]}
+    names = {1: "loss_reconstruction", 2: "loss_supervised", 3: "loss_supervised", 4: "loss_supervised"}
+    expected = {(round_, site, names[round_]) for round_, site in trained}
+    assert losses == expected | {(2, "server", "loss_contrastive"), (3, "server", "loss_contrastive")}
+
+
+def test_untrained_classifiers_are_never_judged(straight: Path) -> None:
+    judged = {row["round"] for row in rows(straight, "metrics") if row["split"] == "val"}
+    assert judged == {1, 2, 3, 4}, "0 is the fresh model; 1 is the pre-trained one, where fine-tuning starts"
+    assert json.loads((straight / "best.json").read_text())["round"] >= 1
+
+
+def test_the_state_holds_what_the_next_round_needs(straight: Path) -> None:
+    state = load_state(straight / "rounds" / "00004", SelfFedState)
+    replied = [site for row in rows(straight, "rounds") for site in row["replied"] if row["round"] > 1]
+    assert state.participations == {site: replied.count(site) for site in set(replied)}
+    assert state.queue["keys"].shape == (16, 128)
+    assert {name.split(".")[0] for name in state.target} == {"encoder", "projection"}
+
+
+def test_the_report_of_such_a_run_is_written(straight: Path) -> None:
+    assert "selffed" in write_report(straight).read_text()
+
+
+@pytest.mark.parametrize(("round_", "answered"), [(1, 1), (3, 1)])
+def test_a_run_killed_in_a_round_resumes_to_the_same_weights_and_rows(
+    straight: Path, tmp_path: Path, round_: int, answered: int
+) -> None:
+    interrupted(selffed(), tmp_path / "run", SITES, round_, answered)
+    resumed = run_local(None, tmp_path / "run", resume=True)
+    assert_equal(weights(resumed), weights(straight))
+    for log in ("metrics", "bytes"):
+        assert steady_rows(resumed, log) == steady_rows(straight, log)
+
+
+def test_a_run_killed_while_the_server_contrasts_resumes_to_the_same_weights(
+    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = PublicImages.learn
+
+    def broken(self: PublicImages, model: Any, round_: int, task: str, memory: Any) -> Any:
+        result = learn(self, model, round_, task, memory)
+        if round_ == 3:
+            raise KeyboardInterrupt
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PublicImages, "learn", broken)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(selffed(), tmp_path / "run", sites=SITES)
+    resumed = run_local(None, tmp_path / "run", resume=True)
+    assert_equal(weights(resumed), weights(straight))
+    assert steady_rows(resumed, "metrics") == steady_rows(straight, "metrics")
+
+
+def test_sites_contrast_with_a_queue_and_a_target_that_stay_there(straight: Path, tmp_path: Path) -> None:
+    run = run_local(selffed(contrastive="client"), tmp_path / "run", sites=SITES)
+    losses = {row["name"] for row in rows(run, "metrics") if row["split"] == "train" and row["site"] in SITES}
+    assert {"loss_reconstruction", "loss_supervised", "loss_contrastive"} <= losses
+    assert not any(row["site"] == "server" for row in rows(run, "metrics"))
+    remembered = sorted((run / "sites").glob("*/memory/*/*.safetensors"))
+    assert remembered
+    for path in remembered:
+        assert {name.split("/")[0] for name in StoredState(path)} == {"target", "queue"}
+    assert steady_rows(run, "bytes") == steady_rows(straight, "bytes")
+
+
+def test_under_secure_aggregation_it_runs_with_beta_1(tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    experiment = selffed(beta=1, contrastive="off", rounds=2, warm_up=0).model_copy(update={"secure_aggregation": True})
+    run = run_local(experiment, tmp_path / "run", sites=SITES[:2])
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+# --- a site
+
+
+def answer(experiment: Experiment, folder: Path, task: str, round_: int) -> wire.Message:
+    ask = Ask(round_, start(experiment, folder), {"site-1": Work(task)})
+    return Site("site-1", experiment, folder).handle(wire.requests(ask, [], RUN)["site-1"])
+
+
+@pytest.mark.parametrize(
+    ("task", "round_", "moved"),
+    [(PRETRAIN, 1, {"encoder", "mask_token", "decoder"}), (FINE_TUNE, 2, {"encoder", "classifier"})],
+)
+def test_what_a_phase_does_not_train_goes_up_as_zeros(tmp_path: Path, task: str, round_: int, moved: set[str]) -> None:
+    reply = answer(selffed(), tmp_path, task, round_)
+    assert {name.split("/")[1].split(".")[0] for name, array in reply.arrays.items() if np.any(array)} == moved
+
+
+def test_masks_differ_from_site_to_site_and_round_to_round_and_repeat(tmp_path: Path) -> None:
+    experiment = selffed(images_at_most=8)
+    means = {}
+    for site in SITES[:2]:
+        for round_ in (1, 1, 2):
+            trained = Site(site, experiment, tmp_path).train(start(experiment, tmp_path), [], round_, task=PRETRAIN)
+            means.setdefault((site, round_), set()).add(trained[2]["loss_reconstruction"])
+    assert [len(values) for values in means.values()] == [1, 1, 1, 1]
+    assert len(set.union(*means.values())) == 4
+
+
+def test_several_processes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"site-1, processes: .*features and predicted pixels"):
+        ranks._check(Site("site-1", selffed(), tmp_path), 2)
+
+
+# --- the server's own images
+
+
+def from_files(contrastive: str = "server") -> Experiment:
+    experiment = tiny("selffed", options={"contrastive": contrastive}, stand_in=None)
+    return experiment.model_copy(update={"data": DataSpec(classes=CLASSES, image_size=28)})
+
+
+def run_on_files(tmp_path: Path, folder: Path, experiment: Experiment) -> Path:
+    transport = LocalTransport(experiment, ["site-1", "site-2"], tmp_path / "cache", [folder])
+    return run_experiment(experiment, tmp_path / "run", transport, engine="local", site_folders=[folder])
+
+
+def test_without_images_at_the_server_a_run_ends_before_its_first_round(tmp_path: Path) -> None:
+    folder = write_sites(tmp_path / "files")
+    with pytest.raises(ConfigError, match=r"no file server.yaml and no stand-in data.*contrastive=client"):
+        run_on_files(tmp_path, folder, from_files())
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+    assert not (tmp_path / "run" / "rounds.jsonl").exists()
+
+
+def test_the_servers_training_and_validation_images_are_learned_from_and_no_test_image(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    counts = {"train": 5, "val": 6, "test": 7}
+    images = {f"{split}_images": rng.integers(0, 256, (n, 28, 28, 3), np.uint8) for split, n in counts.items()}
+    labels = {f"{split}_labels": np.arange(n) % len(CLASSES) for split, n in counts.items()}
+    np.savez(tmp_path / "public.npz", **images, **labels)
+    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labelled: 0.5}")
+    public = PublicImages(from_files(), tmp_path / "cache", [tmp_path])
+    public.require()
+    expected = {image.tobytes() for split in ("train", "val") for image in images[f"{split}_images"]}
+    found = {image.permute(1, 2, 0).numpy().tobytes() for image in public._pixels("all").pixels.cpu()}
+    assert public.number == 11
+    assert found == expected
+
+
+def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    counts = {"train": 0, "val": 0, "test": 7}
+    images = {f"{split}_images": rng.integers(0, 256, (n, 28, 28, 3), np.uint8) for split, n in counts.items()}
+    labels = {f"{split}_labels": np.arange(n) % len(CLASSES) for split, n in counts.items()}
+    np.savez(tmp_path / "public.npz", **images, **labels)
+    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz}")
+    with pytest.raises(ConfigError, match=r"server\.yaml names none"):
+        PublicImages(from_files(), tmp_path / "cache", [tmp_path]).require()
+
+
+def test_the_servers_step_is_a_sites_contrastive_phase_on_those_images(tmp_path: Path) -> None:
+    experiment = selffed()
+    public = PublicImages(experiment, tmp_path, [])
+    model, memory = start(experiment, tmp_path), {}
+    trained, means = public.learn(model, 2, CONTRAST, memory)
+    moved = {name.split(".")[0] for name in model if not torch.equal(model[name], trained[name])}
+    assert moved == {"encoder", "projection"}
+    assert {"loss", "loss_contrastive", "seconds"} == set(means)
+    assert set(memory) == {"target", "queue"}
+    assert public.number == 40
+    assert len(memory["queue"]["keys"]) == 16
+    again = PublicImages(experiment, tmp_path, []).learn(model, 2, CONTRAST, {})[0]
+    assert_equal(trained, again)

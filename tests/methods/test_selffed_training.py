@@ -1,0 +1,237 @@
+"""What SelfFed's objectives train, what they leave alone, and what they remember."""
+
+import copy
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedward.errors import ConfigError
+from fedward.methods.fedavg import Supervised
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.selffed import info_nce, mask_units, masked_loss, normalise_units
+from fedward.methods.selffed_settings import SelfFedSettings
+from fedward.methods.selffed_training import (
+    MASKED_NETS,
+    PROJECTION,
+    QUEUE,
+    TARGET,
+    Contrastive,
+    MaskedModelling,
+    add_projection,
+)
+from fedward.nets import build
+from fedward.nets.build import OWN
+from fedward.seeds import torch_generator
+from fedward.training.trainer import train
+
+IMAGES, CLASSES = 6, 5
+SETTINGS = SelfFedSettings(rounds=4, pretraining_rounds=2, pretraining_warm_up=0, warm_up=0, queue=9, batch=IMAGES)
+PARTS = {"encoder", "mask_token", "decoder", "classifier", "projection"}
+TRAINS = {
+    "masked": {"encoder", "mask_token", "decoder"},
+    "supervised": {"encoder", "classifier"},
+    "contrastive": {"encoder", "projection"},
+}
+
+
+def make_net(seed: int = 0) -> nn.Module:
+    return build("masked_swin_28", CLASSES, seed=seed, extend=add_projection)
+
+
+def pictures(seed: int, images: int = IMAGES) -> Tensor:
+    return torch.rand(images, 3, 28, 28, generator=torch_generator(seed))
+
+
+def batch_for(name: str, seed: int = 0) -> Batch:
+    if name == "supervised":
+        return Batch(labelled=pictures(seed), labels=torch.arange(IMAGES) % CLASSES)
+    return Batch(weak=pictures(seed), strong=pictures(seed + 100) if name == "contrastive" else None)
+
+
+def objective(name: str, settings: SelfFedSettings = SETTINGS) -> Objective:
+    return {
+        "masked": lambda: MaskedModelling(settings),
+        "supervised": Supervised,
+        "contrastive": lambda: Contrastive(settings),
+    }[name]()
+
+
+def inputs_of(seed: int = 0, memory: dict | None = None) -> RoundInputs:
+    full = {QUEUE: {"keys": torch.randn(4, PROJECTION, generator=torch_generator(seed, "queue"))}}
+    return RoundInputs(torch.ones(CLASSES), 0, full if memory is None else memory, torch_generator(seed, "mask"))
+
+
+def losses_of(name: str, net: nn.Module, inputs: RoundInputs, batch: Batch | None = None) -> Losses:
+    made = objective(name)
+    made.begin(net, inputs)
+    return made.losses(net, batch or batch_for(name), inputs)
+
+
+def parts_of(names: set[str]) -> set[str]:
+    return {name.split(".")[0] for name in names}
+
+
+def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def state_of(net: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in net.state_dict().items()}
+
+
+# --- the network
+
+
+def test_the_projection_comes_on_top_and_changes_no_logit() -> None:
+    plain, net = build("masked_swin_28", CLASSES, seed=3), make_net(3)
+    assert parts_of(set(net.state_dict())) == PARTS
+    assert not changed(plain.state_dict(), net.state_dict())
+    images = pictures(1)
+    assert torch.equal(plain(images), net(images))
+    first, relu, last = net.projection
+    assert isinstance(relu, nn.ReLU)
+    assert (first.in_features, first.out_features, last.out_features) == (64, 64, PROJECTION)
+
+
+def test_other_networks_are_refused_and_those_that_fit_are_named() -> None:
+    assert list(MASKED_NETS) == [name for name in OWN if name.startswith("masked_")]
+    with pytest.raises(ConfigError, match=r"masked_swin_28, masked_swin_32, .* found a SwinClassifier"):
+        build("swin_28", CLASSES, extend=add_projection)
+
+
+# --- gradients
+
+
+@pytest.mark.parametrize("name", TRAINS)
+def test_a_loss_reaches_its_own_parts_and_no_other(name: str) -> None:
+    net = make_net()
+    terms = losses_of(name, net, inputs_of()).terms
+    (loss,) = terms.values()
+    loss.backward()
+    reached = {part for part, parameter in net.named_parameters() if parameter.grad is not None}
+    assert parts_of(reached) == TRAINS[name]
+    assert all(bool(net.get_parameter(part).grad.abs().sum() > 0) for part in reached if not part.endswith("bias"))
+
+
+@pytest.mark.parametrize("name", TRAINS)
+def test_weight_decay_does_not_move_what_a_phase_does_not_train(name: str) -> None:
+    net = make_net()
+    before = state_of(net)
+    settings = SETTINGS.model_copy(update={"weight_decay": 0.5})
+    phase = Phase(objective(name, settings), 1e-3)
+    batches = [batch_for(name, seed) for seed in (0, 1)]
+    train(net, batches, phase, inputs_of(), settings, device=torch.device("cpu"), aborted=lambda: False)
+    assert parts_of(changed(before, net.state_dict())) == TRAINS[name]
+
+
+@pytest.mark.parametrize("name", ["masked", "contrastive"])
+def test_without_images_there_is_no_term(name: str) -> None:
+    assert losses_of(name, make_net(), inputs_of(), Batch()).terms == {}
+
+
+@pytest.mark.parametrize("name", ["masked", "contrastive"])
+def test_labels_have_no_way_in(name: str) -> None:
+    uses = objective(name).uses
+    assert (uses.labelled, uses.unlabelled) == (False, "all")
+
+
+# --- phase 1
+
+
+def test_the_reconstruction_loss_equals_its_equations() -> None:
+    net = make_net()
+    found = losses_of("masked", net, inputs_of(7)).terms
+    images, mask = pictures(0), mask_units(IMAGES, 7, 0.6, torch_generator(7, "mask"))
+    expected = masked_loss(net.reconstruct(images, mask), normalise_units(images, 7), mask)
+    assert set(found) == {"loss_reconstruction"}
+    torch.testing.assert_close(found["loss_reconstruction"], expected, rtol=0, atol=0)
+
+
+def test_each_step_hides_other_units_and_equal_draws_hide_the_same() -> None:
+    net, inputs = make_net(), inputs_of(7)
+    first, second = (losses_of("masked", net, inputs).terms["loss_reconstruction"] for _ in range(2))
+    assert first != second
+    assert losses_of("masked", net, inputs_of(7)).terms["loss_reconstruction"] == first
+
+
+# --- the contrastive network
+
+
+def features(net: nn.Module, images: Tensor) -> Tensor:
+    return net.projection(net.encoder(images).mean(dim=(2, 3)))
+
+
+def test_the_contrastive_loss_equals_its_equation() -> None:
+    """The strong view asks the net, the weak view the target, which is its copy at first."""
+    net, inputs, batch = make_net(), inputs_of(), batch_for("contrastive")
+    queue = inputs.memory[QUEUE]["keys"]
+    found = losses_of("contrastive", net, inputs, batch).terms
+    expected = info_nce(features(net, batch.strong), features(net, batch.weak), queue, SETTINGS.temperature)
+    assert set(found) == {"loss_contrastive"}
+    torch.testing.assert_close(found["loss_contrastive"], expected)
+
+
+def test_the_very_first_step_has_nothing_to_tell_apart() -> None:
+    inputs = inputs_of(memory={})
+    assert losses_of("contrastive", make_net(), inputs).terms["loss_contrastive"].item() == 0
+    assert set(inputs.memory) == {TARGET, QUEUE}
+
+
+def test_target_and_queue_follow_each_step() -> None:
+    net, inputs = make_net(), inputs_of(memory={})
+    made = objective("contrastive")
+    made.begin(net, inputs)
+    keys = []
+    for seed in (0, 1):
+        target = {name: tensor.clone() for name, tensor in inputs.memory[TARGET].items()}
+        batch = batch_for("contrastive", seed)
+        made.losses(net, batch, inputs)
+        keys.append(features(_with(net, target), batch.weak))
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.add_(0.01)
+        made.after_step(net)
+        for name, tensor in inputs.memory[TARGET].items():
+            expected = 0.99 * target[name] + 0.01 * net.state_dict()[name]
+            torch.testing.assert_close(tensor, expected, msg=name)
+    assert parts_of(set(inputs.memory[TARGET])) == {"encoder", "projection"}
+    kept = torch.cat(keys)[-SETTINGS.queue :]
+    torch.testing.assert_close(inputs.memory[QUEUE]["keys"], kept)
+    assert not inputs.memory[QUEUE]["keys"].requires_grad
+
+
+def _with(net: nn.Module, target: Mapping[str, Tensor]) -> nn.Module:
+    twin = copy.deepcopy(net)
+    twin.load_state_dict(target, strict=False)
+    return twin.requires_grad_(False)
+
+
+def test_a_remembered_target_answers_in_the_next_round() -> None:
+    other, net = make_net(5), make_net()
+    remembered = {name: tensor for name, tensor in other.state_dict().items() if parts_of({name}) <= {"encoder"}}
+    remembered |= {f"projection.{name}": tensor for name, tensor in other.projection.state_dict().items()}
+    inputs = inputs_of()
+    queue = inputs.memory[QUEUE]["keys"]
+    inputs.memory[TARGET] = {name: remembered[name].clone() for name in remembered}
+    batch = batch_for("contrastive")
+    found = losses_of("contrastive", net, inputs, batch).terms["loss_contrastive"]
+    expected = info_nce(features(net, batch.strong), features(other, batch.weak), queue, SETTINGS.temperature)
+    torch.testing.assert_close(found, expected)
+
+
+def test_steps_lower_the_contrastive_loss() -> None:
+    """Among keys of other images, which stay where they are."""
+    net, batch = make_net(), batch_for("contrastive")
+    inputs = inputs_of(memory={QUEUE: {"keys": features(net, pictures(50, 8)).detach()}})
+    made, values = objective("contrastive"), []
+    made.begin(net, inputs)
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+    for _ in range(10):
+        (loss,) = made.losses(net, batch, inputs).terms.values()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        values.append(loss.item())
+    assert values[-1] < values[0] - 0.2

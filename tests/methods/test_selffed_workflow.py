@@ -1,0 +1,331 @@
+"""SelfFed's server half, driven by hand: phases, rates, weights, and what it counts and keeps."""
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.federation.store import load_state, save_state
+from fedward.methods import METHODS, settings_of
+from fedward.methods.fedavg import Supervised, draw_participants, weighted_average
+from fedward.methods.selffed import gain_recession_weights, scheduled_rate
+from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
+from fedward.methods.selffed_training import QUEUE, TARGET, Contrastive, MaskedModelling
+from fedward.methods.workflow import Ask, Federation, Reply, State
+from tiny import tiny
+
+SITES = ["site-1", "site-2", "site-3"]
+LABELLED, UNLABELLED = {"site-1": 10, "site-2": 30, "site-3": 60}, {"site-1": 90, "site-2": 20, "site-3": 40}
+
+
+def make(**options: Any) -> SelfFed:
+    shared = {"rounds": 5, "pretraining_rounds": 2, "pretraining_warm_up": 0, "warm_up": 0}
+    method = METHODS["selffed"](settings_of("selffed", {**shared, **options}))
+    assert isinstance(method, SelfFed)
+    return method
+
+
+def model(value: float) -> dict[str, Tensor]:
+    return {"w": torch.tensor([value, -value]), "index": torch.tensor(3)}
+
+
+def answer(round_: int, site: str) -> dict[str, Tensor]:
+    return model(float(round_ * 10 + int(site[-1])))
+
+
+@dataclass
+class Server:
+    """Drives the workflow with made-up replies; the contrastive step adds a half to the model."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fails: Callable[[int, str], bool] = lambda round_, site: False
+    learned: list[tuple[int, str, dict[str, State]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.method = make(**self.options)
+        learn = self.learn if self.method.wants_own_images else None
+        self.federation = Federation(SITES, 0, {}, learn=learn)
+        self.state = self.method.start(model(0.0))
+        assert isinstance(self.state, SelfFedState)
+
+    def learn(self, state: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
+        self.learned.append((round_, task, dict(memory)))
+        memory[TARGET], memory[QUEUE] = {"encoder.w": state["w"]}, {"keys": torch.full((1, 2), float(round_))}
+        return {"w": state["w"] + 0.5, "index": state["index"]}
+
+    def replies(self, ask: Ask) -> list[Reply]:
+        return [
+            Reply(site, answer(ask.round, site), LABELLED[site], UNLABELLED[site], 2)
+            if not self.fails(ask.round, site)
+            else Reply(site, ask.model, LABELLED[site], UNLABELLED[site], 0)
+            for site in sorted(ask.work)
+        ]
+
+    def run(self, rounds: int = 99) -> list[Ask]:
+        """Return the asks of so many rounds; the state after each is in ``models`` and ``counted``."""
+        asks, self.models, self.counted = [], [], []
+        workflow = self.method.rounds(self.state, self.federation)
+        ask = next(workflow, None)
+        while ask is not None and len(asks) < rounds:
+            asks.append(ask)
+            try:
+                ask = workflow.send(self.replies(ask))
+            except StopIteration:
+                ask = None
+            self.models.append(self.state.model)
+            self.counted.append(dict(self.state.participations))
+        return asks
+
+
+def mean(round_: int, sites: Sequence[str], sizes: Sequence[float]) -> State:
+    return weighted_average([answer(round_, site) for site in sites], sizes)
+
+
+def assert_close(found: State, expected: State) -> None:
+    assert set(found) == set(expected)
+    for key in expected:
+        torch.testing.assert_close(found[key], expected[key], msg=key)
+
+
+# --- settings
+
+
+def test_the_defaults_are_a_run_of_the_paper() -> None:
+    settings = settings_of("selffed", {}).model_dump()
+    assert settings["rounds"] - settings["pretraining_rounds"] == 100
+    assert (settings["mask_ratio"], settings["optimizer"], settings["weight_decay"]) == (0.6, "adamw", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"rounds": 2, "pretraining_rounds": 3}, "pretraining_rounds=3 is more than rounds=2"),
+        ({"pretraining_warm_up": 2}, "pretraining_warm_up=2 leaves no round"),
+        ({"warm_up": 3}, "warm_up=3 leaves none of 3 rounds"),
+        ({"beta": 0.0}, "beta"),
+        ({"beta": 1.1}, "beta"),
+        ({"aggregation": "printed"}, "until nothing is left"),
+        ({"aggregation": "sum"}, "'normalised' or 'update'"),
+        ({"contrastive": "peers"}, "contrastive"),
+        ({"mask_ratio": 1.5}, "mask_ratio"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValidationError, match=named):
+        make(**options)
+
+
+@pytest.mark.parametrize("pretraining", [0, 5])
+def test_each_phase_can_be_left_out(pretraining: int) -> None:
+    settings = make(pretraining_rounds=pretraining).settings
+    assert settings.rounds == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, True),
+        ({"contrastive": "off"}, False),
+        ({"contrastive": "client"}, False),
+        ({"rounds": 2}, False),
+        ({"rounds": 3}, False),
+        ({"rounds": 4}, True),
+    ],
+)
+def test_the_server_needs_images_only_where_it_contrasts(options: dict[str, Any], wanted: bool) -> None:
+    """Not after the last round, so not with a single round of phase 2 either."""
+    assert make(**options).wants_own_images is wanted
+
+
+def test_secure_aggregation_is_for_beta_1() -> None:
+    assert make(beta=1).needs_single_models == ""
+    with pytest.raises(ConfigError, match="how often each site took part; beta=1 does without"):
+        tiny("selffed", secure_aggregation=True)
+    assert isinstance(tiny("selffed", secure_aggregation=True, options={"beta": 1}), Experiment)
+
+
+# --- phases
+
+
+def test_tasks_follow_the_round() -> None:
+    assert [make().task(round_) for round_ in range(1, 6)] == [PRETRAIN, PRETRAIN, FINE_TUNE, FINE_TUNE, FINE_TUNE]
+
+
+def kinds(method: SelfFed, task: str, labelled: int = 9, round_: int = 1) -> list[type]:
+    return [type(phase.objective) for phase in method.phases(task, round_, labelled)]
+
+
+def test_phases_of_each_task() -> None:
+    method = make()
+    for labelled in (0, 9):
+        assert kinds(method, PRETRAIN, labelled) == [MaskedModelling]
+        assert kinds(method, CONTRAST, labelled) == [Contrastive]
+    assert kinds(method, FINE_TUNE, round_=3) == [Supervised]
+    assert kinds(make(contrastive="client"), FINE_TUNE, round_=3) == [Contrastive, Supervised]
+
+
+@pytest.mark.parametrize("contrastive", ["server", "client", "off"])
+def test_a_site_without_labels_declines_phase_2(contrastive: str) -> None:
+    assert kinds(make(contrastive=contrastive), FINE_TUNE, 0, 3) == []
+
+
+def test_phases_of_one_round_draw_other_numbers() -> None:
+    first, second = make(contrastive="client").phases(FINE_TUNE, 3, 9)
+    assert (first.stream, second.stream) == ((CONTRAST,), ())
+    assert first.learning_rate == make().settings.contrastive_rate
+
+
+def test_rates_are_those_of_the_middle_of_each_round_of_its_phase() -> None:
+    method = make(rounds=10, pretraining_rounds=4, pretraining_warm_up=1, warm_up=2, learning_rate=0.1)
+    rates = [method.rate(round_) for round_ in range(1, 11)]
+    base = method.settings.pretraining_rate
+    assert rates[:4] == [scheduled_rate(base, position, 4, 1) for position in (0.5, 1.5, 2.5, 3.5)]
+    assert rates[4:] == [scheduled_rate(0.1, index + 0.5, 6, 2) for index in range(6)]
+    assert rates[0] == base / 2
+    assert rates[4:6] == pytest.approx([0.025, 0.075])
+    assert [phase.learning_rate for phase in method.phases(FINE_TUNE, 7, 9)] == [rates[6]]
+    assert [phase.learning_rate for phase in method.phases(PRETRAIN, 2, 0)] == [rates[1]]
+
+
+# --- rounds
+
+
+def test_every_round_asks_the_drawn_sites_for_its_task_and_evaluates_trained_classifiers_only() -> None:
+    server = Server({"participants": 2})
+    asks = server.run()
+    assert [ask.round for ask in asks] == [1, 2, 3, 4, 5]
+    for ask in asks:
+        assert list(ask.work) == draw_participants(SITES, 2, 0, ask.round)
+        assert {work.task for work in ask.work.values()} == {server.method.task(ask.round)}
+        assert ask.evaluate is (ask.round > 2)
+    assert server.state.round == 5
+
+
+def test_phase_1_weighs_by_all_images_and_counts_nothing() -> None:
+    server = Server()
+    server.run(2)
+    for round_ in (1, 2):
+        assert_close(server.models[round_ - 1], mean(round_, SITES, [100, 50, 100]))
+    assert server.counted == [{}, {}]
+    assert server.learned == []
+
+
+@pytest.mark.parametrize("aggregation", ["normalised", "update"])
+def test_with_full_participation_normalised_weights_are_those_of_labelled_images(aggregation: str) -> None:
+    """And an update is scaled as a whole: W + 0.9^F (mean - W)."""
+    server = Server({"contrastive": "off", "aggregation": aggregation})
+    server.run()
+    for round_, times in ((3, 0), (4, 1), (5, 2)):
+        average, before = mean(round_, SITES, [10, 30, 60]), server.models[round_ - 2]
+        gain = 0.9**times if aggregation == "update" else 1.0
+        expected = {"w": before["w"] + gain * (average["w"] - before["w"]), "index": torch.tensor(3)}
+        assert_close(server.models[round_ - 1], expected)
+
+
+@pytest.mark.parametrize("aggregation", ["normalised", "update"])
+def test_with_beta_1_it_is_averaging_by_labelled_images(aggregation: str) -> None:
+    server = Server({"contrastive": "off", "aggregation": aggregation, "beta": 1, "participants": 2})
+    for ask in server.run()[2:]:
+        sites = list(ask.work)
+        assert_close(server.models[ask.round - 1], mean(ask.round, sites, [LABELLED[site] for site in sites]))
+
+
+def absent(*pairs: tuple[int, str]) -> Callable[[int, str], bool]:
+    return lambda round_, site: (round_, site) in pairs
+
+
+def test_weights_are_those_of_participations_before_the_round() -> None:
+    """Site 3 misses round 3: in round 4 it counts as new, the others as having come once."""
+    server = Server({"contrastive": "off"}, absent((3, "site-3")))
+    server.run()
+    assert_close(server.models[2], mean(3, SITES[:2], [10, 30]))
+    weights = gain_recession_weights(torch.tensor([10, 30, 60]), torch.tensor([1, 1, 0]), 0.9)
+    assert_close(server.models[3], mean(4, SITES, [9, 27, 60]))
+    assert_close(server.models[3], mean(4, SITES, weights.tolist()))
+    assert_close(server.models[4], mean(5, SITES, [9, 27, 60]))
+
+
+def test_weighed_updates_of_a_site_that_came_less_count_for_more() -> None:
+    server = Server({"contrastive": "off", "aggregation": "update"}, absent((3, "site-3")))
+    server.run(4)
+    before = server.models[2]["w"]
+    steps = [share * (answer(4, site)["w"] - before) for share, site in zip((0.09, 0.27, 0.6), SITES, strict=True)]
+    assert_close(server.models[3], {"w": before + sum(steps), "index": torch.tensor(3)})
+
+
+def test_accepted_answers_of_phase_2_alone_are_counted() -> None:
+    server = Server({"contrastive": "off"}, absent((1, "site-1"), (3, "site-3"), (4, "site-2"), (4, "site-3")))
+    server.run()
+    assert server.counted == [
+        {},
+        {},
+        {"site-1": 1, "site-2": 1},
+        {"site-1": 2, "site-2": 1},
+        {"site-1": 3, "site-2": 2, "site-3": 1},
+    ]
+
+
+@pytest.mark.parametrize("round_", [1, 3])
+def test_without_a_reply_the_model_stays_and_nothing_is_contrasted(round_: int) -> None:
+    server = Server({}, lambda number, site: number == round_)
+    server.run(round_)
+    before = model(0.0) if round_ == 1 else server.models[round_ - 2]
+    assert_close(server.models[-1], before)
+    assert server.counted[-1] == {}
+    assert server.learned == []
+
+
+def test_equal_answers_come_out_whatever_the_weights() -> None:
+    """The form in print would return a part of them."""
+    method = make(beta=0.3)
+    state = SelfFedState(3, model(7.0), {"site-1": 9, "site-2": 2})
+    replies = [Reply(site, model(7.0), LABELLED[site], 0, 1) for site in SITES]
+    assert_close(method.aggregate(state, replies), model(7.0))
+
+
+# --- the server's contrastive step
+
+
+def test_the_server_contrasts_what_it_averaged_before_it_sends_it_but_not_after_the_last_round() -> None:
+    server = Server()
+    asks = server.run()
+    assert [(round_, task) for round_, task, _ in server.learned] == [(3, CONTRAST), (4, CONTRAST)]
+    for ask in asks[3:]:
+        before = mean(ask.round - 1, SITES, [10, 30, 60])["w"]
+        assert torch.equal(ask.model["w"], before + 0.5)
+    assert_close(server.state.model, mean(5, SITES, [10, 30, 60]))
+
+
+def test_target_and_queue_go_on_from_step_to_step_and_begin_empty() -> None:
+    server = Server()
+    server.run()
+    first, second = (memory for *_, memory in server.learned)
+    assert first == {}
+    assert torch.equal(second[QUEUE]["keys"], torch.full((1, 2), 3.0))
+    assert torch.equal(second[TARGET]["encoder.w"], mean(3, SITES, [10, 30, 60])["w"])
+    assert torch.equal(server.state.queue["keys"], torch.full((1, 2), 4.0))
+
+
+# --- state
+
+
+def test_a_saved_state_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    for stop in (1, 3, 4):
+        fails = absent((3, "site-3"))
+        straight, first, second = Server({}, fails), Server({}, fails), Server({}, fails)
+        straight.run()
+        first.run(stop)
+        save_state(tmp_path / f"{stop}", first.state)
+        second.state = load_state(tmp_path / f"{stop}", SelfFedState)
+        second.run()
+        assert_close(second.state.model, straight.state.model)
+        assert second.state.participations == straight.state.participations
+        assert_close(second.state.queue, straight.state.queue)
+        assert [round_ for round_, *_ in first.learned + second.learned] == [3, 4]
