@@ -159,11 +159,10 @@ def test_rows_differ_in_the_sampler_and_in_whether_there_is_something_to_ask(sca
 
 
 def test_the_papers_schedule_is_that_of_the_paper() -> None:
-    for scale in ("small", "paper"):
-        settings = method_of(experiment_of(Cell(scale, "images", "fedal", 1))).settings
-        assert (settings.rounds, settings.query_every, settings.steps) == (25, 2, 10)
-        assert (settings.weight_decay, settings.class_weighting) == (5e-4, "none")
-    assert (settings.local_epochs, settings.learning_rate) == (5, 2e-4)
+    small, paper = (method_of(experiment_of(Cell(scale, "images", "fedal", 1))).settings for scale in ("small", "paper"))
+    for settings in (small, paper):
+        assert (settings.steps, settings.weight_decay, settings.class_weighting) == (10, 5e-4, "none")
+    assert (paper.rounds, paper.query_every, paper.local_epochs, paper.learning_rate) == (25, 2, 5, 2e-4)
 
 
 def test_each_number_of_queries_is_judged_just_before_the_next() -> None:
