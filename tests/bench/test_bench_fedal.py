@@ -159,7 +159,8 @@ def test_rows_differ_in_the_sampler_and_in_whether_there_is_something_to_ask(sca
 
 
 def test_the_papers_schedule_is_that_of_the_paper() -> None:
-    small, paper = (method_of(experiment_of(Cell(scale, "images", "fedal", 1))).settings for scale in ("small", "paper"))
+    both = (method_of(experiment_of(Cell(scale, "images", "fedal", 1))) for scale in ("small", "paper"))
+    small, paper = (method.settings for method in both)
     for settings in (small, paper):
         assert (settings.steps, settings.weight_decay, settings.class_weighting) == (10, 5e-4, "none")
     assert (paper.rounds, paper.query_every, paper.local_epochs, paper.learning_rate) == (25, 2, 5, 2e-4)

@@ -74,9 +74,7 @@ class Scale(NamedTuple):
 
 SCALES = {
     "tiny": Scale("small_cnn_gn", False, 32, local_epochs=1, batch=8, schedule=Schedule(4, 1, 2)),
-    "small": Scale(
-        "tf_efficientnet_lite0", True, 64, local_epochs=1, learning_rate=1e-3, schedule=Schedule(13, 1, 10)
-    ),
+    "small": Scale("tf_efficientnet_lite0", True, 64, local_epochs=1, learning_rate=1e-3, schedule=Schedule(13, 1, 10)),
     "paper": Scale("resnet101", True, 224, local_epochs=5),
 }
 """``tiny`` shows in seconds that all fits together; ``paper`` is the paper's, and needs a GPU.
