@@ -45,7 +45,8 @@ class Server:
         self, site_file: Path, classes: Sequence[str], port: int = 0, *options: str, code: str = ITS_OWN_PART
     ) -> None:
         words = ["annotate", str(site_file), "--classes", *classes, "--port", str(port), *options]
-        self.process = subprocess.Popen([sys.executable, "-c", _HEARS_CTRL_C + code, *words], stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", _HEARS_CTRL_C + code, *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
         self.address = re.findall(r"http://\S+", self.line)[0]
