@@ -32,7 +32,7 @@ MAY_USE: dict[str, set[str]] = {
         *("training", "views"),
     },
     "bench": {
-        *("config", "errors", "evaluation", "federation", "jobs", "nets", "report", "sites", "training"),
+        *("config", "errors", "evaluation", "federation", "jobs", "nets", "report", "seeds", "sites", "training"),
     },
     "cli": {"annotation", "bench", "config", "errors", "federation", "jobs", "report", "sites"},
 }

@@ -103,7 +103,8 @@ def test_results_are_never_overwritten(engine: str, finished: Path, capsys: pyte
         (["fedavg", "--sites", "0"], "at least 1 site"),
         (["--engine", "simulator"], "expected a job"),
         (["--engine", "simulator", "--resume", "x"], "expected the local engine"),
-        (["fedavg", "--engine", "simulator", "--init", "x"], "expected the local engine"),
+        (["--engine", "simulator", "--resume", "x", "--init", "y"], "expected the local engine"),
+        (["fedavg", "--engine", "simulator", "--init", "x"], "expected model.safetensors and model.json"),
         (["fedavg", "--init", "no/such/run"], "expected model.safetensors and model.json"),
     ],
 )
@@ -141,7 +142,9 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"fedward {__version__}\n"
 
 
-def test_the_simulator_gets_the_job_the_sites_and_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
+    """The commands and environments with which a simulator would have been started."""
     calls: list[tuple[list[str], dict[str, str]]] = []
 
     class Done:
@@ -153,10 +156,16 @@ def test_the_simulator_gets_the_job_the_sites_and_their_files(tmp_path: Path, mo
         return Done()
 
     monkeypatch.setattr(cli.subprocess, "run", record)
+    return calls
+
+
+def test_the_simulator_gets_the_job_the_sites_and_their_files(
+    tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
+) -> None:
     out, files = tmp_path / "run", tmp_path / "files"
     arguments = ["run", "ssfl", "--engine", "simulator", "--out", out, "--sites", 3, "--site-files", files, *SET]
     assert run(*arguments) == 7
-    ((command, environment),) = calls
+    ((command, environment),) = simulated
     assert command[-4:] == ["-c", "site-1,site-2,site-3", "-t", "3"]
     assert environment["FEDWARD_SITES"] == str(files)
     exported = json.loads((out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text())
@@ -411,7 +420,37 @@ def test_a_run_starts_from_the_last_model_of_another(
     assert run("run", "fedavg", "--init", finished, "--out", tmp_path / "run", "--sites", 2, *SET) == 0
     about = info(tmp_path / "run")["init"]
     assert (about["folder"], about["new"], about["unused"]) == (str(finished), [], [])
-    assert f"weights of {finished}; tensors taken: " in capsys.readouterr().out
+    assert f"weights of {finished}\ntensors taken: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("net", ["small_cnn", "resnet10t"])
+def test_the_simulator_gets_weights_that_fit(
+    net: str, finished: Path, tmp_path: Path, simulated: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--out", tmp_path / "run", "--sites", 2, *SET, "--set", f"net={net}"]
+    code = run("run", "fedavg", "--engine", "simulator", "--init", finished, *arguments)
+    if net == "small_cnn":
+        assert (code, len(simulated)) == (7, 1)
+        job = tmp_path / "run" / "job" / "fedavg"
+        ours = (job / "app_server" / "config" / "model.safetensors").read_bytes()
+        assert ours == (finished / "model.safetensors").read_bytes()
+    else:
+        assert (code, simulated) == (2, [])
+        assert "none of that name and shape" in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_an_exported_job_carries_weights_to_named_sites(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["jobs", tmp_path / "jobs", "--only", "fedavg", "--clinical", *SET, "--init", finished]
+    assert "Name them with --sites" in refused(capsys, 2, *arguments)
+    assert "one job" in refused(capsys, 2, "jobs", tmp_path / "jobs", "--init", finished)
+    assert not (tmp_path / "jobs").exists()
+    assert run(*arguments, "--sites", "hospital-a", "hospital-b") == 0
+    meta = json.loads((tmp_path / "jobs" / "fedavg" / "meta.json").read_text())
+    assert meta["deploy_map"] == {"app_server": ["server"], "app": ["hospital-a", "hospital-b"]}
+    assert (tmp_path / "jobs" / "fedavg" / "app_server" / "config" / "model.json").is_file()
 
 
 def test_resume_takes_no_other_weights(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

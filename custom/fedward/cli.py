@@ -67,14 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     partition.set_defaults(command=_partition)
 
-    jobs = commands.add_parser("jobs", help="export the jobs, or check that exported ones are fresh")
-    jobs.add_argument("folder", type=Path)
-    jobs.add_argument("--check", action="store_true", help="change nothing; fail if a job is stale")
-    jobs.add_argument("--only", choices=sorted(JOBS), help="one job only")
-    jobs.add_argument("--clinical", action="store_true", help="without own code: the package is installed at the sites")
-    jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the export")
-    jobs.set_defaults(command=_jobs)
-
     submit = commands.add_parser("submit", help="send a clinical job to a running federation, wait, fetch its run")
     submit.add_argument("kit", type=Path, help="startup kit of a lead or a project admin")
     submit.add_argument("job", type=Path, help="exported job; see `fedward jobs --clinical`")
@@ -88,9 +80,21 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", type=Path)
     report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN")
     report.set_defaults(command=_report)
-    for add in (_add_doctor, add_annotate, _add_watching, add_bench):
+    for add in (_add_jobs, _add_doctor, add_annotate, _add_watching, add_bench):
         add(commands)
     return parser
+
+
+def _add_jobs(commands: Any) -> None:
+    jobs = commands.add_parser("jobs", help="export the jobs, or check that exported ones are fresh")
+    jobs.add_argument("folder", type=Path)
+    jobs.add_argument("--check", action="store_true", help="change nothing; fail if a job is stale")
+    jobs.add_argument("--only", choices=sorted(JOBS), help="one job only")
+    jobs.add_argument("--clinical", action="store_true", help="without own code: the package is installed at the sites")
+    jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the export")
+    jobs.add_argument("--sites", nargs="+", default=[], metavar="NAME", help="default: the job's; clinical: all")
+    jobs.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="carry the last model of a finished run")
+    jobs.set_defaults(command=_jobs)
 
 
 def _add_doctor(commands: Any) -> None:
@@ -157,9 +161,9 @@ def _run_simulator(options: argparse.Namespace) -> int:
     from fedward.federation.flare.jobs import export_job
     from fedward.federation.flare.launchers import ARENAS
 
-    if options.resume or options.init:
+    if options.resume:
         raise ConfigError(
-            f"fedward run --{'resume' if options.resume else 'init'}",
+            "fedward run --resume",
             expected="the local engine",
             found="--engine simulator",
             remedy="Leave --engine away; the weights are the same. A FLARE job resumes through its run folder.",
@@ -172,8 +176,8 @@ def _run_simulator(options: argparse.Namespace) -> int:
         )
     job = folder / "job" / name
     experiment = load_experiment(_job(options), options.set)
-    export_job(experiment, job)
     sites = _sites(options, experiment)
+    export_job(experiment, job, sites=sites, init=options.init)
     environment = dict([ARENAS]) | os.environ
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
@@ -231,8 +235,16 @@ def _jobs(options: argparse.Namespace) -> int:
         for name in stale:
             print(f"fedward: job {name} is stale; export it with `make jobs`", file=sys.stderr)
         return 1 if stale else 0
+    if options.init and not options.only:
+        raise ConfigError(
+            "fedward jobs --init",
+            expected="one job",
+            found="all of them",
+            remedy="Name it with --only: their networks differ, and so would the weights.",
+        )
     for name in [options.only] if options.only else JOBS:
-        export_job(load_experiment(name, options.set), options.folder / name, clinical=options.clinical)
+        experiment = load_experiment(name, options.set)
+        export_job(experiment, options.folder / name, options.clinical, options.sites, options.init)
         print(options.folder / name)
     return 0
 

@@ -10,7 +10,9 @@ from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.wire import Message
 
 
-def interrupted(experiment: Experiment, folder: Path, sites: Sequence[str], round_: int, answered: int) -> None:
+def interrupted(
+    experiment: Experiment, folder: Path, sites: Sequence[str], round_: int, answered: int, init: Path | None = None
+) -> None:
     """Run an experiment until so many sites have answered in a round."""
     exchange = LocalTransport.exchange
 
@@ -23,4 +25,4 @@ def interrupted(experiment: Experiment, folder: Path, sites: Sequence[str], roun
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalTransport, "exchange", broken)
         with pytest.raises(KeyboardInterrupt):
-            run_local(experiment, folder, sites=list(sites))
+            run_local(experiment, folder, sites=list(sites), init=init)

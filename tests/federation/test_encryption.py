@@ -678,7 +678,7 @@ def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
     asked = wire.requests(Ask(1, tiny_model(), {"site-1": Work()}), [], RUN)["site-1"]
     diverged = {name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()}
     with monkeypatch.context() as patch:
-        patch.setattr(wire, "difference", lambda trained, received: diverged)
+        patch.setattr(wire, "difference", lambda trained, received, stays: diverged)
         assert "NaN or infinity" in Site("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
     large = Site("site-1", secure(largest_update=1e-9), tmp_path, key=KEY).handle(asked)
     assert "largest_update" in large.meta["error"]

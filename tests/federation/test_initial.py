@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from interrupted import interrupted
 
 from fedward.config import DataSpec, Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, RunError
 from fedward.federation.audit import file_digest
-from fedward.federation.initial import Weights, initial_model, take_over
-from fedward.federation.local import run_local
+from fedward.federation.driver import run_experiment
+from fedward.federation.initial import Source, Weights, initial_model, take_over
+from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import StoredState, save_json, save_model
 from fedward.nets import build
@@ -97,6 +99,14 @@ def test_the_classifier_of_other_classes_is_fresh_even_where_its_shape_fits(
     assert torch.equal(state["classifier.weight"], initial_model(experiment, None)[0]["classifier.weight"])
 
 
+def test_a_classifier_that_each_site_kept_for_itself_is_not_taken(tmp_path: Path) -> None:
+    kept = finished(tmp_path / "kept", tiny("selffed"))
+    about = json.loads((kept / "model.json").read_text())
+    save_json(kept / "model.json", {**about, "untrained": ["classifier.weight", "classifier.bias"]})
+    _, facts = taken(tiny("selffed"), kept)
+    assert parts(facts["new"]) == parts(facts["unused"]) == {"classifier"}
+
+
 def test_of_another_number_of_channels_only_what_sees_pixels_is_fresh(selffed: Path) -> None:
     _, facts = taken(swin("masked_swin_28", channels=1), selffed)
     assert facts["new"] == ["encoder.patch_embed.proj.weight", "decoder.0.weight", "decoder.0.bias"]
@@ -164,7 +174,9 @@ def test_a_run_says_what_it_started_from_and_the_rows_are_those_of_that_model(
     run = run_local(short(), tmp_path / "run", sites=SITES, init=selffed)
     info = json.loads((run / "run.json").read_text())
     assert info["init"] == taken(short(), selffed)[1]
-    assert f"weights of {selffed}; tensors taken: mask_token 1, encoder" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.index(f"weights of {selffed}") == 1, "under the title, whole, and nowhere else"
+    assert lines[2].startswith("tensors taken: mask_token 1, encoder")
     begun = json.loads((run / "audit.jsonl").read_text().splitlines()[0])
     assert begun["details"]["init"] == info["init"]["sha256"]
     assert str(selffed) not in json.dumps(info["experiment"]), "sites are told no path"
@@ -206,8 +218,105 @@ def test_other_weights_than_the_run_was_created_with_are_refused(
         with pytest.raises(KeyboardInterrupt):
             run_local(short(), tmp_path / "run", sites=SITES, init=source)
     shutil.copy(selffed / "model.safetensors", source / "model.safetensors")
-    with pytest.raises(ConfigError, match="the weights the run was created with"):
+    with pytest.raises(ConfigError, match=r"file .*model\.safetensors: expected SHA-256 .* on record") as caught:
         run_local(None, tmp_path / "run", resume=True)
+    assert caught.value.found == file_digest(selffed / "model.safetensors")
+
+
+def test_a_run_that_never_finished_is_no_start(tmp_path: Path) -> None:
+    interrupted(short(), tmp_path / "broken", SITES, round_=2, answered=1)
+    with pytest.raises(ConfigError, match=r"--init .*broken: expected model\.safetensors .* the folder of a finished"):
+        run_local(short(), tmp_path / "run", sites=SITES, init=tmp_path / "broken")
+    assert not (tmp_path / "run").exists()
+
+
+# --- a copy of the weights, as a job carries it
+
+
+@pytest.fixture
+def carried(selffed: Path, tmp_path: Path) -> Source:
+    files = tmp_path / "carried"
+    files.mkdir()
+    for name in ("model.safetensors", "model.json"):
+        shutil.copy(selffed / name, files)
+    return Source(files, Weights.of(selffed).facts)
+
+
+def run_carried(folder: Path, source: Source, resume: bool = False) -> Path:
+    transport = LocalTransport(short(), SITES, folder / "sites")
+    return run_experiment(short(), folder, transport, engine="flare", init=source, resume=resume)
+
+
+def assert_equal_runs(ours: Path, theirs: Path) -> None:
+    """The same weights from the same start."""
+    states = [StoredState(folder / "model.safetensors") for folder in (ours, theirs)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
+    infos = [json.loads((folder / "run.json").read_text()) for folder in (ours, theirs)]
+    assert infos[0]["init"] == infos[1]["init"]
+    begun = [json.loads((folder / "audit.jsonl").read_text().splitlines()[0])["details"] for folder in (ours, theirs)]
+    assert begun[0]["init"] == begun[1]["init"] == infos[1]["init"]["sha256"]
+
+
+def test_a_copy_gives_the_run_and_the_facts_of_the_finished_run_itself(
+    selffed: Path, carried: Source, tmp_path: Path
+) -> None:
+    ours, theirs = run_carried(tmp_path / "run", carried), tmp_path / "straight"
+    assert_equal_runs(ours, run_local(short(), theirs, sites=SITES, init=selffed))
+
+
+def overwrite(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"other")
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (remove("model.safetensors"), r"expected model\.safetensors and model\.json, found FileNotFoundError"),
+        (remove("model.json"), r"expected model\.safetensors and model\.json, found FileNotFoundError"),
+        (overwrite, r"expected SHA-256 [0-9a-f]{64}, on record .* found [0-9a-f]{64}\."),
+    ],
+)
+def test_a_copy_that_is_damaged_is_refused_before_there_is_a_folder(
+    carried: Source, tmp_path: Path, damage: Callable[[Path], None], expected: str
+) -> None:
+    damage(carried.files)
+    with pytest.raises(ConfigError, match=expected) as caught:
+        run_carried(tmp_path / "run", carried)
+    assert str(carried.files) in str(caught.value)
+    assert "exported again" in caught.value.remedy
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_interrupted_before_its_first_state_takes_the_copy_again(
+    selffed: Path, carried: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The finished run's own folder may be on another machine."""
+    elsewhere = Source(carried.files, {**(carried.facts or {}), "folder": "/no/such/folder"})
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_carried(tmp_path / "run", elsewhere)
+    resumed = run_carried(tmp_path / "run", elsewhere, resume=True)
+    ours = StoredState(resumed / "model.safetensors")
+    theirs = StoredState(run_local(short(), tmp_path / "straight", sites=SITES, init=selffed) / "model.safetensors")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_run_with_a_finished_round_needs_the_copy_no_more(selffed: Path, carried: Source, tmp_path: Path) -> None:
+    interrupted(short(), tmp_path / "run", SITES, round_=2, answered=1, init=selffed)
+    shutil.rmtree(carried.files)
+    resumed = run_carried(tmp_path / "run", carried, resume=True)
+    assert_equal_runs(resumed, run_local(short(), tmp_path / "straight", sites=SITES, init=selffed))
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_run_is_not_continued_with_other_weights_than_it_began_with(
+    selffed: Path, carried: Source, tmp_path: Path, fresh: bool
+) -> None:
+    run_local(short(), tmp_path / "run", sites=SITES, init=None if fresh else finished(tmp_path / "other", short()))
+    with pytest.raises(RunError, match="expected a run from the weights that the job names") as caught:
+        run_carried(tmp_path / "run", carried, resume=True)
+    assert ("fresh weights" in caught.value.found) is fresh
 
 
 def test_fine_tuning_after_pre_training_is_the_second_half_of_one_run(tmp_path: Path) -> None:

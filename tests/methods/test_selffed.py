@@ -14,6 +14,7 @@ from fedward.errors import ConfigError
 from fedward.methods import selffed
 from fedward.methods.fedavg import weighted_average
 from fedward.methods.selffed import (
+    denormalise_units,
     enqueue,
     gain_recession_weights,
     info_nce,
@@ -160,6 +161,32 @@ def test_a_broken_pixel_stays_in_its_unit() -> None:
     assert found[..., :2].isnan().all()
     assert found[..., 2:].isfinite().all()
     assert not found.requires_grad
+
+
+@grid
+@given(
+    batch=st.integers(0, 3),
+    channels=st.integers(1, 3),
+    side=st.integers(1, 3),
+    height=st.integers(1, 4),
+    seed=st.integers(0, 10_000),
+)
+def test_what_was_normalised_comes_back(batch: int, channels: int, side: int, height: int, seed: int) -> None:
+    images = normal(batch, channels, side * height, side * (height + 1), seed=seed).float()
+    found = denormalise_units(normalise_units(images, side), images, side)
+    torch.testing.assert_close(found, images, rtol=1e-4, atol=1e-4)
+
+
+def test_relative_pixels_by_hand() -> None:
+    """A unit of mean 1 and deviation 1; a constant one, whose prediction is seen as good as not at all."""
+    image = torch.tensor([[[[0.0, 2.0, 5.0, 5.0], [0.0, 2.0, 5.0, 5.0]]]]).repeat(1, 1, 2, 1)
+    found = denormalise_units(torch.full_like(image, 3.0), image, 2)
+    assert found[0, 0, 0].tolist() == pytest.approx([4, 4, 5.003, 5.003], rel=1e-5)
+
+
+def test_relative_pixels_of_other_images_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"relative pixels \(1, 3, 4, 4\), found \(2, 3, 4, 4\)"):
+        denormalise_units(torch.zeros(2, 3, 4, 4), torch.zeros(1, 3, 4, 4), 2)
 
 
 # --- masked_loss
@@ -313,8 +340,10 @@ def test_a_mask_of_numbers_and_units_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"torch\.int64"):
         masked_loss(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2, dtype=torch.int64))
     for shape, side in (((1, 3, 8, 8), 3), ((1, 3, 8, 8), 0), ((3, 8, 8), 2), ((), 1)):
-        with pytest.raises(ConfigError, match="normalise_units"):
+        with pytest.raises(ConfigError, match=r"selffed\.normalise_units"):
             normalise_units(torch.zeros(shape), side)
+        with pytest.raises(ConfigError, match=r"selffed\.denormalise_units"):
+            denormalise_units(torch.zeros(shape), torch.zeros(shape), side)
 
 
 # --- info_nce

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fedward.errors import ConfigError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
-from fedward.methods.selffed import info_nce, mask_units, masked_loss, normalise_units
+from fedward.methods.selffed import denormalise_units, info_nce, mask_units, masked_loss, normalise_units
 from fedward.methods.selffed_settings import SelfFedSettings
 from fedward.methods.selffed_training import (
     MASKED_NETS,
@@ -20,6 +20,7 @@ from fedward.methods.selffed_training import (
     Contrastive,
     MaskedModelling,
     add_projection,
+    reconstructions,
 )
 from fedward.nets import build
 from fedward.nets.build import OWN
@@ -154,6 +155,32 @@ def test_each_step_hides_other_units_and_equal_draws_hide_the_same() -> None:
     first, second = (losses_of("masked", net, inputs).terms["loss_reconstruction"] for _ in range(2))
     assert first != second
     assert losses_of("masked", net, inputs_of(7)).terms["loss_reconstruction"] == first
+
+
+def test_a_perfect_prediction_shows_the_image_and_what_is_visible_is_shown_as_it_is() -> None:
+    """The masks are those of the generator; hidden units are grey before they are filled in."""
+    net, images = make_net().eval(), pictures(0, 3)
+    mask = mask_units(3, 7, 0.6, torch_generator(5))
+    hidden = mask.repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)[:, None].expand(-1, 3, -1, -1)
+    net.reconstruct = lambda given, drawn: torch.where(hidden, normalise_units(images, 7), 99.0)
+    found = reconstructions(net, images, 0.6, torch_generator(5))
+    assert list(found) == ["original", "masked", "reconstruction"]
+    assert torch.equal(found["original"], images)
+    assert torch.equal(found["masked"], torch.where(hidden, 0.5, images))
+    torch.testing.assert_close(found["reconstruction"], images)
+    assert torch.equal(found["reconstruction"][~hidden], images[~hidden])
+
+
+def test_a_shown_prediction_is_the_networks_own_within_the_range_of_pixels() -> None:
+    net, images = make_net().eval(), pictures(0, 2)
+    for parameter in net.decoder.parameters():
+        parameter.data.mul_(20)
+    found = reconstructions(net, images, 1.0, torch_generator(5))["reconstruction"]
+    predicted = net.reconstruct(images, torch.ones(2, 7, 7, dtype=torch.bool))
+    expected = denormalise_units(predicted, images, 7)
+    assert expected.max() > 1
+    assert torch.equal(found, expected.clamp(0, 1))
+    assert not found.requires_grad
 
 
 # --- the contrastive network

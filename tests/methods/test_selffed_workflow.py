@@ -47,11 +47,13 @@ class Server:
     options: Mapping[str, Any] = field(default_factory=dict)
     fails: Callable[[int, str], bool] = lambda round_, site: False
     learned: list[tuple[int, str, dict[str, State]]] = field(default_factory=list)
+    shown: list[tuple[State, Mapping[str, Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.method = make(**self.options)
         learn = self.learn if self.method.wants_own_images else None
-        self.federation = Federation(SITES, 0, {}, learn=learn)
+        show = (lambda state, facts: self.shown.append((state, facts))) if self.method.wants_pictures else None
+        self.federation = Federation(SITES, 0, {}, learn=learn, show=show)
         self.state = self.method.start(model(0.0))
         assert isinstance(self.state, SelfFedState)
 
@@ -169,6 +171,10 @@ def test_phases_of_each_task() -> None:
         assert kinds(method, CONTRAST, labelled) == [Contrastive]
     assert kinds(method, FINE_TUNE, round_=3) == [Supervised]
     assert kinds(make(contrastive="client"), FINE_TUNE, round_=3) == [Contrastive, Supervised]
+    moco = make(pretext="contrastive", contrastive="off")
+    assert kinds(moco, PRETRAIN, 0) == [Contrastive]
+    assert kinds(moco, FINE_TUNE, round_=3) == [Supervised]
+    assert moco.phases(PRETRAIN, 1, 9)[0].learning_rate == method.rate(1)
 
 
 @pytest.mark.parametrize("contrastive", ["server", "client", "off"])
@@ -311,6 +317,41 @@ def test_target_and_queue_go_on_from_step_to_step_and_begin_empty() -> None:
     assert torch.equal(second[QUEUE]["keys"], torch.full((1, 2), 3.0))
     assert torch.equal(second[TARGET]["encoder.w"], mean(3, SITES, [10, 30, 60])["w"])
     assert torch.equal(server.state.queue["keys"], torch.full((1, 2), 4.0))
+
+
+# --- pictures
+
+
+def test_pictures_are_of_the_model_at_the_end_of_phase_1() -> None:
+    server = Server()
+    server.run()
+    ((state, facts),) = server.shown
+    assert_close(state, mean(2, SITES, [100, 50, 100]))
+    assert facts == {"round": 2, "hidden": 0.6}
+
+
+def test_a_last_round_of_phase_1_that_failed_shows_what_there_is() -> None:
+    server = Server({}, lambda round_, site: round_ == 2)
+    server.run(3)
+    ((state, _),) = server.shown
+    assert_close(state, mean(1, SITES, [100, 50, 100]))
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, True),
+        ({"contrastive": "off"}, True),
+        ({"contrastive": "client"}, True),
+        ({"pretraining_rounds": 0}, False),
+        ({"pretext": "contrastive"}, False),
+    ],
+)
+def test_there_is_something_to_show_where_units_were_hidden(options: dict[str, Any], wanted: bool) -> None:
+    server = Server(options)
+    server.run()
+    assert server.method.wants_pictures is wanted
+    assert len(server.shown) == wanted
 
 
 # --- state

@@ -16,6 +16,22 @@ def add_bench(commands: Any) -> None:
     _add_fedperl(papers)
     _add_isofed(papers)
     _add_fedal(papers)
+    _add_selffed(papers)
+
+
+def _add_selffed(papers: Any) -> None:
+    selffed = papers.add_parser(
+        "selffed", help="SelfFed's Figures 3 and 6, its ablations, and FedPerl from its encoder"
+    )
+    selffed.add_argument("--fig", type=int, choices=(3, 6), nargs="+", default=[], help="written to --out as SVG")
+    selffed.add_argument("--ablation", action="store_true", help="weights, contrast and participation")
+    selffed.add_argument("--init", action="store_true", help="FedPerl from scratch and from a pre-trained encoder")
+    selffed.add_argument("--scale", choices=("tiny", "small", "paper"), default="small", help="paper: needs a GPU")
+    selffed.add_argument("--methods", nargs="+", help="rows (default: those of what is asked for)")
+    selffed.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    selffed.add_argument("--data", type=Path, help="folder with medmnist/ and skin/ (default: $FEDWARD_DATA)")
+    _add_common(selffed, "runs/selffed")
+    selffed.set_defaults(command=_selffed)
 
 
 def _add_fedal(papers: Any) -> None:
@@ -121,6 +137,30 @@ def _fedal(options: argparse.Namespace) -> int:
             if found:
                 draw(found, picture)
             print(f"\n### Figure {figure}, split by {split}: {picture}\n{numbers(found)}")
+    return 0
+
+
+def _selffed(options: argparse.Namespace) -> int:
+    from fedward.bench import selffed
+    from fedward.bench.selffed_runs import read_results, run
+    from fedward.bench.selffed_table import draw, figure_table, rows_table
+
+    named: list[int | str] = [*options.fig, *["ablation"] * options.ablation, *["init"] * options.init]
+    asked = named or [3, 6, "ablation", "init"]
+    rows = _rows(options, selffed.ROWS, []) or None
+    todo = selffed.cells(options.scale, asked, rows, options.seeds)
+    if not options.show:
+        run(todo, options.data or _data_folder("."), options.out, options.workers)
+    results = read_results(options.out, todo)
+    for part in asked:
+        own = [result for result in results if result["row"] in (rows or selffed.rows_of(part, options.scale))]
+        if isinstance(part, int):
+            picture = options.out / options.scale / f"figure-{part}.svg"
+            draw(own, part, picture)
+            print(f"{figure_table(own, part)}\n\n{picture}")
+        else:
+            title, against = {"ablation": ("Ablations", "mae"), "init": ("FedPerl", "fedperl")}[part]
+            print(rows_table(own, title, against))
     return 0
 
 

@@ -31,8 +31,18 @@ def _call(call: Callable[[], str]) -> str:
     return call()
 
 
-def run_or_resume(experiment: Experiment, folder: Path, sites: list[str], site_files: Path | None, cache: Path) -> None:
-    """Run an experiment in ``folder``, or go on with the run that lies there; its console goes to a file beside it."""
+def run_or_resume(
+    experiment: Experiment,
+    folder: Path,
+    sites: list[str],
+    site_files: Path | None,
+    cache: Path,
+    init: Path | None = None,
+) -> None:
+    """Run an experiment in ``folder``, or go on with the run that lies there; its console goes to a file beside it.
+
+    ``init`` is the folder of a finished run, whose weights a new one starts from.
+    """
     started = (folder / "run.json").exists()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".txt").open("a") as console, redirect_stdout(console):
@@ -42,5 +52,6 @@ def run_or_resume(experiment: Experiment, folder: Path, sites: list[str], site_f
             sites=sites,
             resume=started,
             site_folders=[site_files] if site_files else [],
+            init=None if started else init,
             cache=cache,
         )

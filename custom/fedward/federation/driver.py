@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,11 +10,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from torch import Tensor
+
 from fedward.config import Experiment
 from fedward.errors import RunError, WireError
 from fedward.federation import wire
-from fedward.federation.initial import Weights, described, initial_model
+from fedward.federation.initial import Source, Weights, described, initial_model
 from fedward.federation.lock import sole_writer
+from fedward.federation.pictures import save_pictures
 from fedward.federation.public import SERVER, PublicImages
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.transport import Transport
@@ -26,6 +29,9 @@ from fedward.report.console import Console
 
 _EMPTY_ROUNDS_IN_A_ROW = 3
 """Exchanges without a single usable reply after which a run gives up instead of burning rounds."""
+
+_SHOWN = 6
+"""Images of the server's own in a report."""
 
 _NOTHING_TO_DO = "took no step as {task}: {labelled} labelled, {unlabelled} unlabelled images"
 
@@ -40,7 +46,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     engine: str,
     resume: bool = False,
     site_folders: Sequence[Path] = (),
-    init: Path | None = None,
+    init: Source | None = None,
     console: Console | None = None,
     watch: Callable[[Path], None] | None = None,
 ) -> Path:
@@ -53,23 +59,27 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         engine: name of the engine, recorded.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own public images may lie, if the method uses some.
-        init: folder of a finished run, whose weights a new run starts from wherever name and shape are the same.
+        init: a finished run's weights, which a new run starts from wherever name and shape are the same. One that is
+            resumed needs them only if it was interrupted before its first commit.
         console: where progress is printed.
         watch: called with the run folder after every commit and change of status.
 
     Raises:
-        RunError: no usable replies in three exchanges in a row, the folder does not fit, or another process writes it.
+        RunError: no usable replies in three exchanges in a row, the folder does not fit ``experiment`` or ``init``, or
+            another process writes it.
         ConfigError: the method needs images of the server's own and there are none, or ``init`` cannot be used.
     """
     # Before there is a folder: weights that do not fit leave none.
-    taken = initial_model(experiment, Weights.of(init))[1] if init and not resume else None
+    taken = initial_model(experiment, Weights.of(init.files, init.facts))[1] if init and not resume else None
     with sole_writer(folder):
         if resume:
             run = RunFolder.reopen(folder, experiment, transport.sites())
+            if init:
+                init.check(folder, run.info)
         else:
             run = RunFolder.create(folder, experiment, transport.sites(), engine, taken)
         run.watch = watch or run.watch
-        return _Driver(experiment, run, transport, site_folders, console or Console()).run()
+        return _Driver(experiment, run, transport, site_folders, init, console or Console()).run()
 
 
 @dataclass
@@ -91,11 +101,12 @@ class _Driver:
         run: RunFolder,
         transport: Transport,
         site_folders: Sequence[Path],
+        init: Source | None,
         console: Console,
     ) -> None:
         self.experiment, self.run_folder, self.transport, self.console = experiment, run, transport, console
         self.method = method_of(experiment)
-        self.site_folders = site_folders
+        self.site_folders, self.init = site_folders, init
         self._empty = 0
         self._last_round = -1
 
@@ -105,11 +116,10 @@ class _Driver:
             return run.path
         run.set_status("running", {})
         state = run.restore(self.method.state_type)
-        fresh = state is None
-        state = state or self.method.start(self._initial_model())
-        self.console.header(self.experiment, run.sites, resumed_after=state.round)
-        if fresh and "init" in run.info:
-            print(described(run.info["init"]), flush=True)
+        facts = None if state else run.info.get("init")
+        state = state or self.method.start(self._initial_model(facts))
+        taken = (facts["folder"], described(facts)) if facts else None
+        self.console.header(self.experiment, run.sites, resumed_after=state.round, taken=taken)
         try:
             self._loop(state, self.method.rounds(state, self._federation()))
             self._finish(state)
@@ -132,14 +142,16 @@ class _Driver:
             _log.exception("no report of the failed run %s", self.run_folder.path)
         self.console.closing(self.run_folder.path, reason)
 
-    def _initial_model(self) -> State:
-        facts = self.run_folder.info.get("init")
-        return initial_model(self.experiment, Weights.again(facts) if facts else None)[0]
+    def _initial_model(self, facts: Mapping[str, Any] | None) -> State:
+        if facts is None:
+            return initial_model(self.experiment, None)[0]
+        files = self.init.files if self.init else Path(facts["folder"])
+        return initial_model(self.experiment, Weights.of(files, facts))[0]
 
     def _federation(self) -> Federation:
         run, method = self.run_folder, self.method
         federation = Federation(run.sites, self.experiment.seed, run.models, note=self._note)
-        if not method.wants_validation and not method.wants_own_images:
+        if not (method.wants_validation or method.wants_own_images or method.wants_pictures):
             return federation
         images = PublicImages(self.experiment, run.path / "server", self.site_folders)
         if method.wants_validation:
@@ -147,7 +159,12 @@ class _Driver:
         if method.wants_own_images:
             images.require()
             federation = replace(federation, learn=partial(self._learn, images))
+        if method.wants_pictures:  # images are read now: a broken file ends a run before its first round
+            federation = replace(federation, show=partial(self._show, images, images.first(_SHOWN)))
         return federation
+
+    def _show(self, public: PublicImages, images: Tensor, model: State, facts: Mapping[str, Any]) -> None:
+        save_pictures(self.run_folder.path, public.pictures(model, images) if len(images) else {}, facts)
 
     def _learn(
         self, images: PublicImages, model: State, round_: int, task: str, memory: MutableMapping[str, State]
@@ -226,7 +243,7 @@ class _Driver:
         return result, requests
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
-        wire.check_answer(answer, site, request)
+        wire.check_answer(answer, site, request, stays=self.method.stays)
         meta = answer.meta
         if "error" in meta:
             result.failed[site] = str(meta["error"])

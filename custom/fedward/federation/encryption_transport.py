@@ -61,7 +61,8 @@ class EncryptedTransport:
 
     def __init__(self, inner: Transport, experiment: Experiment, adder: Adder, folder: Path) -> None:
         self._inner, self._adder, self._folder, self._smallest = inner, adder, folder, experiment.smallest_sum
-        self._weight = method_of(experiment).weight
+        method = method_of(experiment)
+        self._weight, self._stays = method.weight, method.stays
 
     def sites(self) -> list[str]:
         """Return the connected sites, sorted by name."""
@@ -80,7 +81,7 @@ class EncryptedTransport:
                 deliver(site, answer)  # checked by the driver, as ever
                 return
             try:
-                wire.check_answer(answer, site, requests[site], encrypted=True)
+                wire.check_answer(answer, site, requests[site], encrypted=True, stays=self._stays)
                 self._add(sums.setdefault(answer.meta[wire.KEY], _Sum()), site, answer)
             except WireError as error:
                 deliver(site, _failed(site, requests[site], str(error)))
@@ -115,7 +116,7 @@ class EncryptedTransport:
         if len(total.sites) < self._smallest:
             raise _no_mean(f"{self._smallest} or more encrypted updates", f"{len(total.sites)}")
         first = requests[total.sites[0]]
-        model = wire.shapes(first)
+        model = wire.shapes(first, self._stays)
         meta = {name: first.meta[name] for name in ("round", "part", "run")}
         meta |= {"task": wire.DECRYPT, "evaluate": False, "sites": len(total.sites), "weight": total.weight}
         self._keep(meta["round"], meta["part"], total)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, RunError
 from fedward.federation.audit import file_digest
 from fedward.federation.store import StoredState
 from fedward.methods import method_of
@@ -18,6 +18,28 @@ from fedward.methods.workflow import State
 from fedward.nets import build
 
 _REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
+_AGAIN = "Bring the files back as they were, or begin anew: a job is exported again, a run started in another folder."
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights lie that a run starts from, and what is known of them before they are read."""
+
+    files: Path
+    """Folder with ``model.safetensors`` and ``model.json``: a finished run's, or one in a FLARE job."""
+    facts: Mapping[str, Any] | None = None
+    """``folder`` of the finished run and ``sha256`` of its model, where a job or run.json has them on record."""
+
+    def check(self, run: Path, info: Mapping[str, Any]) -> None:
+        """Raise RunError where a run that is continued, with ``info`` in its run.json, began with other weights."""
+        begun = info.get("init", {}).get("sha256")
+        if self.facts and self.facts["sha256"] != begun:
+            raise RunError(
+                f"run folder {run}",
+                expected=f"a run from the weights that the job names, SHA-256 {self.facts['sha256']}",
+                found=begun or "one from fresh weights",
+                remedy="Continue it with the job it was begun with, or start a new run.",
+            )
 
 
 @dataclass(frozen=True)
@@ -25,39 +47,31 @@ class Weights:
     """The last model of a finished run."""
 
     folder: Path
-    """The run folder."""
+    """The run folder, which may be on another machine."""
     sha256: str
     """Of its ``model.safetensors``."""
     classes: tuple[str, ...]
-    """What its classifier tells apart."""
+    """What its classifier tells apart; nothing where each site kept its own."""
     state: State
     """Its tensors, read lazily from disk."""
 
     @classmethod
-    def of(cls, folder: Path) -> "Weights":
-        """Return a run's weights; raise ConfigError where there are none."""
-        model, about = folder / "model.safetensors", folder / "model.json"
+    def of(cls, files: Path, facts: Mapping[str, Any] | None = None) -> "Weights":
+        """Return the weights in a folder; ``facts`` as in :class:`Source`.
+
+        Raises ConfigError where there are none, or others than those that ``facts`` tell of.
+        """
+        model, about = files / "model.safetensors", files / "model.json"
+        where, remedy = (f"weights of {facts['folder']} in {files}", _AGAIN) if facts else (f"--init {files}", _REMEDY)
         try:
-            classes = tuple(json.loads(about.read_text(encoding="utf-8"))["data"]["classes"])
-            return cls(folder.resolve(), file_digest(model), classes, StoredState(model))
+            sha256 = file_digest(model)
+            _check_digest(model, sha256, facts)  # before anything in the file is believed
+            content = json.loads(about.read_text(encoding="utf-8"))
+            classes = () if "untrained" in content else tuple(content["data"]["classes"])
+            return cls(Path(facts["folder"]) if facts else files.resolve(), sha256, classes, StoredState(model))
         except (OSError, ValueError, KeyError, TypeError) as error:
             found = f"{type(error).__name__}: {error}"
-            raise ConfigError(
-                f"--init {folder}", expected="model.safetensors and model.json", found=found, remedy=_REMEDY
-            ) from error
-
-    @classmethod
-    def again(cls, facts: Mapping[str, Any]) -> "Weights":
-        """Return the weights that a run was created with; raise ConfigError where they are others by now."""
-        weights = cls.of(Path(facts["folder"]))
-        if weights.sha256 != facts["sha256"]:
-            raise ConfigError(
-                f"--init {weights.folder}",
-                expected=f"the weights the run was created with, SHA-256 {facts['sha256']}",
-                found=weights.sha256,
-                remedy="Start a new run: this one has no finished round.",
-            )
-        return weights
+            raise ConfigError(where, expected=f"{model.name} and {about.name}", found=found, remedy=remedy) from error
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -96,7 +110,7 @@ def take_over(net: nn.Module, weights: Weights, classes: Sequence[str]) -> dict[
     if not set(taken) - head:
         raise ConfigError(
             f"--init {weights.folder}",
-            expected=f"tensors of the network's encoder, such as {next(iter(set(learned) - head))}",
+            expected=f"tensors of the network's encoder, such as {next(name for name in learned if name not in head)}",
             found="none of that name and shape",
             remedy=_REMEDY,
         )
@@ -111,9 +125,18 @@ def take_over(net: nn.Module, weights: Weights, classes: Sequence[str]) -> dict[
 
 
 def described(facts: Mapping[str, Any]) -> str:
-    """Return one line about what was taken over, by first parts of names: ``encoder 73``."""
-    parts = [f"{kind}: {_counts(facts[kind])}" for kind in ("taken", "new", "unused") if facts[kind]]
-    return f"weights of {facts['folder']}; tensors {'; '.join(parts)}"
+    """Return what was taken over, counted by first parts of names: ``taken: encoder 73; new: classifier 2``."""
+    return "; ".join(f"{kind}: {_counts(facts[kind])}" for kind in ("taken", "new", "unused") if facts[kind])
+
+
+def _check_digest(model: Path, found: str, facts: Mapping[str, Any] | None) -> None:
+    if facts and found != facts["sha256"]:
+        raise ConfigError(
+            f"weights of {facts['folder']}, file {model}",
+            expected=f"SHA-256 {facts['sha256']}, on record since the run or its job was made",
+            found=found,
+            remedy=_AGAIN,
+        )
 
 
 def _fits(tensor: torch.Tensor, weights: Weights, name: str) -> bool:

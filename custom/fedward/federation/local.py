@@ -7,6 +7,7 @@ from fedward.config import Experiment
 from fedward.federation.driver import run_experiment
 from fedward.federation.encryption import Adder, SiteKey, new_contexts
 from fedward.federation.encryption_transport import EncryptedTransport
+from fedward.federation.initial import Source
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import Site
 from fedward.federation.transport import Deliver, Transport
@@ -56,8 +57,9 @@ def run_local(
         experiment, sites = run.experiment, run.sites
     assert experiment is not None
     transport = local_transport(experiment, sites, folder, site_folders, cache)
+    source = Source(init) if init else None
     return run_experiment(
-        experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders, init=init
+        experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders, init=source
     )
 
 

@@ -11,6 +11,9 @@ import torch
 from fedward.errors import WireError
 from fedward.federation.store import StoredState, save_json, save_model
 
+OWN = "own"
+"""Role of what a site trained and does not send: the tensors that stay there by the method's word."""
+
 
 class SiteMemory:
     """Models of one site in one run, a file for each exchange in which they changed.

@@ -3,6 +3,9 @@
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.federation.site import Site
@@ -15,7 +18,7 @@ SERVER = "server"
 
 
 class PublicImages(Site):
-    """Images on which the server judges models, or from which it learns without labels.
+    """Images on which the server judges models, from which it learns without labels, or that a report shows.
 
     Args:
         experiment: what the job says.
@@ -27,9 +30,14 @@ class PublicImages(Site):
         super().__init__(SERVER, experiment, folder, site_folders)
 
     @property
+    def there(self) -> bool:
+        """Whether the server has a file of its own or stand-in data."""
+        return self.experiment.stand_in is not None or find_site_file(SERVER, self.site_folders) is not None
+
+    @property
     def number(self) -> int:
         """How many images there are to learn from: training and validation images, as labels are not looked at."""
-        return len(self._pixels("all"))
+        return len(self._pixels("all")) if self.there else 0
 
     def accuracy(self, state: State) -> float:
         """Return a model's accuracy on the validation images, in [0, 1]."""
@@ -38,12 +46,11 @@ class PublicImages(Site):
 
     def require(self) -> None:
         """Raise ConfigError if there is nothing to learn from, before the first round rather than in a late one."""
-        there = self.experiment.stand_in is not None or find_site_file(SERVER, self.site_folders) is not None
-        if not there or not self.number:
+        if not self.number:
             raise ConfigError(
                 f"method {self.experiment.method}",
                 expected="public images at the server to learn from without labels",
-                found=f"{SERVER}.yaml names none" if there else f"no file {SERVER}.yaml and no stand-in data",
+                found=f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no stand-in data",
                 remedy="Give the server such a file, or set contrastive=client or contrastive=off.",
             )
 
@@ -53,6 +60,19 @@ class PublicImages(Site):
         """Train a model as a site does for a task; return it with the mean losses. ``memory`` is changed."""
         trained, _, means = self.train(model, [], round_, task=task, memory=memory)
         return trained, means
+
+    def first(self, count: int) -> Tensor:
+        """Return (N, C, H, W) float32 in [0, 1]: so many validation images, else others; fewer where there are."""
+        data = self.experiment.data
+        names = ("val", "labelled", "unlabelled") if self.there else ()
+        parts = [part.take(torch.arange(min(len(part), count))).cpu() for part in map(self._pixels, names)]
+        return torch.cat([torch.empty(0, data.channels, data.image_size, data.image_size), *parts])[:count]
+
+    def pictures(self, model: State, images: Tensor) -> dict[str, Tensor]:
+        """Return the method's pictures of a model's work on images, by name: each (N, C, H, W) on the CPU."""
+        net = self._load(self._net, model).eval()
+        pictures: dict[str, Tensor] = self._method.pictures(net, images.to(self.device))
+        return {name: shown.cpu() for name, shown in pictures.items()}
 
     def _pixels(self, part: str) -> Pixels:
         if part == "all" and part not in self._parts:

@@ -16,6 +16,7 @@ from fedward.errors import RunError
 from fedward.federation import audit
 from fedward.federation.audit import AuditLog, now
 from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
+from fedward.methods import method_of
 from fedward.methods.workflow import State
 
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
@@ -70,6 +71,7 @@ class RunFolder:
             "experiment": experiment.model_dump(mode="json"),
             "summary": {},
             **({"init": init} if init else {}),
+            **({"stays_at_sites": list(stays)} if (stays := method_of(experiment).stays) else {}),
         }
         run._save_info()
         run.audit.add(
@@ -190,9 +192,11 @@ class RunFolder:
         return int(content["round"]), float(content["value"])
 
     def save_global(self, name: str, state: State, sidecar: dict[str, Any]) -> None:
-        """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it."""
+        """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it, and which tensors are untrained."""
         experiment = self._info["experiment"]
         about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
+        if kept := [key for key in state if key.startswith(tuple(self._info.get("stays_at_sites", ())))]:
+            about |= {"untrained": kept, "note": "Each site trained its own of the untrained tensors, and kept it."}
         save_model(self.path / f"{name}.safetensors", state)
         save_json(self.path / f"{name}.json", {"format": 1, **about, **sidecar})
 

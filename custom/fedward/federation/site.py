@@ -19,7 +19,7 @@ from fedward.federation import wire
 from fedward.federation.encryption import SiteKey
 from fedward.federation.encryption_site import open_sum, seal
 from fedward.federation.labels import SiteLabels, annotators_of
-from fedward.federation.memory import SiteMemory
+from fedward.federation.memory import OWN, SiteMemory
 from fedward.federation.wire import Message
 from fedward.federation.witness import keep_head
 from fedward.methods import method_of
@@ -105,9 +105,9 @@ class Site:
         round_, part = int(request.meta["round"]), int(request.meta["part"])
         if "head" in request.meta:
             keep_head(self.folder / "witness", self.name, request.meta)
-        model = wire.unflatten("model", request.arrays, self._template)
         memory = SiteMemory(self.folder / "memory", request.meta["run"])
         known = memory.before(round_, part)
+        model = {**wire.unflatten("model", request.arrays, self._template), **known.get(OWN, {})}
         counts = self._ask_for_labels(request, model, known, aborted) if self._active else {}
         meta: dict[str, Any] = {
             "site": self.name,
@@ -129,21 +129,24 @@ class Site:
             )
             if self._active and meta["steps"] and self._active.sampler.uses.own_model:
                 known["local"] = trained
+            if meta["steps"] and (own := {key: trained[key] for key in trained if key.startswith(self._stays)}):
+                known[OWN] = own
             memory.save(round_, part, known)
-            arrays = wire.difference(trained, model) if meta["steps"] else {}
+            arrays = wire.difference(trained, model, self._stays) if meta["steps"] else {}
         return self._checked(Message(meta, arrays), request, model)
 
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave: with secure aggregation its update is encrypted."""
-        wire.check_answer(answer, self.name, request)
+        wire.check_answer(answer, self.name, request, stays=self._stays)
         if self.experiment.secure_aggregation:
             wire.check_norm(self.name, answer, model, self.experiment.largest_update)  # the server will not see it
             answer = seal(answer, self.experiment, self.key)
-            wire.check_answer(answer, self.name, request, encrypted=True)
+            wire.check_answer(answer, self.name, request, encrypted=True, stays=self._stays)
         return answer
 
     def _open(self, request: Message) -> Message:
-        model = {name: tuple(self._template[name].shape) for name in wire.travelling(self._template)}
+        names = wire.travelling(self._template, self._stays)
+        model = {name: tuple(self._template[name].shape) for name in names}
         folder = self.folder / "decrypted"
         return open_sum(request, self.name, self.experiment, self.key, model=model, folder=folder)
 
@@ -328,6 +331,12 @@ class Site:
     @cached_property
     def _method(self) -> Any:
         return method_of(self.experiment)
+
+    @property
+    def _stays(self) -> tuple[str, ...]:
+        """How the names of tensors begin that are trained here and kept: laid over every model that comes."""
+        stays: tuple[str, ...] = self._method.stays
+        return stays
 
     @cached_property
     def _template(self) -> State:

@@ -3,7 +3,8 @@
 A request carries ``model/<tensor>`` (the global model) and, for peers, ``<role>/<tensor>``. An answer carries
 ``diff/<tensor>`` (trained minus received) and the numbers listed in :data:`ANSWER_FIELDS` and :data:`METRICS`.
 Arrays are float32. Labels, ids, paths and pixels have no name here, so they cannot leave a site: whatever is not
-listed is refused by the sender, and again by the receiver. Integer buffers do not travel.
+listed is refused by the sender, and again by the receiver. Integer buffers do not travel. Tensors that stay at the
+sites by the method's word come down with the model, as everybody's first ones, and never go up.
 
 Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the fingerprint of the
 key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
@@ -72,9 +73,12 @@ class Message:
         return sum(array.nbytes for array in self.arrays.values()) + self.further
 
 
-def travelling(state: State) -> list[str]:
-    """Return the names of a model's tensors that travel: the floating-point ones, in the model's order."""
-    return [key for key in state if state[key].is_floating_point()]
+def travelling(state: State, stays: tuple[str, ...] = ()) -> list[str]:
+    """Return the names of a model's tensors that a site sends, in the model's order: the floating-point ones.
+
+    Those whose names begin with one of ``stays`` are left out.
+    """
+    return [key for key in state if state[key].is_floating_point() and not key.startswith(stays)]
 
 
 def flatten(role: str, state: State) -> dict[str, np.ndarray]:
@@ -133,15 +137,21 @@ def roles(request: Message) -> list[str]:
     return sorted({name.split("/", 1)[0] for name in request.arrays} - {"model"})
 
 
-def difference(trained: State, received: State) -> dict[str, np.ndarray]:
+def difference(trained: State, received: State, stays: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Return ``diff/<tensor>`` = trained - received in float32, what a site uploads."""
-    return {f"diff/{key}": (trained[key].float() - received[key].float()).numpy() for key in travelling(received)}
+    names = travelling(received, stays)
+    return {f"diff/{key}": (trained[key].float() - received[key].float()).numpy() for key in names}
 
 
 def rebuild(model: State, answer: Message) -> dict[str, torch.Tensor]:
-    """Return the site's trained model = sent model + uploaded difference."""
-    uploaded = unflatten("diff", answer.arrays, model)
-    return {key: model[key] + uploaded[key] if model[key].is_floating_point() else model[key] for key in model}
+    """Return the site's trained model = sent model + uploaded difference; what it did not send is as it was sent."""
+    names = _uploaded(answer)
+    uploaded = unflatten("diff", answer.arrays, {key: model[key] for key in names})
+    return {key: model[key] + uploaded[key] if key in uploaded else model[key] for key in model}
+
+
+def _uploaded(answer: Message) -> list[str]:
+    return [name.removeprefix("diff/") for name in answer.arrays]
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -172,16 +182,20 @@ def _class_of(row: Mapping[str, Any]) -> str:
     return str(row["name"].split("/", 1)[1])
 
 
-def shapes(request: Message) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of the global model in a request, in the model's order."""
-    return {name.split("/", 1)[1]: array.shape for name, array in request.arrays.items() if name.startswith("model/")}
+def shapes(request: Message, stays: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor that a site sends after training a request's model, in the model's order."""
+    model = {name.split("/", 1)[1]: array.shape for name, array in request.arrays.items() if name.startswith("model/")}
+    return {name: shape for name, shape in model.items() if not name.startswith(stays)}
 
 
-def check_answer(answer: Message, site: str, request: Message, encrypted: bool = False) -> None:
+def check_answer(
+    answer: Message, site: str, request: Message, encrypted: bool = False, stays: tuple[str, ...] = ()
+) -> None:
     """Raise WireError unless the answer holds what the wire list allows and the request asked for.
 
     Called by the site before it sends and by the server before it uses anything. An ``encrypted`` answer has
-    ciphertexts in place of differences: of these, only names and sizes can be checked.
+    ciphertexts in place of differences: of these, only names and sizes can be checked. ``stays``: how the names of
+    tensors begin that a site keeps, by the method's word.
     """
     meta = answer.meta
     trained = request.meta["task"] not in UNTRAINED and "error" not in meta and meta.get("steps") != 0
@@ -198,9 +212,11 @@ def check_answer(answer: Message, site: str, request: Message, encrypted: bool =
     if sealed:
         if not _is_fingerprint(meta.get(KEY)):
             _refuse(f"key of {site}", "the fingerprint of a key", repr(meta.get(KEY)))
-        check_ciphers(f"answer of {site}", "cipher", answer.arrays, shapes(request))
+        check_ciphers(f"answer of {site}", "cipher", answer.arrays, shapes(request, stays))
     else:
-        _check_arrays(answer, site, "diff", shapes(request) if trained else {})
+        if kept := [name for name in _uploaded(answer) if name.startswith(stays)]:
+            _refuse(f"arrays of {site}", f"none of what stays at a site ({', '.join(stays)})", ", ".join(kept))
+        _check_arrays(answer, site, "diff", shapes(request, stays) if trained else {})
 
 
 def check_mean(answer: Message, site: str, request: Message, model: Mapping[str, tuple[int, ...]]) -> None:
@@ -251,10 +267,10 @@ def _check_arrays(answer: Message, site: str, role: str, model: Mapping[str, tup
 def check_norm(site: str, answer: Message, model: State, largest: float) -> None:
     """Raise WireError where an update's L2 norm is over ``largest`` times the model's: one site would decide alone.
 
-    Both norms are over all travelling tensors together, in float64.
+    Both norms are over all tensors of the update together, in float64.
     """
     norm = math.hypot(*(float(np.linalg.norm(array.ravel().astype(np.float64))) for array in answer.arrays.values()))
-    bound = largest * math.hypot(*(float(model[key].double().norm()) for key in travelling(model)))
+    bound = largest * math.hypot(*(float(model[key].double().norm()) for key in _uploaded(answer)))
     if norm > bound:
         _refuse(f"update of {site}", f"a norm of at most {bound:.3g} (largest_update = {largest:g})", f"{norm:.3g}")
 

@@ -179,6 +179,8 @@ class FedAvg:
     wants_validation = False
     wants_own_images = False
     """Whether the server trains on images of its own, by :attr:`Federation.learn`."""
+    wants_pictures = False
+    """Whether a report is to show images of the server's own as a model sees them, by :attr:`Federation.show`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -198,8 +200,22 @@ class FedAvg:
         """Why several processes cannot share a site's training; empty where they can."""
         return ""
 
+    @property
+    def stays(self) -> tuple[str, ...]:
+        """First parts of the names of tensors that a site trains and keeps for itself; none where all are sent."""
+        return ()
+
     def extend(self, net: nn.Module) -> None:
         """Add to a fresh network what the method trains besides it; here nothing."""
+
+    def pictures(self, net: nn.Module, images: Tensor) -> dict[str, Tensor]:
+        """Return what :attr:`Federation.show` keeps, by name: pictures (N, C, H, W) in [0, 1], here none.
+
+        Args:
+            net: in evaluation mode.
+            images: (N, C, H, W) float32 in [0, 1], on the network's device.
+        """
+        return {}
 
     def objective(self) -> Objective:
         """Return the local objective."""

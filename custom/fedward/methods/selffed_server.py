@@ -4,14 +4,22 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants, weighted_average
 from fedward.methods.local import Phase
 from fedward.methods.selffed import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed_settings import SelfFedSettings
-from fedward.methods.selffed_training import QUEUE, TARGET, Contrastive, MaskedModelling, add_projection
+from fedward.methods.selffed_training import (
+    QUEUE,
+    TARGET,
+    Contrastive,
+    MaskedModelling,
+    add_projection,
+    reconstructions,
+)
 from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
+from fedward.seeds import torch_generator
 
 PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
 """Tasks of a site in phase 1 and in phase 2, and of the server between two rounds of phase 2."""
@@ -37,13 +45,15 @@ class SelfFed(FedAvg):
     ================================  ============================================================================
     some sites fail                   the mean is taken over those that replied; the others' F stays
     none replies                      the model stays, nothing is contrasted; three such rounds in a row end the run
-    a site without labels             takes part in phase 1; in phase 2 it declines, whatever it could contrast
+    a site without labels             takes part in phase 1; in phase 2 it declines, whatever it could contrast, and
+                                      with ``upload = "encoder"`` its classifier is never trained
     late, second, broken reply        as FedAvg; it does not count in F
     ================================  ============================================================================
 
     Deviates: the classifier travels and is averaged with the encoder. Where sites "send only the encoder part"
-    (Sec. III-E), there is no model to judge. The decoder is averaged in phase 1, as in Fed-MAE. There is no contrastive
-    step after the last round: no site would fit its classifier to it.
+    (Sec. III-E), which is ``upload = "encoder"``, there is no one model to judge: metrics are then those of the global
+    encoder with each site's own classifier, as its last training left it. The decoder is averaged in phase 1, as in
+    Fed-MAE. There is no contrastive step after the last round: no site would fit its classifier to it.
     """
 
     settings_type = SelfFedSettings
@@ -63,13 +73,27 @@ class SelfFed(FedAvg):
         return "selffed trains from features and predicted pixels"
 
     @property
+    def stays(self) -> tuple[str, ...]:
+        """The classifier, where sites upload the encoder only."""
+        return ("classifier.",) if self.settings.upload == "encoder" else ()
+
+    @property
     def wants_own_images(self) -> bool:  # type: ignore[override]
         """Whether the server learns from images of its own."""
         return self.settings.contrastive == "server" and self.settings.pretraining_rounds < self.settings.rounds - 1
 
+    @property
+    def wants_pictures(self) -> bool:  # type: ignore[override]
+        """Whether there is something to show: what the end of phase 1 fills in."""
+        return self.settings.pretext == "masked" and self.settings.pretraining_rounds > 0
+
     def extend(self, net: nn.Module) -> None:
         """Add the projection."""
         add_projection(net)
+
+    def pictures(self, net: nn.Module, images: Tensor) -> dict[str, Tensor]:
+        """Return :func:`~fedward.methods.selffed_training.reconstructions`, masks being the same in all runs."""
+        return reconstructions(net, images, self.settings.mask_ratio, torch_generator(0, "reconstructions"))
 
     def task(self, round_: int) -> str:
         """Return the task of the phase a round belongs to."""
@@ -83,10 +107,11 @@ class SelfFed(FedAvg):
         return scheduled_rate(choice.learning_rate, round_ - before - 0.5, choice.rounds - before, choice.warm_up)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return masked modelling, cross-entropy (after a contrastive phase where sites contrast), or that alone."""
+        """Return the pretext's phase, or cross-entropy (after a contrastive phase where sites contrast)."""
         contrast = Phase(Contrastive(self.settings), self.settings.contrastive_rate, (CONTRAST,))
         if task == PRETRAIN:
-            return [Phase(MaskedModelling(self.settings), self.rate(round_))]
+            masked = self.settings.pretext == "masked"
+            return [Phase((MaskedModelling if masked else Contrastive)(self.settings), self.rate(round_))]
         if task == CONTRAST:
             return [contrast]
         if not labelled:
@@ -111,6 +136,8 @@ class SelfFed(FedAvg):
                 state.model = self.aggregate(state, trained)
                 if round_ < self.settings.rounds:
                     self.contrast(state, federation)
+            if round_ == self.settings.pretraining_rounds and federation.show is not None:
+                federation.show(state.model, {"round": round_, "hidden": self.settings.mask_ratio})
             state.round = round_
 
     def aggregate(self, state: SelfFedState, replies: Sequence[Reply]) -> State:

@@ -29,6 +29,9 @@ class SelfFedSettings(Settings):
     """Paper: none."""
     pretraining_rounds: int = Field(1600, ge=0)
     """Rounds of phase 1; 0 fine-tunes what the run starts from, the number of rounds only pre-trains. Paper: 1600."""
+    pretext: Literal["masked", "contrastive"] = "masked"
+    """What phase 1 learns without labels: to fill in what is hidden, or, as in MoCo, to find another view of an image
+    among earlier images of the same site (a baseline; with ``mask_ratio`` it has nothing to do)."""
     pretraining_rate: Positive = 3.75e-4
     """Largest learning rate of phase 1. Paper: 3.75e-4."""
     pretraining_warm_up: float = Field(40.0, ge=0.0)
@@ -51,6 +54,9 @@ class SelfFedSettings(Settings):
     """N: keys of earlier batches. Not in the paper. More than there are images: an image is its own negative."""
     target_decay: Share = 0.99
     """theta, once a step. Paper: around 0.9; once a round, as it seems."""
+    upload: Literal["model", "encoder"] = "model"
+    """What sites send: all of the model, so that there is one classifier for all; or, as in the paper, no classifier,
+    and each site keeps and goes on training its own."""
     beta: float = Field(0.9, gt=0.0, le=1.0)
     """Base of the weights by participation; 1 weighs by images alone. Not in the paper."""
     aggregation: Literal["normalised", "update"] = "normalised"

@@ -11,12 +11,22 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses
-from fedward.methods.selffed import ema, enqueue, info_nce, mask_units, masked_loss, normalise_units
+from fedward.methods.selffed import (
+    denormalise_units,
+    ema,
+    enqueue,
+    info_nce,
+    mask_units,
+    masked_loss,
+    normalise_units,
+)
 from fedward.methods.selffed_settings import SelfFedSettings
 
 TARGET, QUEUE = "target", "queue"
 """Roles in a memory: the target network, and ``{"keys": (Q, D)}``, oldest first."""
 MASKED_NETS = ("masked_swin_28", "masked_swin_32", "masked_swin_64", "masked_swin_224")
+HIDDEN = 0.5
+"""Grey of a hidden unit in a picture."""
 PROJECTION = 128
 """D: length of a projection, as MoCo's."""
 
@@ -69,6 +79,34 @@ class MaskedModelling(Objective):
         mask = mask_units(len(images), grid, self._ratio, inputs.draws).to(images.device)
         loss = masked_loss(masked.reconstruct(images, mask), normalise_units(images, grid), mask)
         return Losses({"loss_reconstruction": loss})
+
+
+@torch.no_grad()
+def reconstructions(net: nn.Module, images: Tensor, ratio: float, draws: torch.Generator) -> dict[str, Tensor]:
+    """Return pictures of what a network makes of hidden units: ``original``, ``masked`` and ``reconstruction``.
+
+    What is predicted is relative to a unit's mean and deviation: those of the true unit are put back. Visible units are
+    shown as they are.
+
+    Args:
+        net: a masked network in evaluation mode.
+        images: (N, C, H, W) float32 in [0, 1], on the network's device.
+        ratio: share of each image that is hidden, in [0, 1].
+        draws: on the CPU; draws the masks.
+
+    Returns:
+        Three times (N, C, H, W) float32 in [0, 1]; hidden units of ``masked`` are grey, 0.5.
+    """
+    masked = cast(_MaskedNet, net)
+    grid = masked.preset.grid
+    mask = mask_units(len(images), grid, ratio, draws).to(images.device)
+    predicted = denormalise_units(masked.reconstruct(images, mask), images, grid).clamp(0, 1)
+    hidden = mask.repeat_interleave(masked.preset.unit, dim=1).repeat_interleave(masked.preset.unit, dim=2).unsqueeze(1)
+    return {
+        "original": images,
+        "masked": torch.where(hidden, HIDDEN, images),
+        "reconstruction": torch.where(hidden, predicted, images),
+    }
 
 
 class _Projected(nn.Module):

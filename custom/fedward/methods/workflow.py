@@ -92,6 +92,8 @@ class Federation:
     """Add a JSON-able row, which names its round, to a log of the run folder."""
     learn: Learn | None = None
     """Training on the server's own images, where the method wants it."""
+    show: Callable[[State, Mapping[str, Any]], None] | None = None
+    """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the method wants it."""
 
 
 Rounds: TypeAlias = Generator[Ask, "list[Reply]", None]

@@ -48,7 +48,7 @@ def build(name: str, classes: int, channels: int, pretrained: bool) -> Backbone:
     # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code and weights.
     if not timm.is_model(name):
         raise _unknown(name)
-    net = _create(name, classes, channels, from_timm=pretrained and name != LITE0)
+    net = create(name, name, classes, channels, from_timm=pretrained and name != LITE0)
     if pretrained and name == LITE0:
         net.load_state_dict(_lite0_state(net, channels))
     head = net.get_classifier()
@@ -62,15 +62,16 @@ def build(name: str, classes: int, channels: int, pretrained: bool) -> Backbone:
     return Backbone(net, mean, std)
 
 
-def _create(name: str, classes: int, channels: int, from_timm: bool) -> Any:
+def create(name: str, timm_name: str, classes: int, channels: int, from_timm: bool) -> Any:
+    """Return timm's own module, with timm's weights or fresh ones; ConfigError with our ``name`` if that cannot be."""
     try:
-        return timm.create_model(name, pretrained=from_timm, num_classes=classes, in_chans=channels)
+        return timm.create_model(timm_name, pretrained=from_timm, num_classes=classes, in_chans=channels)
     except (OSError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"net {name}",
             expected="weights that timm finds" if from_timm else "a network timm can build",
             found=f"{type(error).__name__}: {error}",
-            remedy=f"Put weights into timm's cache on this machine first, or use {LITE0}, whose weights come by pip.",
+            remedy=f"Put weights of {timm_name} into timm's cache on this machine first; those of {LITE0} come by pip.",
         ) from error
 
 

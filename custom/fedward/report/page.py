@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from fedward.evaluation.selection import mean
 from fedward.report import figures, labels, tables, words
+from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
 
 FAILURES_SHOWN = 50
@@ -59,6 +60,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         **_peers(run),
         **_groups(run, sites),
         **_labels(run, others),
+        "reconstructions": Reconstructions.load(run.folder),
         **_costs(run),
         "comparison_figure": _comparison(run, others),
     }

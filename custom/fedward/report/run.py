@@ -117,6 +117,8 @@ class Run:
     groups: tuple[GroupRow, ...]
     queries: tuple[QueryRow, ...]
     bytes: tuple[ByteRow, ...]
+    stays_at_sites: tuple[str, ...]
+    """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
     notes: tuple[str, ...]
     """What a reader should know about the files, e.g. a last line cut off by a kill."""
 
@@ -166,6 +168,7 @@ class Run:
                 groups=groups,
                 queries=queries,
                 bytes=sizes,
+                stays_at_sites=tuple(map(str, head.get("stays_at_sites", ()))),
                 notes=tuple(notes),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

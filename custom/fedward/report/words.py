@@ -26,6 +26,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
     found = [
         _ranking(run, choices),
         _key_metric(run, choices),
+        _kept_at_sites(run),
         _protocols(choices),
         _last(run, choices),
         _coverage(sites),
@@ -56,6 +57,16 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
     start = test_values(run, choices.shared.metric, 0)
     before = f"; before training it was {sum(start.values()) / len(start):.3f}" if start else ""
     return f"Its test {title_of(choices.shared.metric)} is {mean:.3f} on average ({spread(values)}){before}."
+
+
+def _kept_at_sites(run: Run) -> str | None:
+    if not run.stays_at_sites:
+        return None
+    what = ", ".join(name.rstrip(".") for name in run.stays_at_sites)
+    return (
+        f"Each site trained a {what} of its own and kept it: all numbers are of the common model with the site's own "
+        f"{what}. The {what} in model.safetensors and best.safetensors is untrained."
+    )
 
 
 def _protocols(choices: Choices) -> str | None:

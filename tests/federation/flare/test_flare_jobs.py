@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.federation.audit import file_digest
 from fedward.federation.flare.jobs import export_job, job_files, stale_jobs
 from fedward.federation.flare.shareables import TASK
+from fedward.federation.initial import initial_model
+from fedward.federation.store import save_json, save_model
 from fedward.jobs import JOBS, site_names
 from tiny import tiny
 
@@ -46,7 +51,7 @@ def test_server_and_sites_get_the_experiment_that_was_exported(clinical):
 def test_a_clinical_job_has_no_code_no_stand_in_data_and_a_scope(tmp_path):
     export_job(tiny(), tmp_path / "job")
     export_job(tiny(), tmp_path / "job", clinical=True)
-    assert not [path for path in (tmp_path / "job" / "app" / "custom").rglob("*") if path.is_file()]
+    assert not (tmp_path / "job" / "app" / "custom").exists(), "FLARE takes an empty one for code"
     meta = json.loads((tmp_path / "job" / "meta.json").read_text())
     assert (meta["scope"], meta["deploy_map"]) == ("clinical", {"app": ["@ALL"]})
     server, _ = configs(job_files(tiny(), "job", clinical=True))
@@ -64,6 +69,90 @@ def test_flare_accepts_the_job_and_knows_whether_it_has_code(tmp_path, clinical)
     valid, error, meta = JobMetaValidator().validate("job", zip_directory_to_bytes(str(tmp_path), "job"))
     assert valid, error
     assert bool(meta.get("byoc")) is not clinical
+
+
+# --- with the weights of a finished run
+
+HOSPITALS = ["hospital-a", "hospital-b"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return what a finished run leaves of its last model."""
+    folder, experiment = tmp_path_factory.mktemp("finished"), tiny(seed=77)
+    save_model(folder / "model.safetensors", initial_model(experiment, None)[0])
+    save_json(folder / "model.json", {"data": experiment.data.model_dump(mode="json")})
+    return folder
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("clinical", [False, True])
+def test_only_the_servers_app_carries_the_weights(finished, tmp_path, clinical):
+    job = tmp_path / "job"
+    export_job(tiny(), job, clinical, HOSPITALS, finished)
+    assert json.loads((job / "meta.json").read_text())["deploy_map"] == {"app_server": ["server"], "app": HOSPITALS}
+    code = set() if clinical else {"custom/README.txt"}
+    assert files_of(job / "app") == {"config/config_fed_client.json"} | code
+    weights = {"config/model.safetensors", "config/model.json"}
+    assert files_of(job / "app_server") == {"config/config_fed_server.json"} | weights | code
+    config = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
+    sha256 = file_digest(finished / "model.safetensors")
+    assert config["workflows"][0]["args"]["init"] == {"folder": str(finished), "sha256": sha256}
+    assert sha256 == file_digest(job / "app_server" / "config" / "model.safetensors")
+    client = (job / "app" / "config" / "config_fed_client.json").read_text()
+    assert str(finished) not in client, "sites are told no path"
+    module, name = config["workflows"][0]["path"].rsplit(".", 1)
+    getattr(import_module(module), name)(**config["workflows"][0]["args"])
+
+
+@pytest.mark.parametrize("clinical", [False, True])
+def test_weights_are_no_code_to_flare(finished, tmp_path, clinical):
+    """Neither at the server, which looks at the whole job, nor at a participant, which looks at its app."""
+    export_job(tiny(), tmp_path / "job", clinical, HOSPITALS, finished)
+    valid, error, meta = JobMetaValidator().validate("job", zip_directory_to_bytes(str(tmp_path), "job"))
+    assert valid, error
+    at_server = DefaultAppValidator("server").validate(tmp_path / "job" / "app_server")
+    at_site = DefaultAppValidator("client").validate(tmp_path / "job" / "app")
+    assert (at_server[0], at_site[0]) == ("", "")
+    assert [bool(found.get("byoc")) for found in (meta, at_server[1], at_site[1])] == [not clinical] * 3
+
+
+def test_a_research_job_with_weights_names_the_simulations_sites(finished, tmp_path):
+    export_job(tiny(), tmp_path / "job", init=finished)
+    deploy_map = json.loads((tmp_path / "job" / "meta.json").read_text())["deploy_map"]
+    assert deploy_map == {"app_server": ["server"], "app": site_names(10)}
+
+
+def test_a_clinical_job_for_all_sites_carries_no_weights(finished, tmp_path):
+    with pytest.raises(ConfigError, match="Name them with --sites"):
+        export_job(tiny(), tmp_path / "job", clinical=True, init=finished)
+    assert not (tmp_path / "job").exists()
+
+
+def test_weights_that_do_not_fit_are_not_exported(finished, tmp_path):
+    with pytest.raises(ConfigError, match="expected tensors of the network's encoder"):
+        export_job(tiny(net="resnet10t"), tmp_path / "job", init=finished)
+    with pytest.raises(ConfigError, match=r"expected model\.safetensors and model\.json"):
+        export_job(tiny(), tmp_path / "job", init=tmp_path)
+    assert not (tmp_path / "job").exists()
+
+
+def test_an_export_replaces_another_with_weights(finished, tmp_path):
+    for clinical in (False, True):
+        for init in (None, finished, None):
+            export_job(tiny(), tmp_path / "job", clinical, HOSPITALS, init)
+        assert files_of(tmp_path / "job") == set(job_files(tiny(), "job", clinical, HOSPITALS))
+        assert not (tmp_path / "job" / "app_server").exists()
+
+
+def test_a_shipped_job_with_weights_is_stale(finished, tmp_path):
+    for name, experiment in JOBS.items():
+        export_job(experiment, tmp_path / name)
+    (tmp_path / "fedavg" / "app" / "config" / "model.safetensors").write_bytes(b"\xff\x00")
+    assert stale_jobs(tmp_path) == ["fedavg"]
 
 
 def test_every_class_a_job_names_exists_and_takes_its_arguments():

@@ -195,3 +195,10 @@ def test_sites_that_do_not_come_back_are_named_and_left(finish):
     federation.get_connected_client_list = lambda: everyone()[:1]
     federation.get_system_info = info
     assert "going on without site-2" in finish(federation)[1]
+
+
+def test_an_idle_site_that_the_job_does_not_go_to_is_left_alone(finish, tmp_path):
+    export_job(tiny(), tmp_path / "job", clinical=True, sites=["site-1"])
+    federation = Federation({"looks": ["RUNNING"] * 9 + ["FINISHED:COMPLETED"], "run": "finished", "idle": ["site-2"]})
+    assert finish(federation)[0] == "job-0/workspace/fedward"
+    assert federation.aborted == []

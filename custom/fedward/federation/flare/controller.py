@@ -23,6 +23,7 @@ from fedward.federation.flare.places import (
 )
 from fedward.federation.flare.status import STATS
 from fedward.federation.flare.transport import FlareTransport
+from fedward.federation.initial import Source
 from fedward.federation.metrics import MetricsFile
 from fedward.federation.progress import progress
 from fedward.federation.transport import Transport
@@ -36,11 +37,13 @@ class FedwardController(ModelController):  # type: ignore[misc]
 
     Args:
         experiment: an :class:`Experiment` as plain JSON values.
+        init: ``folder`` and ``sha256`` of the weights that the run starts from, which lie in the app's ``config``
+            folder; see :func:`~fedward.federation.flare.jobs.export_job`.
     """
 
-    def __init__(self, experiment: dict[str, Any]) -> None:
+    def __init__(self, experiment: dict[str, Any], init: dict[str, str] | None = None) -> None:
         super().__init__(persistor_id="")
-        self.experiment = experiment
+        self.experiment, self.init = experiment, init
         self.folder: Path | None = None
 
     def run(self) -> None:
@@ -58,6 +61,7 @@ class FedwardController(ModelController):  # type: ignore[misc]
                 engine="flare",
                 resume=(folder / "run.json").exists(),
                 site_folders=site_folders(workspace),
+                init=Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None,
                 watch=MetricsFile(metrics, job.get("name", job_id)) if metrics else None,
             )
         finally:

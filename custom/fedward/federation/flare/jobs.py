@@ -1,10 +1,14 @@
 """Jobs as FLARE reads them: written from the experiments, never edited by hand."""
 
 import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedward.config import Experiment
+from fedward.errors import ConfigError
 from fedward.federation.flare.shareables import TASK
 from fedward.jobs import JOBS, simulated_sites
 
@@ -17,38 +21,87 @@ _GONE, _LEAD = 30.0, 5.0
 _NO_TASK = 30.0
 """Seconds after which a site asks again, if its question for work was lost with the server's process; FLARE: 300."""
 
-_MARKER_IN_JOB = "app/custom/README.txt"
+_APP, _SERVER_APP = "app", "app_server"
+"""The app of all, and that of the server alone where it has one of its own."""
+
+_SERVER, _CLIENT, _WEIGHTS = "config_fed_server.json", "config_fed_client.json", ("model.safetensors", "model.json")
+
 MARKER = Path(__file__).with_name("custom") / "README.txt"
 """One file of "own code": without it FLARE's class allow list refuses the installed package."""
 
 
-def job_files(experiment: Experiment, name: str, clinical: bool = False) -> dict[str, str]:
+def job_files(
+    experiment: Experiment,
+    name: str,
+    clinical: bool = False,
+    sites: Sequence[str] = (),
+    init: Mapping[str, str] | None = None,
+) -> dict[str, str]:
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
     The research flavour names its sites: only then does the simulator start that many without being told. The clinical
     flavour goes to every connected site, carries no code and no stand-in data, and asks for the privacy scope
     ``clinical``.
+
+    A job that starts from a finished run has an app of the server's own, and its weights lie in that app's ``config``
+    folder; see :func:`export_job`. In an app for all they would go to each site, which gets the model with its first
+    request anyway. FLARE knows no app for all sites but not the server (``@ALL`` stands alone), so that such a job
+    names its sites. What FLARE takes for own code in an app is the folder ``custom``, and nothing else.
+
+    Args:
+        experiment: what to run.
+        name: the job's.
+        clinical: the flavour.
+        sites: where the job goes; by default to all that are connected, or those of the simulation.
+        init: ``folder`` and ``sha256`` of the weights it starts from; see :mod:`fedward.federation.initial`.
+
+    Raises:
+        ConfigError: a clinical job with weights names no sites.
     """
     if clinical:
         experiment = experiment.model_copy(update={"stand_in": None})
     args = {"experiment": experiment.model_dump(mode="json")}
     interval = CLINICAL_POLLING if clinical else POLLING
+    server = _SERVER_APP if init else _APP
+    places = sites or ([] if clinical else simulated_sites(experiment))
     files = {
-        "meta.json": _meta(experiment, name, clinical),
-        "app/config/config_fed_server.json": _server(args, interval),
-        "app/config/config_fed_client.json": _client(args, interval),
+        "meta.json": _meta(experiment, name, clinical, _deploy_map(server, places)),
+        f"{server}/config/{_SERVER}": _server({**args, **({"init": dict(init)} if init else {})}, interval),
+        f"{_APP}/config/{_CLIENT}": _client(args, interval),
     }
     texts = {path: json.dumps(content, indent=2) + "\n" for path, content in files.items()}
-    return texts if clinical else {**texts, _MARKER_IN_JOB: MARKER.read_text(encoding="utf-8")}
+    for app in () if clinical else (_APP, server):
+        texts[f"{app}/custom/{MARKER.name}"] = MARKER.read_text(encoding="utf-8")
+    return texts
 
 
-def export_job(experiment: Experiment, out: Path, clinical: bool = False) -> None:
-    """Write an experiment as a job folder; the folder's name is the job's."""
-    for path, text in job_files(experiment, out.name, clinical).items():
+def export_job(
+    experiment: Experiment,
+    out: Path,
+    clinical: bool = False,
+    sites: Sequence[str] = (),
+    init: Path | None = None,
+) -> None:
+    """Write an experiment as a job folder; the folder's name is the job's.
+
+    Args:
+        experiment: what to run.
+        out: the job folder; what an earlier export left there is replaced.
+        clinical: as in :func:`job_files`.
+        sites: as in :func:`job_files`.
+        init: folder of a finished run. The job carries its last model, and needs the folder no more.
+
+    Raises:
+        ConfigError: as :func:`job_files`, or the weights are missing or do not fit; nothing is written then.
+    """
+    texts = job_files(experiment, out.name, clinical, sites, _fitting(experiment, init) if init else None)
+    _clear(out)
+    for path, text in texts.items():
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         (out / path).write_text(text, encoding="utf-8")
-    if clinical:
-        (out / _MARKER_IN_JOB).unlink(missing_ok=True)
+    if init:
+        for name in _WEIGHTS:
+            shutil.copyfile(init / name, out / _SERVER_APP / "config" / name)
 
 
 def stale_jobs(folder: Path) -> list[str]:
@@ -58,21 +111,53 @@ def stale_jobs(folder: Path) -> list[str]:
     return sorted((exported | set(JOBS)) - fresh)
 
 
+def _fitting(experiment: Experiment, init: Path) -> dict[str, str]:
+    """Return what a job says of the weights it carries; raise ConfigError where they do not fit."""
+    from fedward.federation.initial import Weights, initial_model  # with torch, which no other export needs
+
+    weights = Weights.of(init)
+    initial_model(experiment, weights)
+    return weights.facts
+
+
+def _clear(job: Path) -> None:
+    """Remove an earlier export, its folders too: FLARE takes even an empty ``custom`` for own code."""
+    for app in (_APP, _SERVER_APP):
+        for folder in (job / app / "config", job / app / "custom", job / app):
+            for name in (_SERVER, _CLIENT, *_WEIGHTS, MARKER.name):
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # there is none, or it holds something else
+                folder.rmdir()
+
+
 def _read(job: Path) -> dict[str, str]:
     return {
-        path.relative_to(job).as_posix(): path.read_text(encoding="utf-8")
+        path.relative_to(job).as_posix(): path.read_text(encoding="utf-8", errors="replace")  # weights are no text
         for path in job.rglob("*")
         if path.is_file() and not path.name.startswith(".__nvfl")  # left behind where FLARE signed a submitted job
     }
 
 
-def _meta(experiment: Experiment, name: str, clinical: bool) -> dict[str, Any]:
+def _deploy_map(server: str, sites: Sequence[str]) -> dict[str, list[str]]:
+    if server == _APP:
+        return {_APP: ["server", *sites] if sites else ["@ALL"]}
+    if not sites:
+        raise ConfigError(
+            "clinical job with --init",
+            expected="the names of the sites it goes to",
+            found="none",
+            remedy="Name them with --sites: FLARE would send the weights in a job for all sites to each of them.",
+        )
+    return {server: ["server"], _APP: list(sites)}
+
+
+def _meta(experiment: Experiment, name: str, clinical: bool, deploy_map: dict[str, list[str]]) -> dict[str, Any]:
     return {
         "name": name,
         "min_clients": experiment.minimum_replies,
         "mandatory_clients": [],
         "resource_spec": {},
-        "deploy_map": {"app": ["@ALL"] if clinical else ["server", *simulated_sites(experiment)]},
+        "deploy_map": deploy_map,
         **({"scope": "clinical"} if clinical else {}),
     }
 

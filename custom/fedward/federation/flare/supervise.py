@@ -4,13 +4,14 @@ A job ends with the server that ran it, yet FLARE calls it running for ever; and
 job that runs. Killed job processes need none of this: see :mod:`fedward.federation.flare.launchers`.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nvflare.apis.job_def import RunStatus
+from nvflare.apis.job_def import ALL_SITES, RunStatus
 from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
@@ -82,7 +83,12 @@ class Supervisor:
         self._await_sites(flare)
         server = flare.get_system_info()
         job_id = submit(flare, self.job, self.run)
-        return _Watch(job_id, server.server_info.start_time, self._called)
+        return _Watch(job_id, server.server_info.start_time, self._named_sites(), self._called)
+
+    def _named_sites(self) -> set[str]:
+        """Return the sites that the job goes to, empty for all."""
+        apps = json.loads((self.job / "meta.json").read_text(encoding="utf-8"))["deploy_map"]
+        return {site for sites in apps.values() for site in sites} - {ALL_SITES}
 
     def _await_sites(self, flare: Session) -> None:
         """Wait for the sites of the last attempt: they come back one by one to a server that was started anew."""
@@ -134,6 +140,8 @@ class _Watch:
 
     job_id: str
     server_start: Any
+    named: set[str]
+    """Sites that the job goes to; empty for all."""
     called: set[str]
     """Sites that are not called again before they have been seen at work; changed."""
     members: set[str] = field(default_factory=set)
@@ -169,6 +177,8 @@ class _Watch:
         rows = flare.get_client_job_status() or []
         working = {row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.JOB_ID) == self.job_id}
         free = {row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS}
+        if self.named:
+            free &= self.named
         self.members |= working
         self.called -= working
         self._idle = {name: self._idle.get(name, 0) + 1 for name in free - self.called if working}

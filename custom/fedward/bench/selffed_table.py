@@ -1,0 +1,110 @@
+"""The figures of the SelfFed benchmark as markdown tables and pictures: test accuracy against one thing at a time."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from fedward.bench.numbers import difference, mean
+from fedward.bench.selffed import GAMMAS, ROWS, SHARES, USUAL_GAMMA, USUAL_SHARE
+
+Result = dict[str, Any]
+_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "fedward"}
+_AXES: dict[int, tuple[str, Sequence[float], Callable[[float], str], str]] = {
+    3: ("gamma", GAMMAS, lambda value: f"Dir({value:g})", "concentration of the split: even, moderate, severe"),
+    6: ("share", SHARES, lambda value: f"{value:.0%}", "labelled share of the training images"),
+}
+"""What a figure varies: the field of a cell, its values, how a value is written, and what the axis is called."""
+
+
+def figure_table(results: Sequence[Result], figure: int) -> str:
+    """Return a figure's numbers: a line for each row, a column for each value of what is varied.
+
+    Percent of all test images at the round that validation chooses; mean and sample standard deviation over seeds.
+    ``minus federated MAE``: paired by seed, over all columns, with the 95 % interval; columns of one seed share images.
+    """
+    field, values, written, _ = _AXES[figure]
+    found = _by_row(_varied(results, figure))
+    heads = [written(value) for value in values]
+    lines = [
+        f"\n### Figure {figure}, test accuracy, %\n",
+        *_head("method", "seeds", *heads, "minus federated MAE [95 %]"),
+    ]
+    for row, mine in found.items():
+        points = [_accuracies([one for one in mine if one[field] == value]) for value in values]
+        cells = [mean(point, digits=1) if point else "" for point in points]
+        lines.append(_line(ROWS[row].title, _seeds(mine), *cells, _distance(mine, found.get("mae", []), field)))
+    return "\n".join(lines)
+
+
+def rows_table(results: Sequence[Result], title: str, against: str) -> str:
+    """Return the rows at the usual setting, each with its distance from one of them, paired by seed."""
+    found = _by_row([one for one in results if (one["gamma"], one["share"]) == (USUAL_GAMMA, USUAL_SHARE)])
+    lines = [f"\n### {title}, test accuracy, %\n"]
+    lines += _head("method", "seeds", "chosen round", "last round", f"minus {ROWS[against].title} [95 %]")
+    for row, mine in found.items():
+        last = mean([one["last"] for one in mine], digits=1)
+        distance = _distance(mine, found.get(against, []), "share")
+        lines.append(_line(ROWS[row].title, _seeds(mine), mean(_accuracies(mine), digits=1), last, distance))
+    return "\n".join(lines)
+
+
+def draw(results: Sequence[Result], figure: int, picture: Path) -> None:
+    """Write a figure as SVG: a line for each row, a point for each seed."""
+    field, values, written, name = _AXES[figure]
+    with mpl.rc_context(_STYLE):
+        drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
+        panel = drawn.subplots()
+        for index, (row, mine) in enumerate(_by_row(_varied(results, figure)).items()):
+            there = [value for value in values if any(one[field] == value for one in mine)]
+            points = [_accuracies([one for one in mine if one[field] == value]) for value in there]
+            at, colour = [values.index(value) for value in there], mpl.colormaps["tab10"](index)
+            panel.plot(at, [fmean(each) for each in points], color=colour, label=ROWS[row].title)
+            for place, each in zip(at, points, strict=True):
+                panel.plot([place] * len(each), each, "o", color=colour, markersize=3)
+        panel.set_xticks(range(len(values)), [written(value) for value in values])
+        panel.set(xlabel=name, ylabel="test accuracy, %")
+        panel.spines[["top", "right"]].set_visible(False)
+        drawn.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        drawn.savefig(picture, format="svg", metadata={"Date": None})
+
+
+def _varied(results: Sequence[Result], figure: int) -> list[Result]:
+    """Return the results of a figure: what it does not vary is as usual."""
+    other, usual = ("share", USUAL_SHARE) if _AXES[figure][0] == "gamma" else ("gamma", USUAL_GAMMA)
+    return [one for one in results if one[other] == usual]
+
+
+def _by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return row -> results, in the order of the rows; those without a result are left out."""
+    found = {row: [one for one in results if one["row"] == row] for row in ROWS}
+    return {row: mine for row, mine in found.items() if mine}
+
+
+def _distance(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> str:
+    """Return the difference over all settings and seeds that both have; a dash for a row and itself."""
+    mine, others = ({(one["seed"], one[field]): one["accuracy"] for one in each} for each in (ours, theirs))
+    pairs = sorted(mine.keys() & others.keys())
+    if not pairs or ours == theirs:
+        return "-"
+    return difference([mine[pair] for pair in pairs], [others[pair] for pair in pairs], digits=1)
+
+
+def _accuracies(results: Sequence[Result]) -> list[float]:
+    return [float(one["accuracy"]) for one in results]
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    return str(len({one["seed"] for one in results}))
+
+
+def _head(*names: str) -> list[str]:
+    return [_line(*names), "|---|" + "--:|" * (len(names) - 1)]
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
