@@ -152,7 +152,9 @@ def test_rows_differ_in_the_sampler_and_in_whether_there_is_something_to_ask(sca
     shares = (settings.initial_fraction, settings.target_fraction)
     assert shares == ((1.0, 1.0) if row in ("centralised", "full", "localised") else (0.1, 0.5))
     same = experiment_of(Cell(scale, "lesions", "fedal", 7))
-    changed = {"sampler", "initial_fraction", "target_fraction"}
+    if each := SCALES[scale].images_per_round:
+        assert settings.images_per_round == each * (4 if row == "centralised" else 1)
+    changed = {"sampler", "initial_fraction", "target_fraction", "images_per_round"}
     options = [{key: value for key, value in each.options.items() if key not in changed} for each in (experiment, same)]
     assert options[0] == options[1]
     assert experiment.model_copy(update={"options": {}}) == same.model_copy(update={"options": {}})
