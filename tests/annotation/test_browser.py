@@ -231,6 +231,44 @@ def test_a_page_whose_server_was_started_anew_says_that_its_answer_is_not_saved(
     assert big_clinic.queue.labels() == {}
 
 
+_WOULD_LEAVE = """
+const leaving = new Event("beforeunload", { cancelable: true });
+return window.dispatchEvent(leaving);
+"""
+
+
+def test_while_an_answer_is_on_its_way_the_reader_stays_and_the_page_asks_before_it_is_left(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    server = serve()
+    tab.open(server.address)
+    assert tab.run(_WOULD_LEAVE)
+    server.end(signal.SIGKILL)
+    (big_clinic.queue.folder / "token").unlink()
+    tab.press("1")
+    tab.until(lambda: "Not saved yet" in tab.text("trouble"))
+    assert not tab.run(_WOULD_LEAVE)
+    tab.find("reader").click()
+    assert not tab.find("who").is_displayed()
+    serve(server.port)
+    tab.until(lambda: "new address" in tab.text("trouble"))
+    assert tab.run(_WOULD_LEAVE)
+    tab.find("reader").click()
+    assert tab.find("who").is_displayed()
+
+
+def test_a_name_that_a_spreadsheet_would_carry_out_is_not_taken(
+    tab: Tab, serve: Callable[..., Server], big_clinic: Any
+) -> None:
+    tab.browser.get(serve().address)
+    tab.find("name").send_keys(" =1+1" + Keys.ENTER)
+    assert tab.find("who").is_displayed()
+    tab.find("name").clear()
+    tab.find("name").send_keys("O'Brien-Ñ (2)" + Keys.ENTER)
+    tab.wait_for_image()
+    assert tab.text("reader") == "O'Brien-Ñ (2)"
+
+
 def test_an_image_that_cannot_be_shown_cannot_be_labelled(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:

@@ -44,6 +44,15 @@ def tried(folder: Path, form: str) -> Path:
     return {"csv": folder, "label-studio": folder / "results.json", "monai-label": folder}[form]
 
 
+def test_a_name_that_a_spreadsheet_would_carry_out_is_refused_with_its_line(clinic: Any, tmp_path: Path) -> None:
+    names = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\x01a", "a=b"]
+    rows = [[sample_id, "MEL", name, EARLY] for sample_id, name in zip(clinic.ids, names, strict=True)]
+    imported = take(clinic, write_csv(tmp_path / "back.csv", rows))
+    assert (imported.added, [each.where for each in imported.refused]) == (1, [f"line {line}" for line in range(2, 7)])
+    assert "line 2 (s00): expected a reader's name that does not begin with = + - @" in imported.text()
+    assert [each.annotator for each in clinic.queue.decisions()] == ["a=b"]
+
+
 # --- all formats
 
 

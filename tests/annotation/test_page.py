@@ -241,6 +241,19 @@ def test_what_the_page_never_sends_is_refused(visitor: Visitor, clinic: Any, cha
     assert clinic.queue.decisions() == []
 
 
+@pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", " -1", "@SUM(1)"])
+def test_a_name_that_a_spreadsheet_would_carry_out_is_refused_and_said(
+    visitor: Visitor, clinic: Any, name: str
+) -> None:
+    for answer in (
+        visitor.post("/answer", message(annotator=name)),
+        visitor.client.get("/state", query_string={"annotator": name}),
+    ):
+        assert answer.status_code == 400
+        assert "a reader's name that does not begin with = + - @" in answer.get_json()["message"]
+    assert clinic.queue.decisions() == []
+
+
 @pytest.mark.parametrize("body", [b"", b"[", b"\xff", b"x" * 20_000])
 def test_broken_messages_are_refused(visitor: Visitor, clinic: Any, body: bytes) -> None:
     answer = visitor.client.post("/answer", data=body, headers={"X-Form-Secret": visitor.secret})

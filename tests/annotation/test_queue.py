@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fedward.annotation import Queue, queue_folder, times
+from fedward.annotation import database as module
 from fedward.annotation.database import NAME
 from fedward.annotation.desk import Desk, Message, Stale
 from fedward.errors import DataError
@@ -70,6 +71,48 @@ def test_a_request_that_cannot_be_is_refused_whole(clinic: Any, ids: list[str], 
 
 def test_asking_for_nothing_is_fine(clinic: Any) -> None:
     assert clinic.queue.request("run", 1, "fedal", []) == 0
+
+
+# --- runs
+
+
+def test_what_a_run_asked_is_withdrawn_once_a_later_one_begins(clinic: Any, clinician: Make) -> None:
+    clinic.queue.request("old", 1, "fedal", ["s00", "s01", "s02"])
+    clinic.queue.request("new", 1, "fedal", ["s02", "s03"])
+    anna = clinician("anna")
+    assert waiting(clinic.queue) == ["s02", "s03"]
+    assert (anna.desk.view("anna").waiting, anna.desk.view("anna").total) == (2, 2)
+    with sqlite3.connect(clinic.queue.folder / NAME) as database:
+        found = database.execute("SELECT sample_id, run, status FROM queue ORDER BY sample_id").fetchall()
+    assert found == [
+        ("s00", "old", "withdrawn"),
+        ("s01", "old", "withdrawn"),
+        ("s02", "new", "pending"),
+        ("s03", "new", "pending"),
+    ]
+
+
+def test_an_answer_to_a_question_withdrawn_meanwhile_is_kept(clinic: Any, clinician: Make, tmp_path: Path) -> None:
+    clinic.queue.request("old", 1, "fedal", ["s00"])
+    clinic.queue.request("new", 1, "fedal", ["s01"])
+    clinician("anna").say("s00", "MEL")
+    assert clinic.queue.labels() == {"s00": "MEL"}
+    clinic.queue.export("csv", tmp_path / "out.csv", ["MEL", "NV"], lambda sample_id: b"")
+    assert "s00,MEL,anna" in (tmp_path / "out.csv").read_text()
+    assert ",decided,fedal,1,,old" in (tmp_path / "out.csv").read_text()
+
+
+def test_of_two_runs_that_go_on_both_ask_and_of_two_that_are_over_none(clinic: Any) -> None:
+    clinic.queue.request("a", 1, "fedal", ["s00"])
+    clinic.queue.request("b", 1, "fedal", ["s01"])
+    assert waiting(clinic.queue) == ["s01"]
+    clinic.queue.request("a", 2, "fedal", [])
+    assert waiting(clinic.queue) == ["s01", "s00"]
+    clinic.queue.request("a", 2, "fedal", ["s02"])
+    clinic.queue.request("b", 2, "fedal", [])
+    assert waiting(clinic.queue) == ["s02", "s01", "s00"]
+    clinic.queue.request("c", 1, "fedal", [])
+    assert waiting(clinic.queue) == []
 
 
 # --- answers
@@ -269,16 +312,64 @@ def test_the_queue_lies_beside_its_site_file_for_the_command_and_for_a_site(tmp_
 @pytest.mark.parametrize("content", [b"no database at all" * 100, b"\0" * 4096])
 def test_a_file_that_is_no_queue_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
     (tmp_path / NAME).write_bytes(content)
-    with pytest.raises(DataError, match=NAME):
+    with pytest.raises(DataError, match=rf"{NAME}.*a new one is made in its place"):
         Queue(tmp_path)
     assert (tmp_path / NAME).read_bytes() == content
+
+
+def test_a_database_of_another_program_is_no_queue(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / NAME) as database:
+        database.execute("CREATE TABLE answers (question TEXT)")
+    with pytest.raises(DataError, match=r"already exists.*a new one is made in its place"):
+        Queue(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (sqlite3.OperationalError("database or disk is full"), "Make room"),
+        (sqlite3.OperationalError("attempt to write a readonly database"), "Give this account"),
+        (sqlite3.OperationalError("unable to open database file"), "Give this account"),
+        (sqlite3.DatabaseError("database disk image is malformed"), "Put back a backup"),
+    ],
+)
+def test_no_other_trouble_is_said_to_be_mended_by_a_new_file(clinic: Any, error: sqlite3.Error, remedy: str) -> None:
+    with pytest.raises(DataError, match=remedy) as raised, clinic.queue.database.reading():
+        raise error
+    assert "new one" not in raised.value.remedy
+
+
+def test_a_queue_that_another_process_holds_is_said_to_be_held(
+    clinic: Any, clinician: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_WAIT", 0.0)
+    with (
+        clinic.queue.database.writing(),
+        pytest.raises(DataError, match=r"locked.*Another process holds it.*Leave the file"),
+    ):
+        clinician("anna").say("s00", "MEL")
+
+
+def test_a_queue_of_the_first_format_keeps_its_questions_and_answers(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / NAME) as database:
+        database.executescript(module._FIRST)
+        database.executescript("CREATE VIEW asked AS SELECT * FROM requests; PRAGMA user_version = 1")
+        rows = [("old", "a"), ("old", "b"), ("new", "b"), ("new", "c")]
+        insert = "INSERT INTO requests (run, round, strategy, sample_id, time) VALUES (?, 1, 'fedal', ?, 't')"
+        database.executemany(insert, rows)
+        database.execute("INSERT INTO answers VALUES (1, 'c', 'anna', 'label', 'MEL', 't', 't', 'page', NULL, 'key')")
+    queue = Queue(tmp_path)
+    assert queue.labels() == {"c": "MEL"}
+    assert waiting(queue) == ["b"]
+    queue.request("old", 2, "fedal", [])
+    assert waiting(Queue(tmp_path)) == ["a", "b"]
 
 
 def test_a_queue_of_another_version_is_refused(tmp_path: Path) -> None:
     Queue(tmp_path)
     with sqlite3.connect(tmp_path / NAME) as database:
         database.execute("PRAGMA user_version = 99")
-    with pytest.raises(DataError, match="format 99"):
+    with pytest.raises(DataError, match=r"format 99.*Use the version that made it"):
         Queue(tmp_path)
 
 

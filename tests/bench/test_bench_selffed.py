@@ -159,20 +159,25 @@ def test_figures_vary_one_thing_and_share_their_usual_cells() -> None:
     assert {cell.row for cell in cells("small", [6], ["mae"], [1])} == {"mae"}
 
 
+@pytest.mark.parametrize("name", SCALES)
 @pytest.mark.parametrize("row", ROWS)
-def test_rows_do_equal_work_on_equal_networks(row: str) -> None:
-    experiment = experiment_of(Cell("small", 1.0, 0.1, row, 7))
-    settings, scale = method_of(experiment).settings, SCALES["small"]
-    assert (settings.rounds, settings.batch, settings.learning_rate) == (scale.rounds, scale.batch, scale.learning_rate)
-    assert (settings.optimizer, settings.weight_decay, settings.class_weighting) == ("adamw", 0.05, "none")
-    assert experiment.net.removeprefix("masked_") == "swin_28"
-    assert (experiment.seed, experiment.evaluate_every) == (7, 2)
+def test_rows_do_equal_work_on_equal_networks(row: str, name: str) -> None:
+    experiment = experiment_of(Cell(name, 1.0, 0.1, row, 7))
+    settings, scale = method_of(experiment).settings, SCALES[name]
+    further = scale.pretraining_rounds if row == "scratch_long" else 0
+    assert (settings.rounds, settings.batch) == (scale.rounds + further, scale.batch)
+    assert settings.images_per_round == scale.images or row.startswith("fedperl")
+    assert (settings.learning_rate, settings.optimizer) == (scale.learning_rate, "adamw")
+    assert (settings.weight_decay, settings.class_weighting) == (0.05, "none")
+    assert experiment.net.removeprefix("masked_") == f"swin_{scale.image_size}"
+    assert (experiment.seed, experiment.evaluate_every) == (7, max(1, settings.rounds // 10))
     assert experiment.pretrained == (row == "imagenet")
     assert ROWS[row].method == "fedperl" or settings.pretraining_rounds == 0
 
 
 def test_ablations_cross_weights_contrast_and_participation() -> None:
-    settings = [method_of(experiment_of(Cell("small", 1.0, 0.1, row, 1))).settings for row in OTHER_ROWS["ablation"]]
+    rows = [row for row in OTHER_ROWS["ablation"] if ROWS[row].start == "masked"]
+    settings = [method_of(experiment_of(Cell("small", 1.0, 0.1, row, 1))).settings for row in rows]
     crossed = {(own.contrastive, own.participants, own.beta) for own in settings if own.upload == "model"}
     few = {(contrastive, 3, beta) for contrastive in ("off", "server", "client") for beta in (0.9, 1.0)}
     assert crossed == few | {("off", None, 1.0), ("server", None, 0.9), ("client", None, 0.9)}
@@ -184,9 +189,29 @@ def test_fine_tunings_share_the_pre_training_they_begin_with() -> None:
     assert own["mae"] == own["selffed"] == own["fedperl_masked"] == Pretraining("small", 0.5, "masked", 2)
     assert own["moco"] == Pretraining("small", 0.5, "contrastive", 2)
     assert own["pooled"] == Pretraining("small", 1.0, "pooled", 2)
+    assert {row.against for row in ROWS.values()} < set(ROWS)
+
+
+def test_federated_and_pooled_pre_training_do_equal_work() -> None:
+    images = {
+        start: method_of(pretraining_experiment(Pretraining("small", 1.0, start, 1))).settings.images_per_round
+        for start in ("masked", "contrastive", "pooled")
+    }
+    assert images == {"masked": 1024, "contrastive": 1024, "pooled": 5 * 1024}
+    assert method_of(pretraining_experiment(Pretraining("paper", 1.0, "pooled", 1))).settings.images_per_round is None
     method = method_of(pretraining_experiment(Pretraining("small", 0.5, "contrastive", 2)))
     assert method.settings.pretraining_rounds == method.settings.rounds == 40
-    assert (method.settings.pretext, pretraining_experiment(own["mae"]).net) == ("contrastive", "masked_swin_28")  # type: ignore[arg-type]
+    assert method.settings.pretext == "contrastive"
+
+
+def test_whoever_contrasts_has_more_images_than_the_queue_has_keys(real_data: Path, tmp_path: Path) -> None:
+    """An image would else be its own negative."""
+    spec = DataSpec(name="blood", classes=CLASSES, image_size=28, views="mirrored")
+    for gamma in GAMMAS:
+        write_npz(real_data / "medmnist" / "bloodmnist.npz", CLASSES, tmp_path / f"{gamma}", gamma, 0.1, 1)
+        for name in (*SITES, SERVER):
+            site = load_site(tmp_path / f"{gamma}" / f"{name}.yaml", spec)
+            assert len(site.labelled) + len(site.unlabelled) > SCALES["small"].queue
 
 
 # --- runs
@@ -236,15 +261,15 @@ def test_a_figure_has_a_line_for_each_row_and_its_distance_from_mae_in_pairs() -
     assert "| method | seeds | Dir(100) | Dir(1) | Dir(0.5) | minus federated MAE [95 %] |" in text
     own = next(line for line in text.splitlines() if line.startswith("| SelfFed |"))
     assert own.startswith("| SelfFed | 2 | 73.5 ± 0.7 | 73.5 ± 0.7 |")
-    assert own.endswith("| +2.0 [+2.0, +2.0] |")
+    assert own.endswith("| +2.0 [+2.0, +2.0] |")  # from two numbers, one for each seed
     assert next(line for line in text.splitlines() if line.startswith("| federated MAE |")).endswith("| - |")
     assert "99.0" in figure_table(results, 6)
     assert "99.0" not in text
 
 
 def test_rows_are_compared_with_one_of_them() -> None:
-    text = rows_table([result("fedperl", 1, 60.0), result("fedperl_masked", 1, 64.0)], "FedPerl", "fedperl")
-    assert "| FedPerl from a SelfFed encoder | 1 | 64.0 | 63.0 | +4.0 |" in text
+    text = rows_table([result("fedperl", 1, 60.0), result("fedperl_masked", 1, 64.0)], "FedPerl")
+    assert "| FedPerl from a SelfFed encoder | 1 | 64.0 | 63.0 | +4.0 | FedPerl, no pre-training |" in text
 
 
 def test_a_figure_is_drawn_with_what_is_there(tmp_path: Path) -> None:

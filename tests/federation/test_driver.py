@@ -647,8 +647,8 @@ def test_every_run_has_an_id_of_its_own(tmp_path):
 
 
 @pytest.mark.usefixtures("without_report")
-def test_sites_remember_a_run_under_its_id_only(tmp_path):
-    """Two runs that share their sites' folders end alike, as if each had them for itself."""
+def test_runs_that_share_a_cache_of_images_share_no_memory(tmp_path):
+    """They end alike, as if each had its sites for itself."""
     folders = [write_sites(tmp_path / "sites")]
     runs = [
         run_local(isolated("rscfed"), tmp_path / name, sites=ISOLATED, site_folders=folders, cache=tmp_path / "shared")
@@ -659,5 +659,7 @@ def test_sites_remember_a_run_under_its_id_only(tmp_path):
         assert_equal(weights(folder), weights(alone))
     ids = sorted(RunFolder.reopen(folder).id for folder in runs)
     for site in ("site-2", "site-3"):
-        assert sorted(path.name for path in (tmp_path / "shared" / site / "memory").iterdir()) == ids
-    assert not (tmp_path / "shared" / "site-1" / "memory").exists()
+        kept = [path.name for folder in runs for path in (folder / "sites" / site / "memory").iterdir()]
+        assert sorted(kept) == ids
+        assert not (tmp_path / "shared" / site / "memory").exists()
+    assert not (runs[0] / "sites" / "site-1" / "memory").exists()

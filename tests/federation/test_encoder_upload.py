@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedward.config import Experiment
+from fedward.federation import wire
 from fedward.federation.initial import initial_model
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.memory import OWN, SiteMemory
@@ -22,6 +23,7 @@ from fedward.federation.wire import Message
 from fedward.methods import METHODS, method_of, settings_of
 from fedward.methods.fedavg import weighted_average
 from fedward.methods.selffed_server import FINE_TUNE, PRETRAIN
+from fedward.methods.workflow import Ask
 from fedward.report import write_report
 from tiny import tiny
 
@@ -120,11 +122,12 @@ def test_sites_start_from_the_servers_classifier_which_pre_training_leaves_as_it
         assert_equal(head_of(pretrained, site), {name: first[name] for name in first if name in HEAD})
 
 
-def test_fewer_bytes_go_up_than_come_down_by_the_classifier(run: Path) -> None:
-    head = sum(tensor.nbytes for tensor in head_of(run, SITES[0]).values())
-    trained = [row for row in rows(run, "bytes") if row["round"] <= 3]
-    assert len(trained) == 6
-    assert {row["down"] - row["up"] for row in trained} == {head}
+def test_what_goes_up_is_what_a_phase_trains_without_the_classifier(run: Path) -> None:
+    model = StoredState(run / "model.safetensors")
+    for round_, parts in ((1, {"encoder", "mask_token", "decoder"}), (2, {"encoder"}), (3, {"encoder"})):
+        expected = sum(model[name].nbytes for name in model if name.split(".")[0] in parts)
+        found = [row["up"] for row in rows(run, "bytes") if row["round"] == round_]
+        assert found == [expected] * 2
 
 
 @pytest.mark.parametrize(("round_", "answered"), [(2, 1), (3, 1), (3, 2)])
@@ -154,9 +157,38 @@ def test_a_classifier_that_is_sent_all_the_same_is_refused(tmp_path: Path, monke
 
     monkeypatch.setattr(LocalTransport, "exchange", leaking)
     leaked = run_local(uploading(rounds=2), tmp_path / "run", sites=SITES)
-    for row in rows(leaked, "rounds"):
+    told = ("(classifier., projection.)", "(classifier., mask_token, decoder., projection.)")
+    for row, withheld in zip(rows(leaked, "rounds"), told, strict=True):
         assert row["replied"] == SITES[1:]
-        assert "expected none of what stays at a site (classifier.), found classifier.bias" in row["failed"][SITES[0]]
+        expected = f"expected none of what does not go up {withheld}, found classifier.bias"
+        assert expected in row["failed"][SITES[0]]
+
+
+def test_a_site_that_lost_its_classifier_says_once_that_it_uses_the_servers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = initial_model(uploading(), None)[0]
+    site = Site(SITES[0], uploading(), tmp_path)
+
+    def evaluate(round_: int) -> list[str]:
+        caplog.clear()
+        site.handle(wire.requests(Ask(round_, model, {}), SITES[:1], "0123456789abcdef" * 2)[SITES[0]])
+        return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+    assert evaluate(1) == []
+    (warning,) = evaluate(2)
+    assert warning == (
+        "site site-1, round 2: no classifier of its own is remembered here, the server's first tensors are used"
+    )
+    assert evaluate(3) == []
+
+
+def test_sites_that_remember_and_those_of_other_runs_do_not_say_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for upload in ("encoder", "model"):
+        run_local(uploading(upload=upload, rounds=2), tmp_path / upload, sites=SITES[:1])
+    assert "of its own is remembered" not in caplog.text
 
 
 def test_sites_that_contrast_keep_queue_and_target_beside_the_classifier(tmp_path: Path) -> None:
@@ -189,7 +221,7 @@ def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> Non
 
 
 def test_nothing_is_said_where_all_is_sent(tmp_path: Path) -> None:
-    plain = run_local(uploading(upload="model", rounds=1), tmp_path / "run", sites=SITES[:1])
+    plain = run_local(uploading(upload="model", rounds=2), tmp_path / "run", sites=SITES[:1])
     assert "stays_at_sites" not in told(plain, "run")
     assert "untrained" not in told(plain, "model")
 
@@ -200,6 +232,8 @@ def test_nothing_is_said_where_all_is_sent(tmp_path: Path) -> None:
 def test_by_default_and_in_all_other_methods_nothing_stays() -> None:
     for method in METHODS:
         assert method_of(tiny(method)).stays == ()
+        if method != "selffed":
+            assert method_of(tiny(method)).withheld("train") == ()
     assert method_of(uploading()).stays == ("classifier.",)
 
 

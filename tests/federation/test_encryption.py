@@ -589,7 +589,7 @@ def to_decrypt(*updates_and_weights, **meta) -> Message:
     model = tiny_model()
     size = sum(tensor.numel() for tensor in model.values())
     sums = summed(*[(np.full(size, value), weight) for value, weight in updates_and_weights])
-    base = {"task": wire.DECRYPT, "evaluate": False, "round": 4, "part": 0, "run": RUN}
+    base = {"task": wire.DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0, "run": RUN}
     base |= {"sites": len(updates_and_weights), "weight": sum(weight for _, weight in updates_and_weights)}
     return Message({**base, **meta}, {f"sum/{number:05d}": cipher for number, cipher in enumerate(sums)})
 
@@ -678,7 +678,7 @@ def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
     asked = wire.requests(Ask(1, tiny_model(), {"site-1": Work()}), [], RUN)["site-1"]
     diverged = {name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()}
     with monkeypatch.context() as patch:
-        patch.setattr(wire, "difference", lambda trained, received, stays: diverged)
+        patch.setattr(wire, "difference", lambda trained, received, withheld: diverged)
         assert "NaN or infinity" in Site("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
     large = Site("site-1", secure(largest_update=1e-9), tmp_path, key=KEY).handle(asked)
     assert "largest_update" in large.meta["error"]

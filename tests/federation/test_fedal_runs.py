@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -24,6 +25,7 @@ from fedward.report import Run
 from fedward.seeds import torch_generator
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
+from fedward.training.pool import observe
 from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]
@@ -183,6 +185,27 @@ def test_a_budget_by_scores_buys_as_many_in_all_where_they_are_highest(straight,
     exchanges = [(row["round"], row["part"]) for row in rows(other, "rounds")]
     assert exchanges == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0)]
     assert not any(row["failed"] for row in rows(other, "rounds"))
+
+
+def test_a_site_that_is_away_at_the_last_query_asks_afterwards_and_the_others_look_at_no_image(
+    straight, tmp_path, monkeypatch
+):
+    exchange, looks = LocalTransport.exchange, []
+
+    def away(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
+        requests = {site: each for site, each in requests.items() if (site, each.meta["round"]) != ("site-6", 3)}
+        exchange(self, requests, timeout, deliver)
+
+    def looked(site: str, *arguments: Any) -> Any:
+        looks.append(site)
+        return observe(site, *arguments)
+
+    monkeypatch.setattr(LocalTransport, "exchange", away)
+    monkeypatch.setattr("fedward.federation.site.observe", looked)
+    other = run_local(active(), tmp_path / "run", sites=SITES)
+    labelled = [{row["site"]: row["labelled"] for row in rows(run, "queries")[-3:]} for run in (other, straight)]
+    assert labelled[0] == labelled[1]
+    assert looks[3:] == [*SITES, "site-1", "site-9", "site-6"], "the first three are drawn by chance"
 
 
 def test_samplers_differ_in_what_they_choose_and_never_in_how_many(straight, tmp_path):

@@ -189,6 +189,44 @@ def test_answers_count_only_for_images_this_run_asked_about(clinic, queue):
     assert renew(clinic, 2, 2, lambda ids, number: ["s7"])[0] == {"s7": 1}
 
 
+def test_answers_of_an_earlier_run_that_this_one_does_not_use_are_told(tmp_path, queue, caplog):
+    caplog.set_level("INFO")
+    for sample_id in ("s0", "s6", "s7"):
+        say(queue, sample_id, "NV")
+    clinic = SiteLabels("clinic", People(data(labelled=1), queue), tmp_path / "memory", RUN)
+    renew(clinic, 1, 2)
+    renew(clinic, 2, 3, lambda ids, number: ["s7"])
+    told = [record.getMessage() for record in caplog.records if "not used" in record.getMessage()]
+    assert [text.partition(" are")[0] for text in told] == [
+        "site clinic, round 1: 2 answers of earlier runs",
+        "site clinic, round 2: 1 answers of earlier runs",
+    ]
+
+
+def test_questions_of_a_run_that_is_over_are_withdrawn_until_it_is_resumed(tmp_path, queue):
+    former, later = (SiteLabels("clinic", People(data(), queue), tmp_path / "memory", run) for run in (RUN, "f" * 32))
+    renew(former, 1, 2)
+    renew(later, 1, 2, lambda ids, number: ["s4", "s5"])
+    assert waiting(queue) == ["s4", "s5"]
+    renew(later, 2, 0)
+    assert waiting(queue) == ["s4", "s5"]
+    renew(former, 2, 0, never)
+    assert waiting(queue) == ["s0", "s1", "s4", "s5"]
+
+
+def test_labels_that_vanish_from_the_queue_are_missed_aloud(tmp_path, queue, clinic, caplog):
+    renew(clinic, 1, 3)
+    for sample_id, label in (("s0", "NV"), ("s1", "NV"), ("s2", "NV")):
+        say(queue, sample_id, label)
+    renew(clinic, 2, 0)
+    assert "gone" not in caplog.text
+    other = Queue(tmp_path / "another")
+    say(other, "s1", None)
+    say(other, "s2", "MEL")
+    assert renew(SiteLabels("clinic", People(data(), other), tmp_path / "memory", RUN), 3, 0)[0] == {"s2": 0}
+    assert "site clinic, round 3: 1 labels that it had before are gone from the queue" in caplog.text
+
+
 def test_a_class_that_was_corrected_replaces_the_first(clinic, queue):
     renew(clinic, 1, 1)
     say(queue, "s0", "NV")

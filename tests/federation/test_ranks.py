@@ -196,7 +196,7 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     assert same == ranks._digest(Site("site-1", tiny("fedavg"), tmp_path / "again").data)
     assert same != ranks._digest(Site("site-2", tiny("fedavg"), tmp_path / "other").data)
     what = {"site": "site-1", "experiment": site.experiment.model_dump(mode="json"), "data": "other"}
-    where = {"folder": str(tmp_path), "site_folders": [], "labels": None}
+    where = {"folder": str(tmp_path), "cache": str(tmp_path), "site_folders": [], "labels": None}
     (tmp_path / "request.json").write_text(json.dumps({**what, **where}))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError
 from fedward.federation import ranks, wire
 from fedward.federation.driver import run_experiment
+from fedward.federation.flare.privacy import privatise
+from fedward.federation.initial import Weights, initial_model
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.public import PublicImages
 from fedward.federation.site import Site
 from fedward.federation.store import StoredState, load_state
-from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
+from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.workflow import Ask, Work
 from fedward.report import write_report
 from tiny import tiny
@@ -53,6 +56,10 @@ def rows(folder: Path, log: str) -> list[dict[str, Any]]:
 
 def steady_rows(folder: Path, log: str) -> list[dict[str, Any]]:
     return [row for row in rows(folder, log) if row.get("name") != "seconds"]
+
+
+def total(folder: Path, way: str) -> int:
+    return sum(row[way] for row in rows(folder, "bytes"))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -143,14 +150,52 @@ def test_sites_contrast_with_a_queue_and_a_target_that_stay_there(straight: Path
     assert remembered
     for path in remembered:
         assert {name.split("/")[0] for name in StoredState(path)} == {"target", "queue"}
-    assert steady_rows(run, "bytes") == steady_rows(straight, "bytes")
+    heads = StoredState(run / "model.safetensors")
+    projection = sum(heads[name].nbytes for name in heads if name.startswith("projection."))
+    for ours, theirs in zip(rows(run, "bytes"), rows(straight, "bytes"), strict=True):
+        assert ours["up"] - theirs["up"] == (projection if theirs["up"] and theirs["round"] > 1 else 0)
 
 
-def test_under_secure_aggregation_it_runs_with_beta_1(tmp_path: Path) -> None:
+def test_the_weights_are_those_of_a_run_in_which_all_goes_up(
+    straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SelfFed, "withheld", lambda self, task: ())
+    everything = run_local(selffed(), tmp_path / "run", sites=SITES)
+    assert_equal(weights(straight), weights(everything))
+    assert steady_rows(straight, "metrics") == steady_rows(everything, "metrics")
+    assert total(straight, "up") < total(everything, "up")
+    assert total(straight, "down") == total(everything, "down")
+
+
+def test_under_secure_aggregation_too_and_with_fewer_ciphertexts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tenseal")
-    experiment = selffed(beta=1, contrastive="off", rounds=2, warm_up=0).model_copy(update={"secure_aggregation": True})
-    run = run_local(experiment, tmp_path / "run", sites=SITES[:2])
-    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    plain = selffed(beta=1, contrastive="off", rounds=2, warm_up=0)
+    experiment = plain.model_copy(update={"secure_aggregation": True})
+    few = run_local(experiment, tmp_path / "few", sites=SITES[:2])
+    monkeypatch.setattr(SelfFed, "withheld", lambda self, task: ())
+    everything = run_local(experiment, tmp_path / "all", sites=SITES[:2])
+    assert json.loads((few / "run.json").read_text())["status"] == "finished"
+    assert_equal(weights(few), weights(everything))
+    assert total(few, "up") < total(everything, "up")
+
+
+def test_noise_on_uploads_reaches_nothing_that_a_phase_does_not_train(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = Site.handle
+
+    def noisy(self: Site, request: wire.Message) -> wire.Message:
+        reply = handle(self, request)
+        return replace(reply, arrays=privatise(reply.arrays, clip=1.0, noise_multiplier=1e-3))
+
+    monkeypatch.setattr(Site, "handle", noisy)
+    experiment = selffed(rounds=2, pretraining_rounds=2)
+    run = run_local(experiment, tmp_path / "run", sites=SITES)
+    first, last = initial_model(experiment, None)[0], weights(run)
+    changed = {name.split(".")[0] for name in first if not torch.equal(first[name], last[name])}
+    assert changed == {"encoder", "mask_token", "decoder"}
 
 
 # --- a site
@@ -162,12 +207,25 @@ def answer(experiment: Experiment, folder: Path, task: str, round_: int) -> wire
 
 
 @pytest.mark.parametrize(
-    ("task", "round_", "moved"),
-    [(PRETRAIN, 1, {"encoder", "mask_token", "decoder"}), (FINE_TUNE, 2, {"encoder", "classifier"})],
+    ("options", "task", "round_", "trained"),
+    [
+        ({}, PRETRAIN, 1, {"encoder", "mask_token", "decoder"}),
+        ({"pretext": "contrastive"}, PRETRAIN, 1, {"encoder", "projection"}),
+        ({}, FINE_TUNE, 2, {"encoder", "classifier"}),
+        ({"contrastive": "client"}, FINE_TUNE, 2, {"encoder", "classifier", "projection"}),
+        ({"contrastive": "client", "upload": "encoder"}, FINE_TUNE, 2, {"encoder", "projection"}),
+    ],
 )
-def test_what_a_phase_does_not_train_goes_up_as_zeros(tmp_path: Path, task: str, round_: int, moved: set[str]) -> None:
-    reply = answer(selffed(), tmp_path, task, round_)
-    assert {name.split("/")[1].split(".")[0] for name, array in reply.arrays.items() if np.any(array)} == moved
+def test_what_a_phase_trains_goes_up_and_nothing_else(
+    tmp_path: Path, options: dict[str, str], task: str, round_: int, trained: set[str]
+) -> None:
+    experiment = selffed(**options)
+    reply = answer(experiment, tmp_path, task, round_)
+    assert {name.split("/")[1].split(".")[0] for name in reply.arrays} == trained
+    before = start(experiment, tmp_path)
+    after = Site("site-1", experiment, tmp_path).train(before, [], round_, task=task)[0]
+    moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    assert moved - {"classifier"} == trained - {"classifier"}
 
 
 def test_masks_differ_from_site_to_site_and_round_to_round_and_repeat(tmp_path: Path) -> None:
@@ -184,6 +242,43 @@ def test_masks_differ_from_site_to_site_and_round_to_round_and_repeat(tmp_path: 
 def test_several_processes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"site-1, processes: .*features and predicted pixels"):
         ranks._check(Site("site-1", selffed(), tmp_path), 2)
+
+
+# --- a run that only pre-trains
+
+
+def test_a_run_that_only_pre_trains_is_not_judged_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_local(selffed(rounds=2, pretraining_rounds=2), tmp_path / "run", sites=SITES[:2])
+    assert {row["split"] for row in rows(run, "metrics")} == {"train"}
+    assert not list(run.glob("best.*"))
+    about = json.loads((run / "model.json").read_text())
+    assert set(about["untrained"]) == {"classifier.weight", "classifier.bias"}
+    assert about["note"] == "No round trained these tensors."
+    assert [row["round"] for row in rows(run, "bytes")] == [1, 1, 2, 2], "nobody is asked to evaluate"
+    sentence = "The classifier has not been trained in this run, so there is nothing to judge."
+    assert sentence in capsys.readouterr().out
+    page = write_report(run).read_text()
+    assert sentence in page
+    assert "best.safetensors" not in page
+    facts = initial_model(selffed(), Weights.of(run))[1]
+    assert facts
+    assert facts["new"] == ["classifier.weight", "classifier.bias"]
+
+
+def test_so_where_its_classifiers_would_have_stayed(tmp_path: Path) -> None:
+    run = run_local(selffed(rounds=1, warm_up=0, upload="encoder"), tmp_path / "run", sites=SITES[:1])
+    assert json.loads((run / "model.json").read_text())["note"] == "No round trained these tensors."
+    page = write_report(run).read_text()
+    assert "there is nothing to judge" in page
+    assert "of its own and kept it" not in page
+
+
+def test_a_run_of_both_phases_says_nothing_of_the_kind(straight: Path) -> None:
+    assert "untrained" not in json.loads((straight / "run.json").read_text())
+    assert "untrained" not in json.loads((straight / "model.json").read_text())
+    assert "nothing to judge" not in write_report(straight).read_text()
 
 
 # --- the server's own images
@@ -205,6 +300,25 @@ def test_without_images_at_the_server_a_run_ends_before_its_first_round(tmp_path
         run_on_files(tmp_path, folder, from_files())
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
+
+
+def test_a_hospitals_own_file_is_not_the_servers(tmp_path: Path) -> None:
+    folder = write_sites(tmp_path / "files")
+    (folder / "site-1.yaml").rename(folder / "fedward_site.yaml")
+    assert not PublicImages(from_files(), tmp_path / "cache", [folder]).there
+    with pytest.raises(ConfigError, match=r"no file server\.yaml and no stand-in data"):
+        run_local(from_files(), tmp_path / "run", sites=["site-1"], site_folders=[folder])
+
+
+@pytest.mark.parametrize("name", ["site-1.yaml", "fedward_site.yaml"])
+def test_a_sites_file_under_the_servers_name_is_refused(tmp_path: Path, name: str) -> None:
+    folder = write_sites(tmp_path / "files")
+    (folder / "site-1.yaml").rename(folder / "kept.yaml")
+    for link in (name, "server.yaml"):
+        (folder / link).symlink_to("kept.yaml")
+    with pytest.raises(ConfigError, match=rf"/server\.yaml: .*no site's, found that of site-1, .*/{name}"):
+        run_local(from_files(), tmp_path / "run", sites=["site-1"], site_folders=[folder])
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_servers_training_and_validation_images_are_learned_from_and_no_test_image(tmp_path: Path) -> None:

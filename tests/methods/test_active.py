@@ -19,16 +19,18 @@ def model(value: float) -> dict[str, torch.Tensor]:
 
 
 def test_the_papers_queries_come_after_every_ten_of_125_epochs_until_100():
-    """Round r begins after 5 (r - 1) epochs."""
+    """Round r begins after 5 (r - 1) epochs; a query is a round before which labels become due."""
     fedal = method()
-    queries = [round_ for round_ in range(1, fedal.settings.rounds + 1) if fedal.task(round_) == QUERY]
+    due = [fedal.wanted(round_, 1144, 114) for round_ in range(fedal.settings.rounds + 1)]
+    queries = [round_ for round_ in range(1, fedal.settings.rounds + 1) if due[round_] > due[round_ - 1]]
     assert [5 * (round_ - 1) for round_ in queries] == list(range(10, 101, 10))
     assert fedal.settings.rounds * fedal.settings.local_epochs == 125
 
 
-def test_rounds_without_a_query_train():
-    fedal = method(rounds=6, query_every=2, steps=2)
-    assert [fedal.task(round_) for round_ in range(1, 7)] == ["train", "train", QUERY, "train", QUERY, "train"]
+def test_rounds_between_queries_train_and_those_after_the_last_ask_for_what_a_site_missed():
+    fedal = method(rounds=7, query_every=2, steps=2)
+    tasks = ["train", "train", QUERY, "train", QUERY, QUERY, QUERY]
+    assert [fedal.task(round_) for round_ in range(1, 8)] == tasks
 
 
 def test_budgets_are_equal_up_to_rounding_and_end_at_the_target():
@@ -112,6 +114,29 @@ def test_a_query_by_scores_is_two_exchanges():
     assert {site: work.labels for site, work in ask.work.items()} == {"a": 1, "b": 3, "c": 0}
     assert ask.record == {"budgets": {"labels": {"a": 1, "b": 3}}}
     assert torch.equal(look.model["w"], ask.model["w"])
+
+
+def test_after_the_last_query_by_scores_only_who_missed_it_asks_and_nobody_scores_again():
+    """b scores and then fails, c is away, d has no first labels yet; they ask for their shares by size."""
+    fedal = method(rounds=4, query_every=1, steps=1, budget="by_score")
+    state = fedal.start(model(0.0))
+    rounds = fedal.rounds(state, Federation(["a", "b", "c", "d"], 0, {}))
+    next(rounds)
+    rounds.send([Reply("a", model(1.0), 10, 90, 7)])
+    rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3), scored("d", 0)])
+    for round_ in (3, 4):
+        ask = rounds.send([Reply("a", model(1.0), 10, 90, 7), Reply("d", model(1.0), 10, 90, 7)])
+        assert (ask.round, ask.part) == (round_, 0)
+        assert {site: work.task for site, work in ask.work.items()} == {
+            "a": "train",
+            "b": QUERY,
+            "c": QUERY,
+            "d": QUERY,
+        }
+        assert {work.labels for work in ask.work.values()} == {None}
+        # A run that is resumed here has the state alone.
+        rounds = fedal.rounds(fedal.state_type(**vars(state)), Federation(["a", "b", "c", "d"], 0, {}))
+        assert next(rounds).work == ask.work
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,15 @@ def test_a_round_without_evaluation_or_pseudo_labels_shows_dashes():
     assert line.split()[3:5] == ["-", "-"]
 
 
+def test_a_run_with_nothing_to_judge_says_so_in_place_of_a_best_round():
+    summary = {"rounds": 40, "best_round": None, "best_value": None}
+    lines = printed(lambda console: console.closing(Path("runs/x"), summary, ("classifier.",)))
+    assert " ".join(line.strip() for line in lines[:3]) == (
+        "finished after 40 rounds "
+        "The classifier has not been trained in this run, so there is nothing to judge. folder: runs/x"
+    )
+
+
 def test_a_failed_run_says_why():
     lines = printed(lambda console: console.closing(Path("runs/x"), {"reason": "round 3: no replies"}))
     assert lines[0] == "failed: round 3: no replies"

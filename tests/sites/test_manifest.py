@@ -365,6 +365,13 @@ def test_an_unreadable_site_file(tmp_path, text):
         load_site(site_file, DataSpec())
 
 
+def test_the_servers_file_has_its_own_name(tmp_path):
+    (tmp_path / "fedward_site.yaml").touch()
+    assert find_site_file("server", [tmp_path]) is None
+    (tmp_path / "server.yaml").touch()
+    assert find_site_file("server", [tmp_path]) == tmp_path / "server.yaml"
+
+
 def test_find_site_file_takes_the_first_folder_that_has_one(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

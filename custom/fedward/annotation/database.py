@@ -13,10 +13,9 @@ from pathlib import Path
 from fedward.errors import DataError
 
 NAME = "queue.sqlite"
-_VERSION = 1
 _WAIT = 30.0  # seconds for another process to finish its transaction
 
-_SCHEMA = """
+_FIRST = """
 CREATE TABLE requests (
     request INTEGER PRIMARY KEY AUTOINCREMENT,
     run TEXT NOT NULL,
@@ -66,11 +65,22 @@ SELECT sample_id, label, annotator, time FROM (
     SELECT *, row_number() OVER (PARTITION BY sample_id ORDER BY time DESC, answer DESC) AS newest
     FROM decisions WHERE kind = 'label'
 ) WHERE newest = 1;
+"""
+_SECOND = """
+-- When a run was first here and when last, by a count that goes on with every sign of life.
+CREATE TABLE runs (run TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
+INSERT INTO runs SELECT run, min(request), max(request) FROM requests GROUP BY run;
 
--- Each image asked for, by its newest request.
+DROP VIEW IF EXISTS asked;
+DROP VIEW IF EXISTS queue;
+
+-- Each image asked for, by its newest request; by one of a run that goes on, if there is any. What a run asked is
+-- withdrawn once a later run has begun, unless it is here again after that.
 CREATE VIEW asked AS
 SELECT * FROM (
-    SELECT *, row_number() OVER (PARTITION BY sample_id ORDER BY request DESC) AS nth FROM requests
+    SELECT *, row_number() OVER (PARTITION BY sample_id ORDER BY withdrawn, request DESC) AS nth FROM (
+        SELECT requests.*, last < (SELECT max(first) FROM runs) AS withdrawn FROM requests JOIN runs USING (run)
+    )
 ) WHERE nth = 1;
 
 -- For people with a database browser.
@@ -78,10 +88,24 @@ CREATE VIEW queue AS
 SELECT asked.sample_id, request, strategy, score, round, run,
        CASE WHEN labels.label IS NOT NULL THEN 'labelled'
             WHEN decisions.kind IS NOT NULL THEN decisions.kind
+            WHEN withdrawn THEN 'withdrawn'
             ELSE 'pending' END AS status,
        decisions.label, decisions.annotator, decisions.time
 FROM asked LEFT JOIN decisions USING (sample_id) LEFT JOIN labels USING (sample_id);
 """
+_SCHEMAS = (_FIRST, _SECOND)
+"""What each format adds to the one before; an older file is brought up to date when it is opened."""
+
+_FOREIGN = "It is no queue: move it elsewhere, with its -wal and -shm, and a new one is made in its place."
+_REMEDIES = {
+    "not a database": _FOREIGN,
+    "already exists": _FOREIGN,
+    "malformed": f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. Keep the damaged file.",
+    "locked": "Another process holds it, perhaps a database browser. End that one, and try again. Leave the file.",
+    "full": "Make room on its disk, and try again. Leave the file: it holds the answers.",
+}
+"""What SQLite's message says -> what to do."""
+_ALLOW = "Give this account the folder and its files, on a disk that works. Leave them there: they hold the answers."
 
 
 class Database:
@@ -90,7 +114,7 @@ class Database:
     Every transaction has a connection of its own, so threads and processes may share the object's file freely.
 
     Raises:
-        DataError: the folder or file cannot be used, or another version of this package made the file.
+        DataError: the folder or file cannot be used, or a later version of this package made the file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -99,15 +123,16 @@ class Database:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
         except OSError as error:
-            raise self._unusable(error.strerror or str(error)) from None
+            raise self._unusable(error.strerror or str(error), _ALLOW) from None
         with self.writing() as database:
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in _statements():
+            version, newest = database.execute("PRAGMA user_version").fetchone()[0], len(_SCHEMAS)
+            if not 0 <= version <= newest:
+                found = f"format {version}, where this version of fedward writes {newest}"
+                raise self._unusable(found, "Use the version that made it: it holds the answers.")
+            for number, schema in enumerate(_SCHEMAS[version:], version + 1):
+                for statement in _statements(schema):
                     database.execute(statement)
-                database.execute(f"PRAGMA user_version = {_VERSION}")
-            elif version != _VERSION:
-                raise self._unusable(f"format {version}, where this version of fedward writes {_VERSION}")
+                database.execute(f"PRAGMA user_version = {number}")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -136,21 +161,22 @@ class Database:
                     raise
                 database.execute("COMMIT")
         except sqlite3.Error as error:
-            raise self._unusable(str(error)) from error
+            text = str(error)
+            raise self._unusable(text, next((_REMEDIES[key] for key in _REMEDIES if key in text), _ALLOW)) from error
 
-    def _unusable(self, found: str) -> DataError:
+    def _unusable(self, found: str, remedy: str) -> DataError:
         return DataError(
             f"annotation queue {self.path}",
             expected="a queue on a local disk that this account can read and write",
             found=found,
-            remedy="Give the account its folder, make room, or move the file away: a new one is made in its place.",
+            remedy=remedy,
         )
 
 
-def _statements() -> Iterator[str]:
-    """Yield the schema's statements; a trigger holds semicolons, so SQLite says where a statement ends."""
+def _statements(schema: str) -> Iterator[str]:
+    """Yield a schema's statements; a trigger holds semicolons, so SQLite says where a statement ends."""
     statement = ""
-    for line in _SCHEMA.splitlines(keepends=True):
+    for line in schema.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             yield statement

@@ -76,7 +76,9 @@ class Desk:
         """Return what waits for an annotator; ``showing``, the image they look at, stays if it still waits."""
         with self._database.reading() as database:
             waiting = [each for each in pending(database, annotator, self._readers) if each.sample_id in self._known]
-            requests = {sample_id: each for sample_id, each in asked(database).items() if sample_id in self._known}
+            requests = {
+                name: each for name, each in asked(database).items() if name in self._known and not each.withdrawn
+            }
             made = [each for each in decisions(database) if each.sample_id in requests]
             mine = {each.sample_id for each in made if each.annotator == annotator}
             image = next((each for each in waiting if each.sample_id == showing), waiting[0] if waiting else None)
@@ -103,7 +105,7 @@ class Desk:
     def unseen(self) -> list[str]:
         """Return the ids that are asked for and are not among the site's images."""
         with self._database.reading() as database:
-            return sorted(set(asked(database)) - self._known)
+            return sorted({name for name, each in asked(database).items() if not each.withdrawn} - self._known)
 
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.

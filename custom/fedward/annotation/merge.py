@@ -5,7 +5,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from fedward.annotation import times
-from fedward.annotation.records import CANNOT_TELL, Conflict, Decision, Imported, Refused, Return, Returned
+from fedward.annotation.records import (
+    CANNOT_TELL,
+    NO_FORMULA,
+    Conflict,
+    Decision,
+    Imported,
+    Refused,
+    Return,
+    Returned,
+    is_formula,
+)
 
 
 def merge(
@@ -62,6 +72,8 @@ def merge(
 def _understood(answer: Returned, words: Mapping[str, str], source: str, nobody: str) -> Decision:
     if not answer.sample_id:
         raise ValueError("expected a sample_id, found none")
+    if is_formula(answer.annotator):
+        raise ValueError(f"expected {NO_FORMULA}, found {answer.annotator!r:.80}")
     cannot = answer.label.casefold() == CANNOT_TELL
     if not cannot and answer.label not in words:
         raise ValueError(f"expected {', '.join(words)} or {CANNOT_TELL}, found {answer.label!r:.80}")

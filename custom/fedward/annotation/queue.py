@@ -39,6 +39,8 @@ class Queue:
         """Ask for classes of images; return how many requests are new.
 
         The same image asked for again by the same run, round and strategy changes nothing, so a round can be resumed.
+        No images at all are a sign of life: a run's questions are withdrawn once a later run has begun, until it comes
+        again.
 
         Args:
             run: the run's id.
@@ -61,6 +63,7 @@ class Queue:
             for sample_id, score in zip(ids, given, strict=True)
         ]
         with self.database.writing() as database:
+            _show_life(database, run)
             before = database.total_changes
             database.executemany(
                 "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, ?, ?, ?, ?, ?)"
@@ -70,7 +73,10 @@ class Queue:
             return database.total_changes - before
 
     def pending(self) -> list[Request]:
-        """Return the images asked for that nobody has decided: newest requests first, then by falling score."""
+        """Return the images asked for that nobody has decided: newest requests first, then by falling score.
+
+        Those that only runs which are over have asked about are left out.
+        """
         with self.database.reading() as database:
             return pending(database)
 
@@ -164,7 +170,7 @@ def pending(database: sqlite3.Connection, annotator: str = "", readers: int = 1)
             FROM standing WHERE kind = 'skip' AND annotator = :annotator GROUP BY sample_id
         )
         SELECT asked.* FROM asked LEFT JOIN made USING (sample_id) LEFT JOIN skipped USING (sample_id)
-        WHERE coalesce(readings, 0) < :readers AND NOT coalesce(mine, 0)
+        WHERE NOT withdrawn AND coalesce(readings, 0) < :readers AND NOT coalesce(mine, 0)
         ORDER BY coalesce(skips, 0), time DESC, score DESC NULLS LAST, sample_id
         """,
         {"annotator": annotator, "readers": readers},
@@ -173,7 +179,7 @@ def pending(database: sqlite3.Connection, annotator: str = "", readers: int = 1)
 
 
 def asked(database: sqlite3.Connection) -> dict[str, Request]:
-    """Return the newest request of each image asked for."""
+    """Return the newest request of each image asked for, withdrawn ones too."""
     return {row["sample_id"]: _request(row) for row in database.execute("SELECT * FROM asked ORDER BY sample_id")}
 
 
@@ -200,5 +206,12 @@ def agreement(made: Sequence[Decision]) -> Agreement:
     return Agreement(len(twice), len(twice) - len(disputed), tuple(disputed))
 
 
+def _show_life(database: sqlite3.Connection, run: str) -> None:
+    turn = database.execute("SELECT coalesce(max(last), 0) + 1 FROM runs").fetchone()[0]
+    insert = "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE SET last = excluded.last"
+    database.execute(insert, [run, turn, turn])
+
+
 def _request(row: sqlite3.Row) -> Request:
-    return Request(**{name: row[name] for name in ("sample_id", "run", "round", "strategy", "score", "time")})
+    fields = {name: row[name] for name in ("sample_id", "run", "round", "strategy", "score", "time")}
+    return Request(**fields, withdrawn=bool(row["withdrawn"]))

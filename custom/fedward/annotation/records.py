@@ -7,6 +7,13 @@ CANNOT_TELL = "cannot tell"
 """What a hand-over file says where a class would stand, for an image in which nobody can see one."""
 NOBODY = "unknown"
 """The annotator of an answer whose file names none."""
+NO_FORMULA = "a reader's name that does not begin with = + - @ or a control character"
+"""What is expected where :func:`is_formula`."""
+
+
+def is_formula(name: str) -> bool:
+    """Return whether a spreadsheet that opens an exported CSV may take a name for a formula."""
+    return name[:1] in tuple("=+-@") or not name[:1].isprintable()
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,8 @@ class Request:
     score: float | None
     """As the strategy gave it: higher is asked first. None: the strategy gives none."""
     time: str
+    withdrawn: bool
+    """Whether only runs that are over have asked, so that nobody is asked any more."""
 
 
 @dataclass(frozen=True)

@@ -159,8 +159,7 @@ def _selffed(options: argparse.Namespace) -> int:
             draw(own, part, picture)
             print(f"{figure_table(own, part)}\n\n{picture}")
         else:
-            title, against = {"ablation": ("Ablations", "mae"), "init": ("FedPerl", "fedperl")}[part]
-            print(rows_table(own, title, against))
+            print(rows_table(own, {"ablation": "Ablations", "init": "FedPerl"}[part]))
     return 0
 
 

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 from fedward.bench.fedal_paper import HOSPITALS
 from fedward.bench.fedal_results import CHOOSES, Schedule, curve_of, mean_over_hospitals, scores_of
-from fedward.bench.fedal_sites import CLASSES, Federation, federation, pooled, write_site_files
-from fedward.bench.runs import run_all, run_or_resume
+from fedward.bench.fedal_sites import CLASSES, POOL, Federation, federation, pooled, write_site_files
+from fedward.bench.runs import require_all, run_all, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError
+from fedward.federation.store import save_json
 from fedward.report.run import Run
 
 
@@ -151,7 +152,7 @@ def federations_of(cell: Cell, out: Path) -> dict[str, Federation]:
 
 def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
     """Run every cell that has no result yet, several at once; a run that was killed goes on where it was."""
-    missing = [cell for cell in todo if not result_file(out, cell).exists()]
+    missing = without_result(todo, partial(result_file, out), experiment_of)
     if missing and not (data / "manifest.csv").is_file():
         raise ConfigError(
             "fedward bench fedal",
@@ -170,14 +171,15 @@ def run_cell(cell: Cell, out: Path) -> str:
     runs = []
     for name, (files, sites) in federations_of(cell, out).items():
         run_or_resume(experiment, result.parent / name, list(sites), files, out / "cache")
-        runs.append(Run.load(result.parent / name))
+        runs.append(record := Run.load(result.parent / name))
+        require_all(record, [POOL] if POOL in sites else sites)  # where all images are pooled, hospitals only judge
     content: dict[str, Any] = {
         **asdict(cell),
         **scores_of(runs, schedule),
         "curve": curve_of(runs[0], schedule) if len(runs) == 1 else [],
         "seconds": round(sum(row.seconds for run in runs for row in run.rounds), 1),
     }
-    result.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    save_json(result, content)
     return f"macro-F1 {mean_over_hospitals(content['chosen'], 'f1_macro'):.2f}"
 
 

@@ -74,7 +74,7 @@ def draw(found: Sequence[Curve], picture: Path) -> None:
                 else:
                     label = ROWS[line.row].title
                     panel.plot(line.percents, line.values[metric], marker="o", markersize=3, label=label, **style)
-            panel.set(xlabel="labelled training images, %", ylabel=f"test {name}, %")
+            panel.set(xlabel="labelled training images, %; last point: best round of several", ylabel=f"test {name}, %")
             panel.spines[["top", "right"]].set_visible(False)
         handles = panels[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)

@@ -4,7 +4,6 @@ All methods of a cell share the split, the initial model, the warm-up and the lo
 round, and the official test images are looked at once, at the end.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,9 +14,10 @@ import numpy as np
 import yaml
 
 from fedward.bench.isofed_paper import Scores
-from fedward.bench.runs import run_all, run_or_resume
+from fedward.bench.runs import run_all, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
+from fedward.federation.store import save_json
 from fedward.jobs import site_names
 from fedward.report.run import Run
 from fedward.sites.partition import write_isolated_site_files
@@ -160,7 +160,7 @@ def experiment_of(cell: Cell, budget: Budget) -> Experiment:
 
 def run(todo: Sequence[Cell], budget: Budget, data: Path, out: Path, workers: int) -> None:
     """Run every cell that has no result yet, several at once; a run that was killed goes on where it was."""
-    missing = [cell for cell in todo if not result_file(out, cell).exists()]
+    missing = without_result(todo, partial(result_file, out), lambda cell: experiment_of(cell, budget))
     for dataset in sorted({cell.dataset for cell in missing}):
         if not (data / DATASETS[dataset].file).is_file():
             raise ConfigError(
@@ -191,7 +191,7 @@ def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
         "uploads": sum(len(row.replied) for row in record.rounds),
         "seconds": round(sum(row.seconds for row in record.rounds), 1),
     }
-    result.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    save_json(result, content)
     return f"accuracy {scores.accuracy:.2f}"
 
 

@@ -30,7 +30,11 @@ class Row(NamedTuple):
     title: str
     start: Start
     options: dict[str, Any]
+    against: str = "mae"
+    """The row that differs in one thing, which it is compared with."""
     method: str = "selffed"
+    long: bool = False
+    """Whether it fine-tunes for as many rounds as others have in both phases."""
 
 
 _PLAIN = {"contrastive": "off", "beta": 1.0}
@@ -38,6 +42,7 @@ _FEW = 3
 """Sites of a round, of five, where not all take part: 60 %."""
 ROWS = {
     "scratch": Row("no pre-training", "none", _PLAIN),
+    "scratch_long": Row("no pre-training, rounds of both phases", "none", _PLAIN, long=True),
     "imagenet": Row("ImageNet weights", "imagenet", _PLAIN),
     "moco": Row("federated MoCo", "contrastive", _PLAIN),
     "mae": Row("federated MAE", "masked", _PLAIN),
@@ -49,17 +54,22 @@ ROWS = {
             f"{_FEW} of {SITES} sites, contrast {contrastive}, β = {beta}",
             "masked",
             {"contrastive": contrastive, "beta": beta, "participants": _FEW},
+            "mae" if (contrastive, beta) == ("off", 1.0) else f"{contrastive if beta < 1 else 'off'}_{_FEW}_beta_1.0",
         )
         for contrastive in ("off", "server", "client")
-        for beta in (0.9, 1.0)
+        for beta in (1.0, 0.9)
     },
-    "encoder": Row("SelfFed, classifiers stay at the sites", "masked", {"upload": "encoder"}),
-    "fedperl": Row("FedPerl, no pre-training", "none", {}, "fedperl"),
-    "fedperl_masked": Row("FedPerl from a SelfFed encoder", "masked", {}, "fedperl"),
+    "encoder": Row("SelfFed, classifiers stay at the sites", "masked", {"upload": "encoder"}, "selffed"),
+    "fedperl": Row("FedPerl, no pre-training", "none", {}, "fedperl", "fedperl"),
+    "fedperl_masked": Row("FedPerl from a SelfFed encoder", "masked", {}, "fedperl", "fedperl"),
 }
 COMPARED = ("scratch", "mae", "selffed", "pooled")
 OTHER_ROWS: dict[int | str, tuple[str, ...]] = {
-    "ablation": ("moco", "mae", "selffed", "client", *(row for row in ROWS if "_beta_" in row), "encoder"),
+    "ablation": (
+        *("scratch", "scratch_long", "moco", "mae", "selffed", "client"),
+        *(row for row in ROWS if "_beta_" in row),
+        "encoder",
+    ),
     "init": ("fedperl", "fedperl_masked"),
 }
 """Rows of what the paper does not show. With all sites β changes nothing, so those rows have it once."""
@@ -82,17 +92,19 @@ class Scale(NamedTuple):
     """Of the fine-tuning."""
     batch: int = 64
     pretraining_images: int | None = None
-    """A site's round of phase 1 ends after so many images; None: with its last one."""
+    """Of a site in a round of phase 1, and of the pool so many for each site; None: all they have."""
     images: int | None = None
     """The same in the fine-tuning, so that more labels are not more work; of each phase of a round."""
+    queue: int = 4096
+    """Earlier keys to tell an image from; fewer than anybody who contrasts has images."""
     pretraining_rate: float = 3.75e-4
     learning_rate: float = 7.5e-4
 
 
 SCALES = {
-    "tiny": Scale("blood", 28, pretraining_rounds=2, rounds=2, batch=16, pretraining_images=32),
-    "small": Scale("blood", 28, 40, 20, pretraining_images=1024, images=256, pretraining_rate=1e-3),
-    "paper": Scale("skin", 224, pretraining_rounds=1600, rounds=100),
+    "tiny": Scale("blood", 28, 2, 2, batch=16, pretraining_images=32, images=16, queue=16),
+    "small": Scale("blood", 28, 40, 30, 32, pretraining_images=1024, images=256, queue=512, pretraining_rate=1e-3),
+    "paper": Scale("skin", 224, pretraining_rounds=1600, rounds=100, queue=512),
 }
 """``tiny`` shows in a minute that all fits together; ``paper`` has the paper's network and rounds, and needs a GPU."""
 SKIN = ("AK", "BCC", "BKL", "DF", "MEL", "NV", "VASC")
@@ -151,13 +163,15 @@ def pretraining_of(cell: Cell) -> Pretraining | None:
 def pretraining_experiment(run: Pretraining) -> Experiment:
     """Return the experiment of a pre-training: phase 1 alone."""
     scale = SCALES[run.scale]
+    each = SITES if run.start == "pooled" else 1
     options = {
         "rounds": scale.pretraining_rounds,
         "pretraining_rounds": scale.pretraining_rounds,
         "pretraining_warm_up": scale.pretraining_rounds / 40,
         "pretraining_rate": scale.pretraining_rate,
         "pretext": "contrastive" if run.start == "contrastive" else "masked",
-        "images_at_most": scale.pretraining_images,
+        "images_per_round": scale.pretraining_images and each * scale.pretraining_images,
+        "queue": scale.queue,
         "batch": scale.batch,
     }
     return _experiment("selffed", scale, options, run.seed, f"benchmark {run}")
@@ -166,21 +180,21 @@ def pretraining_experiment(run: Pretraining) -> Experiment:
 def experiment_of(cell: Cell) -> Experiment:
     """Return a cell's experiment: phase 2 alone, or FedPerl."""
     scale, row = SCALES[cell.scale], ROWS[cell.row]
-    options = {"rounds": scale.rounds, "batch": scale.batch, **row.options}
+    rounds = scale.rounds + (scale.pretraining_rounds if row.long else 0)
+    options = {"rounds": rounds, "batch": scale.batch, "learning_rate": scale.learning_rate, **row.options}
     if row.method == "selffed":
         options |= {
             "pretraining_rounds": 0,
-            "images_at_most": scale.images,
-            "learning_rate": scale.learning_rate,
-            "warm_up": min(5, scale.rounds // 6),
+            "images_per_round": scale.images,
+            "queue": scale.queue,
+            "warm_up": min(5, rounds // 6),
         }
     else:
         options |= {
             "participants": None,
             "images_per_round": scale.images or 8 * scale.batch,
-            "warm_up": scale.rounds // 3,
+            "warm_up": rounds // 3,
             "optimizer": "adamw",
-            "learning_rate": scale.learning_rate,
             "weight_decay": 0.05,
             "class_weighting": "none",
         }
@@ -192,7 +206,7 @@ def _experiment(
 ) -> Experiment:
     known = DATASETS.get(scale.data)
     net = f"{'masked_' if method == 'selffed' else ''}swin_{scale.image_size}"
-    classes, views = (known.classes, known.views) if known else (SKIN, "dermoscopy")
+    classes, views = (known.classes, known.views) if known else (SKIN, "any_way_up")
     raw = {
         "method": method,
         "options": options,
@@ -201,7 +215,7 @@ def _experiment(
         "pretrained": pretrained,
         "stand_in": None,
         "seed": seed,
-        "evaluate_every": max(1, scale.rounds // 10),
+        "evaluate_every": max(1, options["rounds"] // 10),
         "key_metric": CHOOSES,
     }
     return Experiment.parse(raw, source)

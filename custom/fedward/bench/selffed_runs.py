@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.bench.isofed import DATASETS
-from fedward.bench.runs import run_all, run_or_resume
+from fedward.bench.runs import require_all, run_all, run_or_resume, without_result
 from fedward.bench.selffed import (
     CHOOSES,
     SCALES,
@@ -23,6 +23,7 @@ from fedward.bench.selffed import (
 )
 from fedward.bench.selffed_sites import POOL, SITES, write_npz, write_skin
 from fedward.errors import ConfigError
+from fedward.federation.store import save_json
 from fedward.jobs import site_names
 from fedward.report.run import Run
 
@@ -32,16 +33,11 @@ def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
 
     A run that was killed goes on where it was.
     """
-    missing = [cell for cell in todo if not result_file(out, cell).exists()]
+    missing = without_result(todo, partial(result_file, out), experiment_of)
     for cell in missing:
         write_sites(cell, data, out)
     needed = dict.fromkeys(filter(None, map(pretraining_of, missing)))
-    unfinished = {
-        f"pre-training, {' '.join(map(str, each))}": partial(pretrain, each, out)
-        for each in needed
-        if not (pretraining_folder(out, each) / "model.safetensors").exists()
-    }
-    run_all(unfinished, workers)
+    run_all({f"pre-training, {' '.join(map(str, each))}": partial(pretrain, each, out) for each in needed}, workers)
     run_all({describe(cell): partial(run_cell, cell, out) for cell in missing}, workers)
 
 
@@ -51,7 +47,9 @@ def pretrain(run: Pretraining, out: Path) -> str:
     folder = pretraining_folder(out, run)
     files = site_folder(out, run.scale, run.gamma, USUAL_SHARE, run.seed)
     run_or_resume(pretraining_experiment(run), folder, sites, files, out / "cache")
-    losses = [row for row in Run.load(folder).metrics if row.name == "loss" and row.value is not None]
+    record = Run.load(folder)
+    losses = [row for row in record.metrics if row.name == "loss" and row.value is not None]
+    require_all(record, sites)
     last = [row for row in losses if row.round == losses[-1].round]
     return f"loss {sum(float(row.value or 0) * row.n for row in last) / sum(row.n for row in last):.3f}"
 
@@ -63,6 +61,7 @@ def run_cell(cell: Cell, out: Path) -> str:
     files = site_folder(out, cell.scale, cell.gamma, cell.share, cell.seed)
     run_or_resume(experiment_of(cell), result.parent / "run", site_names(SITES), files, out / "cache", init)
     record = Run.load(result.parent / "run")
+    require_all(record, site_names(SITES))
     tables = {split: _over_images(record, split) for split in ("val", "test")}
     chosen = max(tables["val"], key=lambda round_: (tables["val"][round_], -round_))
     content = {
@@ -73,7 +72,7 @@ def run_cell(cell: Cell, out: Path) -> str:
         "last": round(tables["test"][max(tables["test"])], 3),
         "seconds": round(sum(row.seconds for row in record.rounds), 1),
     }
-    result.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    save_json(result, content)
     return f"accuracy {content['accuracy']:.2f}"
 
 

@@ -24,7 +24,8 @@ def figure_table(results: Sequence[Result], figure: int) -> str:
     """Return a figure's numbers: a line for each row, a column for each value of what is varied.
 
     Percent of all test images at the round that validation chooses; mean and sample standard deviation over seeds.
-    ``minus federated MAE``: paired by seed, over all columns, with the 95 % interval; columns of one seed share images.
+    ``minus federated MAE``: of each seed's mean over the columns that both have, paired by seed, with the 95 %
+    interval.
     """
     field, values, written, _ = _AXES[figure]
     found = _by_row(_varied(results, figure))
@@ -40,15 +41,17 @@ def figure_table(results: Sequence[Result], figure: int) -> str:
     return "\n".join(lines)
 
 
-def rows_table(results: Sequence[Result], title: str, against: str) -> str:
-    """Return the rows at the usual setting, each with its distance from one of them, paired by seed."""
+def rows_table(results: Sequence[Result], title: str) -> str:
+    """Return the rows at the usual setting, each with its distance from the row that differs in one thing."""
     found = _by_row([one for one in results if (one["gamma"], one["share"]) == (USUAL_GAMMA, USUAL_SHARE)])
     lines = [f"\n### {title}, test accuracy, %\n"]
-    lines += _head("method", "seeds", "chosen round", "last round", f"minus {ROWS[against].title} [95 %]")
+    lines += _head("method", "seeds", "chosen round", "last round", "minus [95 %]", "which")
     for row, mine in found.items():
+        against = ROWS[row].against
         last = mean([one["last"] for one in mine], digits=1)
         distance = _distance(mine, found.get(against, []), "share")
-        lines.append(_line(ROWS[row].title, _seeds(mine), mean(_accuracies(mine), digits=1), last, distance))
+        other = "-" if distance == "-" else ROWS[against].title
+        lines.append(_line(ROWS[row].title, _seeds(mine), mean(_accuracies(mine), digits=1), last, distance, other))
     return "\n".join(lines)
 
 
@@ -86,12 +89,17 @@ def _by_row(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def _distance(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> str:
-    """Return the difference over all settings and seeds that both have; a dash for a row and itself."""
+    """Return the difference, a number for each seed: the mean over the values of ``field`` that both have.
+
+    A dash for a row and itself.
+    """
     mine, others = ({(one["seed"], one[field]): one["accuracy"] for one in each} for each in (ours, theirs))
-    pairs = sorted(mine.keys() & others.keys())
+    pairs = mine.keys() & others.keys()
     if not pairs or ours == theirs:
         return "-"
-    return difference([mine[pair] for pair in pairs], [others[pair] for pair in pairs], digits=1)
+    seeds = sorted({seed for seed, _ in pairs})
+    own, other = ([fmean(each[pair] for pair in pairs if pair[0] == seed) for seed in seeds] for each in (mine, others))
+    return difference(own, other, digits=1)
 
 
 def _accuracies(results: Sequence[Result]) -> list[float]:

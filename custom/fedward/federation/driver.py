@@ -18,7 +18,7 @@ from fedward.federation import wire
 from fedward.federation.initial import Source, Weights, described, initial_model
 from fedward.federation.lock import sole_writer
 from fedward.federation.pictures import save_pictures
-from fedward.federation.public import SERVER, PublicImages
+from fedward.federation.public import PublicImages
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.transport import Transport
 from fedward.federation.wire import Message
@@ -26,6 +26,7 @@ from fedward.methods import method_of
 from fedward.methods.workflow import Ask, Federation, Reply, State
 from fedward.report import write_report
 from fedward.report.console import Console
+from fedward.sites import SERVER
 
 _EMPTY_ROUNDS_IN_A_ROW = 3
 """Exchanges without a single usable reply after which a run gives up instead of burning rounds."""
@@ -243,7 +244,7 @@ class _Driver:
         return result, requests
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
-        wire.check_answer(answer, site, request, stays=self.method.stays)
+        wire.check_answer(answer, site, request, withheld=self.method.withheld(request.meta["task"]))
         meta = answer.meta
         if "error" in meta:
             result.failed[site] = str(meta["error"])
@@ -327,14 +328,15 @@ class _Driver:
         return values
 
     def _finish(self, state: Any) -> None:
-        """Evaluate the last model at all sites and close the folder."""
+        """Evaluate the last model at all sites, if it can be judged, and close the folder."""
         run, last = self.run_folder, Ask(state.round + 1, state.model, {})
-        result, requests = self._send(last, run.sites)
-        self._record(last, requests, result, 0.0)
+        if not self.method.untrained:
+            result, requests = self._send(last, run.sites)
+            self._record(last, requests, result, 0.0)
         run.save_global("model", state.model, {"round": state.round})
         best = run.best()
         summary = {"rounds": state.round, "best_round": best and best[0], "best_value": best and best[1]}
         run.models.clear()
         run.set_status("finished", summary)
         write_report(run.path)
-        self.console.closing(run.path, summary)
+        self.console.closing(run.path, summary, self.method.untrained)

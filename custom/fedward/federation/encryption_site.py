@@ -56,7 +56,8 @@ def open_sum(
     server could compute the update of C. A resumed run may ask again; only the same mean is told again.
 
     Args:
-        request: ``sum/<number>``, and in its meta ``sites``, how many updates were added, and ``weight``, that of all.
+        request: ``sum/<number>``, and in its meta ``sites``, how many updates were added, ``weight``, that of all, and
+            ``trained``, the task they are of.
         site: this site's name.
         experiment: what the job says; it must ask for secure aggregation.
         key: the sites' key.

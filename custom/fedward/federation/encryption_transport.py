@@ -62,7 +62,7 @@ class EncryptedTransport:
     def __init__(self, inner: Transport, experiment: Experiment, adder: Adder, folder: Path) -> None:
         self._inner, self._adder, self._folder, self._smallest = inner, adder, folder, experiment.smallest_sum
         method = method_of(experiment)
-        self._weight, self._stays = method.weight, method.stays
+        self._weight, self._withheld = method.weight, method.withheld
 
     def sites(self) -> list[str]:
         """Return the connected sites, sorted by name."""
@@ -81,7 +81,8 @@ class EncryptedTransport:
                 deliver(site, answer)  # checked by the driver, as ever
                 return
             try:
-                wire.check_answer(answer, site, requests[site], encrypted=True, stays=self._stays)
+                withheld = self._withheld(requests[site].meta["task"])
+                wire.check_answer(answer, site, requests[site], encrypted=True, withheld=withheld)
                 self._add(sums.setdefault(answer.meta[wire.KEY], _Sum()), site, answer)
             except WireError as error:
                 deliver(site, _failed(site, requests[site], str(error)))
@@ -116,8 +117,9 @@ class EncryptedTransport:
         if len(total.sites) < self._smallest:
             raise _no_mean(f"{self._smallest} or more encrypted updates", f"{len(total.sites)}")
         first = requests[total.sites[0]]
-        model = wire.shapes(first, self._stays)
-        meta = {name: first.meta[name] for name in ("round", "part", "run")}
+        task = first.meta["task"]
+        model = wire.shapes(first, self._withheld(task))
+        meta = {name: first.meta[name] for name in ("round", "part", "run")} | {"trained": task}
         meta |= {"task": wire.DECRYPT, "evaluate": False, "sites": len(total.sites), "weight": total.weight}
         self._keep(meta["round"], meta["part"], total)
         request = Message(meta, self._adder.write(total.total))

@@ -51,7 +51,7 @@ class Weights:
     sha256: str
     """Of its ``model.safetensors``."""
     classes: tuple[str, ...]
-    """What its classifier tells apart; nothing where each site kept its own."""
+    """What its classifier tells apart; nothing where the run trained none, or each site kept its own."""
     state: State
     """Its tensors, read lazily from disk."""
 

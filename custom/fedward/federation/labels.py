@@ -32,6 +32,8 @@ class Answers:
     """Images that were looked at and got no class."""
     unusable: int = 0
     """Answers that are no class of the job, or about images that are none of the site's training images."""
+    unasked: int = 0
+    """Answers about training images without a label of their own that this run has not asked about."""
 
 
 class Annotators(Protocol):
@@ -43,7 +45,10 @@ class Annotators(Protocol):
     """Ids of the training images that have a label or may get one."""
 
     def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
-        """Ask about images, the most wanted first; asking again changes nothing."""
+        """Ask about images, the most wanted first; asking again changes nothing.
+
+        Called in each exchange, also with no images: a run that asks is not over.
+        """
 
     def answers(self, asked: Collection[str]) -> Answers:
         """Return what is known by now of the images asked about."""
@@ -112,7 +117,8 @@ class People:
                 "site %s: %d answers are not used: they are about images that are no training images of the site file.",
                 *(self._site, foreign),
             )
-        return Answers(labels, self._queue.cannot_tell() & set(asked), unusable + foreign)
+        unasked = len(set(given) & set(self.pool) - set(asked) - set(self.known))
+        return Answers(labels, self._queue.cannot_tell() & set(asked), unusable + foreign, unasked)
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
@@ -218,9 +224,9 @@ class SiteLabels:
             self._notes.save(round_, part, asdict(note))
         if not note.done:
             new = note.asked[len(note.asked) - note.new :]
-            if new:
-                self._annotators.ask(self._run, round_, strategy, new)
+            self._annotators.ask(self._run, round_, strategy, new)
             answers = self._answers(note, set(new), aborted)
+            self._tell(round_, note, answers)
             undecided, unusable = len(answers.cannot_tell), answers.unusable
             note = replace(note, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True)
             self._notes.save(round_, part, asdict(note))
@@ -247,6 +253,20 @@ class SiteLabels:
                     remedy="The run was stopped; questions and answers are kept.",
                 )
             time.sleep(1.0)
+
+    def _tell(self, round_: int, note: _Note, answers: Answers) -> None:
+        """Log which labels do not train: those of the round before that are gone, and those of other runs."""
+        if gone := set(note.labels) - set(answers.labels) - answers.cannot_tell:
+            _log.warning(
+                "site %s, round %d: %d labels that it had before are gone from the queue, and train no more. "
+                "If nobody took them back, the queue's file was replaced: put the former one in its place.",
+                *(self._site, round_, len(gone)),
+            )
+        if answers.unasked:
+            _log.info(
+                "site %s, round %d: %d answers of earlier runs are not used by this one, unless it asks for them",
+                *(self._site, round_, answers.unasked),
+            )
 
     def _counts(self, note: _Note) -> dict[str, int]:
         waiting = len(note.asked) - len(note.labels) - note.cannot_tell

@@ -8,6 +8,7 @@ from fedward.federation.driver import run_experiment
 from fedward.federation.encryption import Adder, SiteKey, new_contexts
 from fedward.federation.encryption_transport import EncryptedTransport
 from fedward.federation.initial import Source
+from fedward.federation.public import refuse_sites_file
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import Site
 from fedward.federation.transport import Deliver, Transport
@@ -24,8 +25,12 @@ class LocalTransport:
         folder: Path,
         site_folders: Sequence[Path] = (),
         key: SiteKey | None = None,
+        cache: Path | None = None,
     ) -> None:
-        self._sites = {name: Site(name, experiment, folder / name, site_folders, key) for name in sorted(names)}
+        def site(name: str) -> Site:
+            return Site(name, experiment, folder / name, site_folders, key, cache / name if cache else None)
+
+        self._sites = {name: site(name) for name in sorted(names)}
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
@@ -50,12 +55,17 @@ def run_local(
     """Run an experiment in this process, or resume one; return the run folder.
 
     With ``resume`` the experiment and the sites are those the folder was started with. ``init`` is the folder of a
-    finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder.
+    finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder,
+    where everything lies that sites remember.
+
+    Raises as :func:`~fedward.federation.driver.run_experiment` does, and ConfigError where the server's own images are
+    those of a site.
     """
     if resume:
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites
     assert experiment is not None
+    refuse_sites_file(sites, site_folders)
     transport = local_transport(experiment, sites, folder, site_folders, cache)
     source = Source(init) if init else None
     return run_experiment(
@@ -67,9 +77,9 @@ def local_transport(
     experiment: Experiment, sites: Sequence[str], folder: Path, site_folders: Sequence[Path], cache: Path | None
 ) -> Transport:
     """Return what carries a run's messages in this process; with secure aggregation it makes a key, kept in memory."""
-    cache = cache or folder / "sites"
+    own = folder / "sites"
     if not experiment.secure_aggregation:
-        return LocalTransport(experiment, sites, cache, site_folders)
+        return LocalTransport(experiment, sites, own, site_folders, cache=cache)
     server, site = new_contexts()
-    inner = LocalTransport(experiment, sites, cache, site_folders, SiteKey(site))
+    inner = LocalTransport(experiment, sites, own, site_folders, SiteKey(site), cache)
     return EncryptedTransport(inner, experiment, Adder(server), folder)

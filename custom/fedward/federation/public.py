@@ -10,11 +10,24 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.federation.site import Site
 from fedward.methods.workflow import State
-from fedward.sites import find_site_file
+from fedward.sites import SERVER, find_site_file
 from fedward.training.batches import Pixels
 
-SERVER = "server"
-"""The name under which they are found: as a site's, in ``server.yaml``, or among the stand-in data."""
+
+def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> None:
+    """Raise ConfigError where the server's file is also that of a site: its images would be called public."""
+    own = find_site_file(SERVER, site_folders)
+    if own is None:
+        return
+    for site in sites:
+        file = find_site_file(site, site_folders)
+        if file is not None and file.samefile(own):
+            raise ConfigError(
+                f"the server's own images, {own}",
+                expected="a file that is no site's",
+                found=f"that of {site}, {file}",
+                remedy=f"Let {SERVER}.yaml name public images, or remove it.",
+            )
 
 
 class PublicImages(Site):

@@ -50,8 +50,19 @@ class RankSite(Site):
         device: where this one computes.
     """
 
-    def __init__(self, *site: Any, rank: int, processes: int, device: torch.device) -> None:
-        super().__init__(*site)
+    def __init__(
+        self,
+        name: str,
+        experiment: Experiment,
+        folder: Path,
+        site_folders: Sequence[Path],
+        *,
+        cache: Path | None = None,
+        rank: int,
+        processes: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__(name, experiment, folder, site_folders, cache=cache)
         self._rank, self._processes, self.device = rank, processes, device
 
     @cached_property
@@ -121,6 +132,7 @@ class Processes:
                 "site": site.name,
                 "experiment": site.experiment.model_dump(mode="json"),
                 "folder": str(site.folder.resolve()),
+                "cache": str(site.cache.resolve()),
                 "site_folders": [str(path.resolve()) for path in site.site_folders],
                 "labels": site.labels,
                 "data": _digest(site.data),
@@ -180,7 +192,8 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
     experiment = Experiment.parse(request["experiment"], "request.json")
     place = Path(request["folder"]), [Path(path) for path in request["site_folders"]]
     with group(folder, rank, processes) as device:
-        site = RankSite(request["site"], experiment, *place, rank=rank, processes=processes, device=device)
+        cache = Path(request["cache"])
+        site = RankSite(request["site"], experiment, *place, cache=cache, rank=rank, processes=processes, device=device)
         if request["labels"] is not None:
             site.use_labels(request["labels"])
         if _digest(site.data) != request["data"]:

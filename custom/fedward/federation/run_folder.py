@@ -72,6 +72,7 @@ class RunFolder:
             "summary": {},
             **({"init": init} if init else {}),
             **({"stays_at_sites": list(stays)} if (stays := method_of(experiment).stays) else {}),
+            **({"untrained": list(untrained)} if (untrained := method_of(experiment).untrained) else {}),
         }
         run._save_info()
         run.audit.add(
@@ -195,8 +196,10 @@ class RunFolder:
         """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it, and which tensors are untrained."""
         experiment = self._info["experiment"]
         about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
-        if kept := [key for key in state if key.startswith(tuple(self._info.get("stays_at_sites", ())))]:
-            about |= {"untrained": kept, "note": "Each site trained its own of the untrained tensors, and kept it."}
+        never, kept = (tuple(self._info.get(name, ())) for name in ("untrained", "stays_at_sites"))
+        if untrained := [key for key in state if key.startswith(never + kept)]:
+            note = "No round trained these tensors." if never else "Each site trained its own of these, and kept it."
+            about |= {"untrained": untrained, "note": note}
         save_model(self.path / f"{name}.safetensors", state)
         save_json(self.path / f"{name}.json", {"format": 1, **about, **sidecar})
 

@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def site_data(name: str, experiment: Experiment, folder: Path, site_folders: Sequence[Path]) -> SiteData:
+def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequence[Path]) -> SiteData:
     """Return the data of a site: what its own file names, else its share of the phantom if the job has one.
 
     Raises ConfigError when there is neither, DataError when the file's data cannot be used.
     """
     file = find_site_file(name, site_folders)
     if file is not None:
-        return load_site(file, experiment.data, cache=folder / "cache")
+        return load_site(file, experiment.data, cache=cache)
     if experiment.stand_in is None:
         raise ConfigError(
             f"site {name}",
@@ -66,9 +66,10 @@ class Site:
     Args:
         name: the site's name in the federation.
         experiment: what the job says.
-        folder: the site's own folder, for its cache of decoded images and what it remembers of a run.
+        folder: the site's own folder, for what it remembers of a run.
         site_folders: where the site's data file may lie.
         key: what updates are encrypted with, under secure aggregation.
+        cache: for decoded images, which can be made again; by default a folder in ``folder``.
     """
 
     def __init__(
@@ -78,12 +79,16 @@ class Site:
         folder: Path,
         site_folders: Sequence[Path] = (),
         key: SiteKey | None = None,
+        cache: Path | None = None,
     ) -> None:
         self.name, self.experiment, self.folder, self.site_folders = name, experiment, folder, tuple(site_folders)
+        self.cache = cache or folder / "cache"
         self.key = key
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.labels: dict[str, int] | None = None
         """Those in use under active learning: id -> class index."""
+        self._told = False
+        """Whether the site's log says already that it has no tensors of its own."""
         self._parts: dict[str, Pixels] = {}
         self._peer_nets: list[nn.Module] = []
         if experiment.threads:
@@ -107,7 +112,7 @@ class Site:
             keep_head(self.folder / "witness", self.name, request.meta)
         memory = SiteMemory(self.folder / "memory", request.meta["run"])
         known = memory.before(round_, part)
-        model = {**wire.unflatten("model", request.arrays, self._template), **known.get(OWN, {})}
+        model = {**wire.unflatten("model", request.arrays, self._template), **self._own(known, round_)}
         counts = self._ask_for_labels(request, model, known, aborted) if self._active else {}
         meta: dict[str, Any] = {
             "site": self.name,
@@ -132,20 +137,30 @@ class Site:
             if meta["steps"] and (own := {key: trained[key] for key in trained if key.startswith(self._stays)}):
                 known[OWN] = own
             memory.save(round_, part, known)
-            arrays = wire.difference(trained, model, self._stays) if meta["steps"] else {}
+            arrays = wire.difference(trained, model, self._withheld(request)) if meta["steps"] else {}
         return self._checked(Message(meta, arrays), request, model)
+
+    def _own(self, known: Mapping[str, State], round_: int) -> State:
+        """Return the tensors that stay here, as trained so far; say once where they are missing though not at first."""
+        if self._stays and OWN not in known and round_ > 1 and not self._told:
+            self._told = True
+            what = ", ".join(name.rstrip(".") for name in self._stays)
+            text = "site %s, round %d: no %s of its own is remembered here, the server's first tensors are used"
+            _log.warning(text, self.name, round_, what)
+        return known.get(OWN, {})
 
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave: with secure aggregation its update is encrypted."""
-        wire.check_answer(answer, self.name, request, stays=self._stays)
+        withheld = self._withheld(request)
+        wire.check_answer(answer, self.name, request, withheld=withheld)
         if self.experiment.secure_aggregation:
             wire.check_norm(self.name, answer, model, self.experiment.largest_update)  # the server will not see it
             answer = seal(answer, self.experiment, self.key)
-            wire.check_answer(answer, self.name, request, encrypted=True, stays=self._stays)
+            wire.check_answer(answer, self.name, request, encrypted=True, withheld=withheld)
         return answer
 
     def _open(self, request: Message) -> Message:
-        names = wire.travelling(self._template, self._stays)
+        names = wire.travelling(self._template, self._withheld(request, "trained"))
         model = {name: tuple(self._template[name].shape) for name in names}
         folder = self.folder / "decrypted"
         return open_sum(request, self.name, self.experiment, self.key, model=model, folder=folder)
@@ -170,7 +185,8 @@ class Site:
         first, taken = max(method.first(len(labels.pool)), labels.known), labels.taken_before(round_, part)
         due = method.wanted(round_, len(labels.pool), first) - taken if taken >= first else 0
         if meta["task"] == SCORE:
-            return {"scores": self._score_counts(labels.free(round_, part), model, known, round_), "due": due}
+            ids = labels.free(round_, part) if taken >= first else []  # without its first labels it takes no part
+            return {"scores": self._score_counts(ids, model, known, round_), "due": due}
         if taken < first:
             wanted, sampler = first, sampler_of("random")
         else:
@@ -316,7 +332,7 @@ class Site:
 
     @cached_property
     def _given(self) -> SiteData:
-        return site_data(self.name, self.experiment, self.folder, self.site_folders)
+        return site_data(self.name, self.experiment, self.cache, self.site_folders)
 
     @property
     def needs_one_process(self) -> str:
@@ -337,6 +353,11 @@ class Site:
         """How the names of tensors begin that are trained here and kept: laid over every model that comes."""
         stays: tuple[str, ...] = self._method.stays
         return stays
+
+    def _withheld(self, request: Message, task: str = "task") -> tuple[str, ...]:
+        """Return how the names of tensors begin that do not go up after the task in that field of a request."""
+        withheld: tuple[str, ...] = self._method.withheld(request.meta[task])
+        return withheld
 
     @cached_property
     def _template(self) -> State:

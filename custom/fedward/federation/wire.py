@@ -3,8 +3,8 @@
 A request carries ``model/<tensor>`` (the global model) and, for peers, ``<role>/<tensor>``. An answer carries
 ``diff/<tensor>`` (trained minus received) and the numbers listed in :data:`ANSWER_FIELDS` and :data:`METRICS`.
 Arrays are float32. Labels, ids, paths and pixels have no name here, so they cannot leave a site: whatever is not
-listed is refused by the sender, and again by the receiver. Integer buffers do not travel. Tensors that stay at the
-sites by the method's word come down with the model, as everybody's first ones, and never go up.
+listed is refused by the sender, and again by the receiver. Integer buffers do not travel. Tensors that a task does not
+train, or that stay at the sites by the method's word, come down with the model and do not go up.
 
 Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the fingerprint of the
 key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
@@ -73,12 +73,12 @@ class Message:
         return sum(array.nbytes for array in self.arrays.values()) + self.further
 
 
-def travelling(state: State, stays: tuple[str, ...] = ()) -> list[str]:
+def travelling(state: State, withheld: tuple[str, ...] = ()) -> list[str]:
     """Return the names of a model's tensors that a site sends, in the model's order: the floating-point ones.
 
-    Those whose names begin with one of ``stays`` are left out.
+    Those whose names begin with one of ``withheld`` are left out.
     """
-    return [key for key in state if state[key].is_floating_point() and not key.startswith(stays)]
+    return [key for key in state if state[key].is_floating_point() and not key.startswith(withheld)]
 
 
 def flatten(role: str, state: State) -> dict[str, np.ndarray]:
@@ -137,9 +137,9 @@ def roles(request: Message) -> list[str]:
     return sorted({name.split("/", 1)[0] for name in request.arrays} - {"model"})
 
 
-def difference(trained: State, received: State, stays: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
+def difference(trained: State, received: State, withheld: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Return ``diff/<tensor>`` = trained - received in float32, what a site uploads."""
-    names = travelling(received, stays)
+    names = travelling(received, withheld)
     return {f"diff/{key}": (trained[key].float() - received[key].float()).numpy() for key in names}
 
 
@@ -182,20 +182,20 @@ def _class_of(row: Mapping[str, Any]) -> str:
     return str(row["name"].split("/", 1)[1])
 
 
-def shapes(request: Message, stays: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:
+def shapes(request: Message, withheld: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor that a site sends after training a request's model, in the model's order."""
     model = {name.split("/", 1)[1]: array.shape for name, array in request.arrays.items() if name.startswith("model/")}
-    return {name: shape for name, shape in model.items() if not name.startswith(stays)}
+    return {name: shape for name, shape in model.items() if not name.startswith(withheld)}
 
 
 def check_answer(
-    answer: Message, site: str, request: Message, encrypted: bool = False, stays: tuple[str, ...] = ()
+    answer: Message, site: str, request: Message, encrypted: bool = False, withheld: tuple[str, ...] = ()
 ) -> None:
     """Raise WireError unless the answer holds what the wire list allows and the request asked for.
 
     Called by the site before it sends and by the server before it uses anything. An ``encrypted`` answer has
-    ciphertexts in place of differences: of these, only names and sizes can be checked. ``stays``: how the names of
-    tensors begin that a site keeps, by the method's word.
+    ciphertexts in place of differences: of these, only names and sizes can be checked. ``withheld``: how the names
+    of tensors begin that do not go up after the request's task, by the method's word.
     """
     meta = answer.meta
     trained = request.meta["task"] not in UNTRAINED and "error" not in meta and meta.get("steps") != 0
@@ -212,11 +212,11 @@ def check_answer(
     if sealed:
         if not _is_fingerprint(meta.get(KEY)):
             _refuse(f"key of {site}", "the fingerprint of a key", repr(meta.get(KEY)))
-        check_ciphers(f"answer of {site}", "cipher", answer.arrays, shapes(request, stays))
+        check_ciphers(f"answer of {site}", "cipher", answer.arrays, shapes(request, withheld))
     else:
-        if kept := [name for name in _uploaded(answer) if name.startswith(stays)]:
-            _refuse(f"arrays of {site}", f"none of what stays at a site ({', '.join(stays)})", ", ".join(kept))
-        _check_arrays(answer, site, "diff", shapes(request, stays) if trained else {})
+        if kept := [name for name in _uploaded(answer) if name.startswith(withheld)]:
+            _refuse(f"arrays of {site}", f"none of what does not go up ({', '.join(withheld)})", ", ".join(kept))
+        _check_arrays(answer, site, "diff", shapes(request, withheld) if trained else {})
 
 
 def check_mean(answer: Message, site: str, request: Message, model: Mapping[str, tuple[int, ...]]) -> None:

@@ -5,7 +5,8 @@ classification*, arXiv 2406.11310, Alg. 1. With the sampler ``fedal`` it is FedA
 :mod:`fedward.methods.samplers` that one's baseline: rounds, budgets and the first labels are the same for all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from fedward.methods.settings import Positive, Settings, Share
 from fedward.methods.workflow import SCORE, Ask, Federation, Reply, Rounds, Work
 
 QUERY = "query"
-"""The task of a round that begins with a query."""
+"""The task of a round in which sites ask for the labels that are due there."""
 
 
 class ActiveSettings(Settings):
@@ -71,14 +72,23 @@ class ActiveSettings(Settings):
         return self
 
 
+@dataclass
+class ScoredState(FedAvgState):
+    """The server's state between two rounds, where budgets go by scores."""
+
+    missed: list[str] = field(default_factory=list)
+    """Sites that took no part in the newest query."""
+
+
 class ActiveLearning(FedAvg):
     """FedAvg on the images that are labelled so far, weighted by their number.
 
     With fewer replies than asked for: as FedAvg, and
 
     ===============================  ========================================================================
-    a site misses a query            it asks for what it missed at its next one
-    a site tells no scores           it gets none of a budget that goes by scores, and what it would have had later
+    a site misses a query            it asks for what it missed at its next one; after the last, in its next round
+    a site tells no scores           it gets none of a budget that goes by scores, and what it would have had later;
+                                     after the last query this is its share by size
     a site has not trained before    the global model stands for its own in the ensemble; its log says so
     labels do not come               the site trains on those it has, or waits first, as its site file says
     ===============================  ========================================================================
@@ -86,6 +96,11 @@ class ActiveLearning(FedAvg):
 
     settings_type = ActiveSettings
     settings: ActiveSettings
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        if self.settings.budget == "by_score":
+            self.state_type = ScoredState
 
     @staticmethod
     def weight(labelled: int, unlabelled: int, steps: int) -> int:
@@ -112,9 +127,12 @@ class ActiveLearning(FedAvg):
         return SupervisedWithHeads(self.settings) if self.sampler.uses.heads else Supervised()
 
     def task(self, round_: int) -> str:
-        """Return ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, the beginning of which the paper's epochs mean."""
+        """Return ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, the beginning of which the paper's epochs mean.
+
+        And in all after these, where a site asks for what it missed: nothing, if it has all.
+        """
         step, rest = divmod(round_ - 1, self.settings.query_every)
-        return QUERY if not rest and 1 <= step <= self.settings.steps else "train"
+        return QUERY if step >= self.settings.steps or (step and not rest) else "train"
 
     def first(self, pool: int) -> int:
         """Return n_0: how many images of a site's pool are labelled by chance before its first training."""
@@ -140,16 +158,28 @@ class ActiveLearning(FedAvg):
         while state.round < self.settings.rounds:
             round_ = state.round + 1
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
-            task = self.task(round_)
-            ask = Ask(round_, state.model, {site: Work(task) for site in sites})
-            if task == QUERY and self.settings.budget == "by_score":
-                scored = yield Ask(round_, state.model, {site: Work(SCORE) for site in sites})
-                budgets = divide(scored)
-                work = {site: Work(task, labels=budgets.get(site, 0)) for site in sites}
-                ask = Ask(round_, state.model, work, record={"budgets": {"labels": budgets}}, part=1)
-            replies = yield ask
+            if isinstance(state, ScoredState) and self.task(round_) == QUERY:
+                replies = yield from self._query_by_scores(state, sites, federation.sites)
+            else:
+                replies = yield Ask(round_, state.model, {site: Work(self.task(round_)) for site in sites})
             state.model = average_replies(replies, state.model, self.weight)
             state.round = round_
+
+    def _query_by_scores(
+        self, state: ScoredState, sites: Sequence[str], everyone: Sequence[str]
+    ) -> Generator[Ask, list[Reply], list[Reply]]:
+        round_ = state.round + 1
+        if round_ > 1 + self.settings.steps * self.settings.query_every:
+            # Its share by size: for the few that missed the last query, all would have to score once more.
+            late = {site: Work(QUERY if site in state.missed else "train") for site in sites}
+            return (yield Ask(round_, state.model, late))
+        scored = yield Ask(round_, state.model, {site: Work(SCORE) for site in sites})
+        budgets = divide(scored)
+        work = {site: Work(QUERY, labels=budgets.get(site, 0)) for site in sites}
+        replies = yield Ask(round_, state.model, work, record={"budgets": {"labels": budgets}}, part=1)
+        took_part = {reply.site for reply in scored if any(reply.scores)} & {reply.site for reply in replies}
+        state.missed = sorted(set(everyone) - took_part)
+        return replies
 
 
 def divide(replies: Sequence[Reply]) -> dict[str, int]:

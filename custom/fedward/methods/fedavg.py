@@ -205,6 +205,19 @@ class FedAvg:
         """First parts of the names of tensors that a site trains and keeps for itself; none where all are sent."""
         return ()
 
+    def withheld(self, task: str) -> tuple[str, ...]:
+        """Return first parts of the names of tensors that do not go up after a task: the server has its own.
+
+        What :attr:`stays`, and what the task does not train. Encrypted updates are added up: there, tasks that sites
+        have in one exchange withhold the same.
+        """
+        return self.stays
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """First parts of the names of tensors behind the logits that no round trains: such a model is not judged."""
+        return ()
+
     def extend(self, net: nn.Module) -> None:
         """Add to a fresh network what the method trains besides it; here nothing."""
 

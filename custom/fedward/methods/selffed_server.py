@@ -24,6 +24,10 @@ from fedward.seeds import torch_generator
 PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
 """Tasks of a site in phase 1 and in phase 2, and of the server between two rounds of phase 2."""
 
+_HEAD = "classifier."
+_PARTS = ("encoder.", _HEAD, "mask_token", "decoder.", "projection.")
+"""How the names of the network's tensors begin."""
+
 
 @dataclass
 class SelfFedState(FedAvgState):
@@ -75,7 +79,20 @@ class SelfFed(FedAvg):
     @property
     def stays(self) -> tuple[str, ...]:
         """The classifier, where sites upload the encoder only."""
-        return ("classifier.",) if self.settings.upload == "encoder" else ()
+        return (_HEAD,) if self.settings.upload == "encoder" else ()
+
+    def withheld(self, task: str) -> tuple[str, ...]:
+        """Return the classifier where it stays, and what :meth:`phases` of the task do not train."""
+        choice = self.settings
+        pretext = ("mask_token", "decoder.") if choice.pretext == "masked" else ("projection.",)
+        tuned = (_HEAD, "projection.") if choice.contrastive == "client" else (_HEAD,)
+        trained = {"encoder.", *(pretext if task == PRETRAIN else tuned)}
+        return tuple(part for part in _PARTS if part not in trained or part in self.stays)
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """The classifier, in a run that pre-trains only."""
+        return (_HEAD,) if self.settings.pretraining_rounds == self.settings.rounds else ()
 
     @property
     def wants_own_images(self) -> bool:  # type: ignore[override]

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from fedward.config import Experiment
 from fedward.report.tables import took_no_step
-from fedward.report.words import count
+from fedward.report.words import count, nothing_to_judge
 
 WIDTH = 80
 FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors", "report.html")
@@ -77,17 +77,19 @@ class Console:
         for site, reason in row["failed"].items():
             self._wrapped(f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3)
 
-    def closing(self, folder: Path, summary: Mapping[str, Any]) -> None:
+    def closing(self, folder: Path, summary: Mapping[str, Any], untrained: Sequence[str] = ()) -> None:
         """Say how the run ended, which round is best and why, and where the files are.
 
         Args:
             folder: the run folder.
             summary: run.json's summary: ``rounds``, ``best_round``, ``best_value``; or the ``reason`` of a failure.
+            untrained: how the names of tensors begin that the run did not train, though its results hang on them.
         """
         if "reason" in summary:
             self._wrapped(f"failed: {summary['reason']}", most=6)
         else:
             self._wrapped(f"finished after {count(summary['rounds'], 'round')}")
+            self._wrapped(nothing_to_judge(untrained) or "")
         if summary.get("best_round") is not None:
             why = f"highest mean validation {self._metric} over sites, {summary['best_value']:.3f}"
             self._wrapped(f"best: round {summary['best_round']} ({why})")

@@ -119,6 +119,8 @@ class Run:
     bytes: tuple[ByteRow, ...]
     stays_at_sites: tuple[str, ...]
     """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
+    untrained: tuple[str, ...]
+    """How the names of tensors begin that no round of the run trains, though its results hang on them."""
     notes: tuple[str, ...]
     """What a reader should know about the files, e.g. a last line cut off by a kill."""
 
@@ -169,6 +171,7 @@ class Run:
                 queries=queries,
                 bytes=sizes,
                 stays_at_sites=tuple(map(str, head.get("stays_at_sites", ()))),
+                untrained=tuple(map(str, head.get("untrained", ()))),
                 notes=tuple(notes),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

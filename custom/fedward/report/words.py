@@ -24,6 +24,7 @@ def banner(run: Run) -> str | None:
 def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]:
     """Return the key results, most important first; fewer where less was measured."""
     found = [
+        nothing_to_judge(run.untrained),
         _ranking(run, choices),
         _key_metric(run, choices),
         _kept_at_sites(run),
@@ -34,6 +35,20 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _missing(run),
     ]
     return [sentence for sentence in found if sentence]
+
+
+def nothing_to_judge(untrained: Sequence[str]) -> str | None:
+    """Return why a run has no results; None for one that may have some.
+
+    ``untrained``: how the names of tensors begin that its rounds do not train.
+    """
+    if not untrained:
+        return None
+    return f"The {_parts(untrained)} has not been trained in this run, so there is nothing to judge."
+
+
+def _parts(names: Sequence[str]) -> str:
+    return ", ".join(name.rstrip(".") for name in names)
 
 
 def _ranking(run: Run, choices: Choices) -> str | None:
@@ -60,9 +75,9 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
 
 
 def _kept_at_sites(run: Run) -> str | None:
-    if not run.stays_at_sites:
+    if not run.stays_at_sites or run.untrained:
         return None
-    what = ", ".join(name.rstrip(".") for name in run.stays_at_sites)
+    what = _parts(run.stays_at_sites)
     return (
         f"Each site trained a {what} of its own and kept it: all numbers are of the common model with the site's own "
         f"{what}. The {what} in model.safetensors and best.safetensors is untrained."

@@ -11,12 +11,13 @@ from fedward.sites.data import Images, SetAside, SiteData
 from fedward.sites.manifest import load_manifest
 from fedward.sites.npz import load_npz
 from fedward.sites.phantom import phantom_site, phantom_sites
-from fedward.sites.site_file import ManifestSite, find_site_file, read_site_file
+from fedward.sites.site_file import SERVER, ManifestSite, find_site_file, read_site_file
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
 
 __all__ = [
+    "SERVER",
     "Images",
     "SetAside",
     "SiteData",

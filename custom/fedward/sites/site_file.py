@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from fedward.errors import DataError
 from fedward.sites.data import Annotation
 
+SERVER = "server"
+"""The name under which the server's own images are found."""
+
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -150,13 +153,16 @@ def _named(error: ValidationError, site_file: Path) -> DataError:
 def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
     """Return the first ``<site>.yaml`` or ``fedward_site.yaml`` in the folders, in their order; None if there is none.
 
+    The server's is ``server.yaml`` alone: what a hospital calls ``fedward_site.yaml`` is never public.
+
     Raises:
         DataError: the name is not a plain file name, and could lead out of the folders.
     """
     if Path(site).name != site or site in ("", ".", ".."):
         raise DataError("site name", expected="a plain name", found=repr(site), remedy="Rename the site.")
+    names = [f"{site}.yaml", *([] if site == SERVER else ["fedward_site.yaml"])]
     for folder in folders:
-        for name in (f"{site}.yaml", "fedward_site.yaml"):
+        for name in names:
             if (folder / name).is_file():
                 return folder / name
     return None

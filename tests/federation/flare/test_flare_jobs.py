@@ -140,6 +140,19 @@ def test_weights_that_do_not_fit_are_not_exported(finished, tmp_path):
     assert not (tmp_path / "job").exists()
 
 
+@pytest.mark.parametrize("inside", ["app_server/config", "runs/one", "."])
+def test_weights_inside_the_job_that_is_replaced_are_refused_and_kept(finished, tmp_path, inside):
+    export_job(tiny(), tmp_path / "job", init=finished)
+    init = tmp_path / "job" / inside
+    shutil.copytree(finished, init, dirs_exist_ok=True)
+    before = {name: (tmp_path / "job" / name).read_bytes() for name in files_of(tmp_path / "job")}
+    (tmp_path / "link").symlink_to(tmp_path / "job")
+    for out in ("job", "link"):
+        with pytest.raises(ConfigError, match="expected a folder outside the job folder"):
+            export_job(tiny(seed=5), tmp_path / out, init=init)
+    assert before == {name: (tmp_path / "job" / name).read_bytes() for name in files_of(tmp_path / "job")}
+
+
 def test_an_export_replaces_another_with_weights(finished, tmp_path):
     for clinical in (False, True):
         for init in (None, finished, None):

@@ -8,11 +8,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from flask import Flask, Response, jsonify, render_template, request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from werkzeug.exceptions import HTTPException
 
 from fedward.annotation.desk import Desk, Message, Stale
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
+from fedward.annotation.records import NO_FORMULA, is_formula
 from fedward.errors import DataError
 
 KEYS = "1234567890abdeghijklmnopqrtvwxyz"
@@ -23,6 +25,8 @@ _REFUSALS = {
     421: "This page does not answer to that name of the machine. Use the address as “fedward annotate” wrote it.",
     500: "Something went wrong here. Please tell your IT: the window of “fedward annotate” says what.",
 }
+_FORMULA = "formula"
+"""Pydantic's type of the error of a name that is one."""
 _log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Response | tuple[Response, int]
@@ -32,6 +36,8 @@ def _plain_name(name: str) -> str:
     name = " ".join(unicodedata.normalize("NFC", name).split())
     if not 1 <= len(name) <= 80 or not name.isprintable():
         raise ValueError("a name of 1 to 80 letters")
+    if is_formula(name):
+        raise PydanticCustomError(_FORMULA, NO_FORMULA)
     return name
 
 
@@ -155,7 +161,9 @@ class Page:
         return jsonify({"message": str(stale), "view": asdict(self.desk.view(annotator))}), 409
 
 
-def _not_understood(_: ValidationError) -> Answer:
+def _not_understood(error: ValidationError) -> Answer:
+    if _FORMULA in [each["type"] for each in error.errors()]:
+        return _sorry(f"The page needs {NO_FORMULA}. Change the name, above on the right.", 400)
     return _sorry("The page sent something that was not understood. Please reload it.", 400)
 
 

@@ -92,8 +92,16 @@ def export_job(
         init: folder of a finished run. The job carries its last model, and needs the folder no more.
 
     Raises:
-        ConfigError: as :func:`job_files`, or the weights are missing or do not fit; nothing is written then.
+        ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job folder itself;
+            nothing is written or deleted then.
     """
+    if init and any((init / name).resolve().is_relative_to(out.resolve()) for name in _WEIGHTS):
+        raise ConfigError(
+            f"--init {init}",
+            expected="a folder outside the job folder, whose files are replaced",
+            found=f"one in {out}",
+            remedy="Export the job into another folder, or copy the weights elsewhere first.",
+        )
     texts = job_files(experiment, out.name, clinical, sites, _fitting(experiment, init) if init else None)
     _clear(out)
     for path, text in texts.items():

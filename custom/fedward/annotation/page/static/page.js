@@ -10,6 +10,7 @@ const LONGEST_WAIT = 5_000; // milliseconds between attempts to send
 let view = null; // what the server said last
 let shown = null; // id of the image on the stage
 let ready = false; // the image on the stage can be seen, and nothing is being sent
+let sending = false; // an answer is on its way, in the name of the reader
 let broken = false; // the image on the stage cannot be shown
 let turn = 0; // answers of the server that come late are for an older turn
 
@@ -43,12 +44,13 @@ async function post(path, body) {
 
 async function send(path, body, text, button) {
   if (!ready) return;
-  const mine = ++turn;
+  turn++;
   setReady(false);
+  setSending(true);
   button.classList.add("chosen");
   const { status, content } = await post(path, body);
   button.classList.remove("chosen");
-  if (mine !== turn) return;
+  setSending(false);
   trouble("");
   if (status === 200) {
     render(content, text);
@@ -126,6 +128,16 @@ function setReady(value) {
   for (const name of ["cannot", "skip"]) $(name).setAttribute("aria-disabled", !seen);
   $("undo").setAttribute("aria-disabled", !ready || !view?.last);
 }
+
+/** Keep the reader, and ask before the page is left, until the server has said what became of the answer. */
+function setSending(value) {
+  sending = value;
+  $("reader").setAttribute("aria-disabled", sending);
+}
+
+window.addEventListener("beforeunload", (event) => {
+  if (sending) event.preventDefault();
+});
 
 image.addEventListener("load", () => {
   image.hidden = false;
@@ -267,7 +279,9 @@ function greet() {
   $("reader").setAttribute("aria-label", `Reader: ${reader()}. Change`);
 }
 
-$("reader").addEventListener("click", askName);
+$("reader").addEventListener("click", () => {
+  if (!sending) askName();
+});
 $("who").addEventListener("cancel", (event) => {
   if (!reader()) event.preventDefault();
 });

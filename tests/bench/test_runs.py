@@ -1,0 +1,58 @@
+"""What all benchmarks ask of the runs they tabulate: the settings that were asked for, and every site at work."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fedward.bench.runs import require_all, run_or_resume, without_result
+from fedward.config import Experiment
+from fedward.errors import ConfigError, RunError
+from fedward.federation.local import run_local
+from fedward.report.run import Run
+from tiny import tiny
+
+SITES = ["site-1", "site-2"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cell's folder with a finished run, and a result."""
+    folder = tmp_path_factory.mktemp("cell")
+    run_local(tiny("fedavg", options={"rounds": 1}), folder / "run", sites=SITES)
+    (folder / "result.json").write_text("{}")
+    return folder
+
+
+def experiment_of(rate: float, name: str) -> Experiment:
+    return tiny("fedavg", options={"rounds": 1, "learning_rate": rate})
+
+
+def test_a_cell_with_a_result_is_left_out_and_one_of_other_settings_is_refused(whole: Path, tmp_path: Path) -> None:
+    def file(name: str) -> Path:
+        return (whole if name == "done" else tmp_path) / "result.json"
+
+    assert without_result(["done", "open"], file, partial(experiment_of, 1e-3)) == ["open"]
+    with pytest.raises(ConfigError, match="one with others"):
+        without_result(["done"], file, partial(experiment_of, 2e-3))
+
+
+def test_a_run_is_not_continued_with_other_settings(whole: Path, tmp_path: Path) -> None:
+    before = (whole / "run" / "run.json").read_bytes()
+    with pytest.raises(ConfigError, match="--out"):
+        run_or_resume(experiment_of(2e-3, ""), whole / "run", SITES, None, tmp_path)
+    assert (whole / "run" / "run.json").read_bytes() == before
+
+
+def test_a_site_that_did_not_train_is_named(whole: Path, tmp_path: Path) -> None:
+    require_all(Run.load(whole / "run"), SITES)
+    broken = tmp_path / "run"
+    broken.mkdir()
+    for file in whole.joinpath("run").glob("*.json*"):
+        (broken / file.name).write_bytes(file.read_bytes())
+    row = json.loads((broken / "rounds.jsonl").read_text().splitlines()[0])
+    (broken / "rounds.jsonl").write_text(json.dumps({**row, "failed": {"site-2": "no finite loss"}}) + "\n")
+    with pytest.raises(RunError, match="site-2: no finite loss"):
+        require_all(Run.load(broken), SITES)
+    require_all(Run.load(broken), ["site-1"])
