@@ -86,6 +86,13 @@ def test_the_server_counts_a_site_as_gone_within_a_minute(read):
     assert read("localhost", "resources.json")["servers"][0]["heart_beat_timeout"] == 60
 
 
+@pytest.mark.parametrize("site", SITES)
+def test_a_question_lost_with_the_servers_process_is_asked_again_soon(kits, site):
+    client = json.loads((kits / site / "startup" / "fed_client.json").read_text())["client"]
+    assert client["communication_timeout"] == 30
+    assert client["ssl_cert"] == "client.crt"
+
+
 def test_a_relative_store_is_refused():
     with pytest.raises(ConfigError, match="server_storage"):
         SitePolicyBuilder("store")

@@ -18,9 +18,6 @@ POLLING, CLINICAL_POLLING = 0.1, 1.0
 _GONE, _LEAD = 30.0, 5.0
 """Seconds after the server misses a site's heartbeats until its tasks end, and that each later one waits for it."""
 
-_NO_TASK = 30.0
-"""Seconds after which a site asks again, if its question for work was lost with the server's process; FLARE: 300."""
-
 _APP, _SERVER_APP = "app", "app_server"
 """The app of all, and that of the server alone where it has one of its own."""
 
@@ -193,7 +190,6 @@ def _client(args: dict[str, Any], interval: float) -> dict[str, Any]:
     return {
         "format_version": 2,
         "default_task_fetch_interval": interval,
-        "get_task_timeout": _NO_TASK,
         "executors": [
             {
                 "tasks": [TASK],

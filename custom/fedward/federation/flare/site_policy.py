@@ -17,6 +17,10 @@ ALLOWED = "fedward."
 _HEARTBEATS_MISSED = 60
 """Seconds without a heartbeat, which comes every 10, after which the server counts a site as gone; FLARE's own: 600."""
 
+_NO_TASK = 30.0
+"""Seconds after which a site asks again for work, if its question was lost with the server's process. FLARE's own: 300,
+and it takes the larger of this and a job's ``get_task_timeout``, so that a job cannot lower it."""
+
 _POLICY = files("fedward.federation.flare") / "policy"
 
 
@@ -24,7 +28,8 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
     """Writes the policy into ``local/`` of the server's and the sites' kits; goes behind ``StaticFileBuilder``.
 
     FLARE's own ``.default`` files stay beside it, so that a site sees what was changed. The server has no privacy
-    scopes: which ones are allowed is for each site to say.
+    scopes: which ones are allowed is for each site to say. In ``startup/`` of a site it sets how long the site waits
+    for an answer to its question for work.
 
     Args:
         server_storage: folder at the server for jobs, results included; FLARE's default is a public one under /tmp.
@@ -48,6 +53,7 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             _copy("fedward_site.yaml.sample", local)
             resources = _starting(_allowing(_defaults(local)), "SiteJobLauncher")
             _write_json(local / "resources.json", resources | {"allow_log_streaming": False})
+            _ask_again(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON)
         if server := project.get_server():
             local = _write_shared(server, ctx)
             resources = _starting(_allowing(_defaults(local)), "ServerJobLauncher")
@@ -58,6 +64,12 @@ def _write_shared(participant: Participant, ctx: ProvisionContext) -> Path:
     local = Path(ctx.get_local_dir(participant))
     _copy("authorization.json", local)
     return local
+
+
+def _ask_again(file: Path) -> None:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["client"]["communication_timeout"] = _NO_TASK
+    _write_json(file, content)
 
 
 def _copy(name: str, folder: Path) -> None:
