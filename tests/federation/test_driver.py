@@ -16,6 +16,7 @@ import pytest
 import torch
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
+from run_files import assert_equal, rows, weights
 
 from fedward.errors import RunError
 from fedward.federation.driver import run_experiment
@@ -30,20 +31,6 @@ from fedward.nets import build
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
-
-
-def rows(folder: Path, log: str) -> list[dict]:
-    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(StoredState(folder / "model.safetensors"))
-
-
-def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    assert list(a) == list(b)
-    for key, value in a.items():
-        assert torch.equal(value, b[key]), key
 
 
 def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from interrupted import interrupted
 from pydantic import ValidationError
+from run_files import assert_equal, rows, steady_rows
 from torch import Tensor
 
 from fedward.config import Experiment
@@ -51,14 +52,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return run_local(uploading(), tmp_path_factory.mktemp("upload") / "run", sites=SITES)
 
 
-def rows(folder: Path, log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
-
-
-def steady_rows(folder: Path, log: str) -> list[dict[str, Any]]:
-    return [row for row in rows(folder, log) if row.get("name") != "seconds"]
-
-
 def told(folder: Path, name: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
     return content
@@ -67,12 +60,6 @@ def told(folder: Path, name: str) -> dict[str, Any]:
 def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
     """Return the classifier a site kept in its own folder."""
     return SiteMemory(folder / "sites" / site / "memory", told(folder, "run")["id"]).before(99, 0)[OWN]
-
-
-def assert_equal(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
-    assert list(a) == list(b)
-    for key, value in a.items():
-        assert torch.equal(value, b[key]), key
 
 
 def by_hand(experiment: Experiment, folder: Path) -> tuple[list[dict[str, Tensor]], dict[str, dict[str, Tensor]]]:

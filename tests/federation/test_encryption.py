@@ -17,6 +17,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
 from nvflare.fuel.sec.security_content_service import SecurityContentManager, SecurityContentService
 from nvflare.fuel.utils import fobs
+from run_files import rows, weights
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError, WireError
@@ -30,7 +31,7 @@ from fedward.federation.flare.executor import FedwardExecutor
 from fedward.federation.flare.shareables import TASK, pack_request, unpack
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.site import Site
-from fedward.federation.store import SiteModels, StoredState
+from fedward.federation.store import SiteModels
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
 from tiny import tiny
@@ -57,14 +58,6 @@ def secure(method="fedavg", **changes) -> Experiment:
 
 def plain(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"secure_aggregation": False})
-
-
-def rows(folder: Path, log: str) -> list[dict]:
-    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(StoredState(folder / "model.safetensors"))
 
 
 def largest_difference(one: Path, other: Path) -> float:

@@ -1,7 +1,7 @@
 """Federated active learning from end to end: what sites choose, what travels, what a resumed run keeps."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,6 +10,7 @@ import pytest
 import torch
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
+from run_files import assert_equal, rows, weights
 
 from fedward.annotation import Queue, queue_folder
 from fedward.annotation.desk import Desk, Message
@@ -17,7 +18,6 @@ from fedward.config import DataSpec, StandIn
 from fedward.federation import wire
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.site import Site
-from fedward.federation.store import StoredState
 from fedward.methods.fedal import ensemble_entropy
 from fedward.methods.workflow import Ask, Work
 from fedward.nets import build
@@ -36,20 +36,6 @@ def active(**options):
     """Four rounds; queries in the second and third, from a fifth of the images to six tenths."""
     schedule = {"rounds": 4, "query_every": 1, "steps": 2, "initial_fraction": 0.2, "target_fraction": 0.6}
     return tiny("fedal", stand_in=StandIn(images=40, labelled=1.0), options={**schedule, **options})
-
-
-def rows(folder: Path, log: str) -> list[dict]:
-    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(StoredState(folder / "model.safetensors"))
-
-
-def assert_equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> None:
-    assert list(a) == list(b)
-    for key, value in a.items():
-        assert torch.equal(value, b[key]), key
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import rows
 
 from fedward.cli import main
 from fedward.errors import RunError
@@ -15,10 +16,6 @@ from fedward.federation.run_folder import RunFolder
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
-
-
-def rows(folder: Path, log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from isolated import CLASSES, write_sites
 from PIL import Image
+from public_images import write_public_npz
 
 from fedward.config import DataSpec, Experiment, StandIn
 from fedward.errors import DataError
@@ -114,11 +115,7 @@ def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:
 
 
 def test_validation_images_come_first_then_others_and_never_test_images(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    counts = {"train": 3, "val": 2, "test": 7}
-    images = {f"{split}_images": rng.integers(0, 256, (n, 28, 28, 3), np.uint8) for split, n in counts.items()}
-    labels = {f"{split}_labels": np.arange(n) % len(CLASSES) for split, n in counts.items()}
-    np.savez(tmp_path / "public.npz", **images, **labels)
+    images = write_public_npz(tmp_path / "public.npz", train=3, val=2, test=7)
     run = on_files(tmp_path, f"{{kind: npz, file: {tmp_path / 'public.npz'}, labelled: 0.5}}")
     shown = [picture(run, number, "original") for number in range(1, about(run)["images"] + 1)]
     assert len(shown) == 5

@@ -1,16 +1,16 @@
 """SelfFed from end to end: both phases in one run, the server's own images, and what a resumed run keeps."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
+from public_images import write_public_npz
+from run_files import assert_equal, rows, steady_rows, weights
 
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError
@@ -50,26 +50,8 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return run_local(selffed(), tmp_path_factory.mktemp("selffed") / "run", sites=SITES)
 
 
-def rows(folder: Path, log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
-
-
-def steady_rows(folder: Path, log: str) -> list[dict[str, Any]]:
-    return [row for row in rows(folder, log) if row.get("name") != "seconds"]
-
-
 def total(folder: Path, way: str) -> int:
     return sum(row[way] for row in rows(folder, "bytes"))
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(StoredState(folder / "model.safetensors"))
-
-
-def assert_equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> None:
-    assert list(a) == list(b)
-    for key, value in a.items():
-        assert torch.equal(value, b[key]), key
 
 
 def start(experiment: Experiment, folder: Path) -> dict[str, torch.Tensor]:
@@ -322,11 +304,7 @@ def test_a_sites_file_under_the_servers_name_is_refused(tmp_path: Path, name: st
 
 
 def test_the_servers_training_and_validation_images_are_learned_from_and_no_test_image(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    counts = {"train": 5, "val": 6, "test": 7}
-    images = {f"{split}_images": rng.integers(0, 256, (n, 28, 28, 3), np.uint8) for split, n in counts.items()}
-    labels = {f"{split}_labels": np.arange(n) % len(CLASSES) for split, n in counts.items()}
-    np.savez(tmp_path / "public.npz", **images, **labels)
+    images = write_public_npz(tmp_path / "public.npz", train=5, val=6, test=7)
     (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labelled: 0.5}")
     public = PublicImages(from_files(), tmp_path / "cache", [tmp_path])
     public.require()
@@ -337,11 +315,7 @@ def test_the_servers_training_and_validation_images_are_learned_from_and_no_test
 
 
 def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    counts = {"train": 0, "val": 0, "test": 7}
-    images = {f"{split}_images": rng.integers(0, 256, (n, 28, 28, 3), np.uint8) for split, n in counts.items()}
-    labels = {f"{split}_labels": np.arange(n) % len(CLASSES) for split, n in counts.items()}
-    np.savez(tmp_path / "public.npz", **images, **labels)
+    write_public_npz(tmp_path / "public.npz", train=0, val=0, test=7)
     (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz}")
     with pytest.raises(ConfigError, match=r"server\.yaml names none"):
         PublicImages(from_files(), tmp_path / "cache", [tmp_path]).require()

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from fedward.bench.fedal import ROWS
 from fedward.bench.fedal_paper import METRICS
+from fedward.bench.svg import STYLE, save
 
 SPLIT = "test"
 """Whose scores are drawn; the results hold those of ``val`` too."""
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "fedward"}
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 
 
@@ -63,7 +63,7 @@ def numbers(found: Sequence[Curve]) -> str:
 def draw(found: Sequence[Curve], picture: Path) -> None:
     """Write the curves as SVG, a panel for each metric; rows with all labels are level lines."""
     colours = mpl.colormaps["tab10"]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(12, 3.8), layout="constrained")
         panels = figure.subplots(1, len(METRICS))
         for panel, (metric, name) in zip(panels, METRICS.items(), strict=True):
@@ -78,5 +78,4 @@ def draw(found: Sequence[Curve], picture: Path) -> None:
             panel.spines[["top", "right"]].set_visible(False)
         handles = panels[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(picture, format="svg", metadata={"Date": None})
+        save(figure, picture)

@@ -6,7 +6,7 @@ from typing import Any
 from fedward.bench.fedal import ROWS
 from fedward.bench.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4
 from fedward.bench.fedal_results import CHOOSES, mean_over_hospitals
-from fedward.bench.numbers import difference, mean
+from fedward.bench.numbers import difference, head, line, mean
 
 Result = dict[str, Any]
 Seeds = dict[int, Result]
@@ -27,7 +27,7 @@ def table_3(results: Sequence[Result], split: str) -> str:
     for protocol, words in PROTOCOLS.items():
         lines += [f"\n### Table 3, split by {split}, {words}\n", *_scores(rows, protocol)]
         if distances := _distances(rows, protocol):
-            lines += [f"\n#### Minus FedAL, split by {split}, {words}\n", *_head(*_DISTANCES), *distances]
+            lines += [f"\n#### Minus FedAL, split by {split}, {words}\n", *head(*_DISTANCES), *distances]
     return "\n".join(lines)
 
 
@@ -35,25 +35,25 @@ def table_4(results: Sequence[Result], split: str) -> str:
     """Return Table 4 for one split: macro-F1 of each hospital and their mean, at the round chosen by validation."""
     names = [*HOSPITALS, "mean"]
     lines = [f"\n### Table 4, macro-F1, split by {split}, {PROTOCOLS['chosen']}\n"]
-    lines += _head("method", "labels", "seeds", *(part for name in names for part in (name, "paper")))
+    lines += head("method", "labels", "seeds", *(part for name in names for part in (name, "paper")))
     for row, seeds in _by_row(results, split).items():
         cells = []
         for name in names:
             values = [_macro_f1(result, name) for result in seeds.values()]
             cells += [mean(values, digits=1), f"{TABLE_4[row][name]:.1f}" if row in TABLE_4 else "-"]
-        lines.append(_line(ROWS[row].title, ROWS[row].data, str(len(seeds)), *cells))
+        lines.append(line(ROWS[row].title, ROWS[row].data, str(len(seeds)), *cells))
     return "\n".join(lines)
 
 
 def _scores(rows: dict[str, Seeds], protocol: str) -> list[str]:
-    lines = _head("method", "labels", "seeds", *(part for name in METRICS.values() for part in (name, "paper")))
+    lines = head("method", "labels", "seeds", *(part for name in METRICS.values() for part in (name, "paper")))
     for row, seeds in rows.items():
         cells = []
         for metric in METRICS:
             paper = TABLE_3.get(row)
             cells.append(mean(_values(seeds, sorted(seeds), protocol, metric), digits=2))
             cells.append(f"{paper[metric].mean:.2f} ± {paper[metric].sd:.2f}" if paper else "-")
-        lines.append(_line(ROWS[row].title, ROWS[row].data, str(len(seeds)), *cells))
+        lines.append(line(ROWS[row].title, ROWS[row].data, str(len(seeds)), *cells))
     return lines
 
 
@@ -69,7 +69,7 @@ def _distances(rows: dict[str, Seeds], protocol: str) -> list[str]:
         for metric in METRICS:
             ours, theirs = (_values(each, pairs, protocol, metric) for each in (seeds, fedal))
             cells += [difference(ours, theirs, digits=2), _p_value(ours, theirs)]
-        lines.append(_line(ROWS[row].title, str(len(pairs)), *cells))
+        lines.append(line(ROWS[row].title, str(len(pairs)), *cells))
     return lines
 
 
@@ -96,11 +96,3 @@ def _by_row(results: Sequence[Result], split: str) -> dict[str, Seeds]:
     """Return row -> seed -> result of one split, in the order of the tables; rows without a result are left out."""
     found = {row: {r["seed"]: r for r in results if (r["row"], r["split"]) == (row, split)} for row in ROWS}
     return {row: seeds for row, seeds in found.items() if seeds}
-
-
-def _head(*names: str) -> list[str]:
-    return [_line(*names), "|---|" + "--:|" * (len(names) - 1)]
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"

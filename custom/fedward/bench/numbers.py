@@ -1,4 +1,4 @@
-"""How the benchmarks' tables write numbers over several runs."""
+"""How the benchmarks' tables write numbers over several runs, and their lines in markdown."""
 
 from collections.abc import Sequence
 
@@ -16,3 +16,13 @@ def difference(ours: Sequence[float], theirs: Sequence[float], digits: int) -> s
     interval = paired_difference(ours, theirs)
     spread = "" if interval.low is None else f" [{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"
     return f"{interval.mean:+.{digits}f}{spread}"
+
+
+def head(*names: str) -> list[str]:
+    """Return a table's first two lines: the columns' names, the first to the left, numbers to the right."""
+    return [line(*names), "|---|" + "--:|" * (len(names) - 1)]
+
+
+def line(*cells: str) -> str:
+    """Return a line of a table."""
+    return f"| {' | '.join(cells)} |"

@@ -8,11 +8,11 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fedward.bench.numbers import difference, mean
+from fedward.bench.numbers import difference, head, line, mean
 from fedward.bench.selffed import GAMMAS, ROWS, SHARES, USUAL_GAMMA, USUAL_SHARE
+from fedward.bench.svg import STYLE, save
 
 Result = dict[str, Any]
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "fedward"}
 _AXES: dict[int, tuple[str, Sequence[float], Callable[[float], str], str]] = {
     3: ("gamma", GAMMAS, lambda value: f"Dir({value:g})", "concentration of the split: even, moderate, severe"),
     6: ("share", SHARES, lambda value: f"{value:.0%}", "labelled share of the training images"),
@@ -32,12 +32,12 @@ def figure_table(results: Sequence[Result], figure: int) -> str:
     heads = [written(value) for value in values]
     lines = [
         f"\n### Figure {figure}, test accuracy, %\n",
-        *_head("method", "seeds", *heads, "minus federated MAE [95 %]"),
+        *head("method", "seeds", *heads, "minus federated MAE [95 %]"),
     ]
     for row, mine in found.items():
         points = [_accuracies([one for one in mine if one[field] == value]) for value in values]
         cells = [mean(point, digits=1) if point else "" for point in points]
-        lines.append(_line(ROWS[row].title, _seeds(mine), *cells, _distance(mine, found.get("mae", []), field)))
+        lines.append(line(ROWS[row].title, _seeds(mine), *cells, _distance(mine, found.get("mae", []), field)))
     return "\n".join(lines)
 
 
@@ -45,20 +45,20 @@ def rows_table(results: Sequence[Result], title: str) -> str:
     """Return the rows at the usual setting, each with its distance from the row that differs in one thing."""
     found = _by_row([one for one in results if (one["gamma"], one["share"]) == (USUAL_GAMMA, USUAL_SHARE)])
     lines = [f"\n### {title}, test accuracy, %\n"]
-    lines += _head("method", "seeds", "chosen round", "last round", "minus [95 %]", "which")
+    lines += head("method", "seeds", "chosen round", "last round", "minus [95 %]", "which")
     for row, mine in found.items():
         against = ROWS[row].against
         last = mean([one["last"] for one in mine], digits=1)
         distance = _distance(mine, found.get(against, []), "share")
         other = "-" if distance == "-" else ROWS[against].title
-        lines.append(_line(ROWS[row].title, _seeds(mine), mean(_accuracies(mine), digits=1), last, distance, other))
+        lines.append(line(ROWS[row].title, _seeds(mine), mean(_accuracies(mine), digits=1), last, distance, other))
     return "\n".join(lines)
 
 
 def draw(results: Sequence[Result], figure: int, picture: Path) -> None:
     """Write a figure as SVG: a line for each row, a point for each seed."""
     field, values, written, name = _AXES[figure]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = drawn.subplots()
         for index, (row, mine) in enumerate(_by_row(_varied(results, figure)).items()):
@@ -72,8 +72,7 @@ def draw(results: Sequence[Result], figure: int, picture: Path) -> None:
         panel.set(xlabel=name, ylabel="test accuracy, %")
         panel.spines[["top", "right"]].set_visible(False)
         drawn.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        drawn.savefig(picture, format="svg", metadata={"Date": None})
+        save(drawn, picture)
 
 
 def _varied(results: Sequence[Result], figure: int) -> list[Result]:
@@ -108,11 +107,3 @@ def _accuracies(results: Sequence[Result]) -> list[float]:
 
 def _seeds(results: Sequence[Result]) -> str:
     return str(len({one["seed"] for one in results}))
-
-
-def _head(*names: str) -> list[str]:
-    return [_line(*names), "|---|" + "--:|" * (len(names) - 1)]
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,29 @@
+"""What a run leaves in its folder, and when two of them are equal."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedward.federation.store import StoredState
+
+
+def rows(folder: Path, log: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
+
+
+def steady_rows(folder: Path, log: str) -> list[dict[str, Any]]:
+    """Return the rows that are equal in equal runs."""
+    return [row for row in rows(folder, log) if row.get("name") != "seconds"]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return dict(StoredState(folder / "model.safetensors"))
+
+
+def assert_equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> None:
+    assert list(a) == list(b)
+    for key, value in a.items():
+        assert torch.equal(value, b[key]), key
