@@ -11,7 +11,13 @@ from fedward.federation.wire import Message
 
 
 def interrupted(
-    experiment: Experiment, folder: Path, sites: Sequence[str], round_: int, answered: int, init: Path | None = None
+    experiment: Experiment,
+    folder: Path,
+    sites: Sequence[str],
+    round_: int,
+    answered: int,
+    init: Path | None = None,
+    site_folders: Sequence[Path] = (),
 ) -> None:
     """Run an experiment until so many sites have answered in a round."""
     exchange = LocalTransport.exchange
@@ -25,4 +31,4 @@ def interrupted(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalTransport, "exchange", broken)
         with pytest.raises(KeyboardInterrupt):
-            run_local(experiment, folder, sites=list(sites), init=init)
+            run_local(experiment, folder, sites=list(sites), init=init, site_folders=site_folders)

@@ -22,7 +22,7 @@ from fedward.errors import RunError
 from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
-from fedward.federation.site import site_data
+from fedward.federation.site_data import site_data
 from fedward.federation.store import SiteModels, StoredState, save_state
 from fedward.federation.wire import Message
 from fedward.methods.fedavg import FedAvg

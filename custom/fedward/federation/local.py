@@ -11,6 +11,7 @@ from fedward.federation.initial import Source
 from fedward.federation.public import refuse_sites_file
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import Site
+from fedward.federation.site_data import require_same_source
 from fedward.federation.transport import Deliver, Transport
 from fedward.federation.wire import Message
 
@@ -58,12 +59,14 @@ def run_local(
     finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder,
     where everything lies that sites remember.
 
-    Raises as :func:`~fedward.federation.driver.run_experiment` does, and ConfigError where the server's own images are
-    those of a site.
+    Raises as :func:`~fedward.federation.driver.run_experiment` does, ConfigError where the server's own images are
+    those of a site, and DataError where a resumed run has lost its site files.
     """
     if resume:
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites
+        for site in sites:
+            require_same_source(site, site_folders, folder / "sites" / site, run.id)
     assert experiment is not None
     refuse_sites_file(sites, site_folders)
     transport = local_transport(experiment, sites, folder, site_folders, cache)

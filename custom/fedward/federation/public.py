@@ -9,6 +9,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.federation.site import Site
+from fedward.federation.site_data import site_files
 from fedward.methods.workflow import State
 from fedward.sites import SERVER, find_site_file
 from fedward.training.batches import Pixels
@@ -44,8 +45,9 @@ class PublicImages(Site):
 
     @property
     def there(self) -> bool:
-        """Whether the server has a file of its own or stand-in data."""
-        return self.experiment.stand_in is not None or find_site_file(SERVER, self.site_folders) is not None
+        """Whether the server has a file of its own, or stand-in data among sites that have nothing else either."""
+        stand_in = self.experiment.stand_in is not None and not site_files(self.site_folders)
+        return stand_in or find_site_file(SERVER, self.site_folders) is not None
 
     @property
     def number(self) -> int:

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +12,14 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError, FedwardError, RunError, WireError
+from fedward.errors import FedwardError, RunError, WireError
 from fedward.evaluation.classification import classification_metrics
 from fedward.federation import wire
 from fedward.federation.encryption import SiteKey
 from fedward.federation.encryption_site import open_sum, seal
 from fedward.federation.labels import SiteLabels, annotators_of
 from fedward.federation.memory import OWN, SiteMemory
+from fedward.federation.site_data import note_source, require_same_source, site_data
 from fedward.federation.wire import Message
 from fedward.federation.witness import keep_head
 from fedward.methods import method_of
@@ -30,7 +30,7 @@ from fedward.methods.samplers import Pool, Sampler, ScoreSampler, sampler_of, sc
 from fedward.methods.workflow import SCORE, State
 from fedward.nets import build
 from fedward.seeds import derive, torch_generator
-from fedward.sites import Images, SiteData, find_site_file, load_site, phantom_site
+from fedward.sites import Images, SiteData, find_site_file
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.evaluation import predict
 from fedward.training.pool import observe
@@ -40,24 +40,6 @@ if TYPE_CHECKING:
     from fedward.training.trainer import Trained
 
 _log = logging.getLogger(__name__)
-
-
-def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequence[Path]) -> SiteData:
-    """Return the data of a site: what its own file names, else its share of the phantom if the job has one.
-
-    Raises ConfigError when there is neither, DataError when the file's data cannot be used.
-    """
-    file = find_site_file(name, site_folders)
-    if file is not None:
-        return load_site(file, experiment.data, cache=cache)
-    if experiment.stand_in is None:
-        raise ConfigError(
-            f"site {name}",
-            expected=f"a file {name}.yaml in one of {', '.join(map(str, site_folders)) or 'no folder'}",
-            found="none, and this job has no stand-in data",
-            remedy="Write the site's file; `fedward doctor FILE` checks it.",
-        )
-    return replace(phantom_site(name, experiment.data, experiment.stand_in, experiment.seed), annotation="oracle")
 
 
 class Site:
@@ -111,6 +93,9 @@ class Site:
         if "head" in request.meta:
             keep_head(self.folder / "witness", self.name, request.meta)
         memory = SiteMemory(self.folder / "memory", request.meta["run"])
+        source = (self.name, self.site_folders, self.folder, str(request.meta["run"]))
+        require_same_source(*source)
+        note_source(*source)
         known = memory.before(round_, part)
         model = {**wire.unflatten("model", request.arrays, self._template), **self._own(known, round_)}
         counts = self._ask_for_labels(request, model, known, aborted) if self._active else {}
