@@ -26,3 +26,7 @@ class WireError(FedwardError):
 
 class RunError(FedwardError):
     """A federated run cannot go on."""
+
+
+class WorkError(RunError):
+    """A site's work was stopped or failed. The text names no file and no image: the server may read it."""

@@ -24,6 +24,7 @@ from fedward.annotation.page.guard import Guard, is_loopback, new_token
 from fedward.annotation.page.server import Token, address, listen
 from fedward.annotation.pictures import LARGEST, Pictures
 from fedward.errors import ConfigError, DataError
+from odd_images import deep_png, odd_exif
 
 CLASSES = ("MEL", "NV", "BCC")
 TOKEN = new_token()
@@ -324,6 +325,14 @@ def test_a_turned_photograph_stands_upright_and_loses_what_else_the_file_says(cl
     found = shown(clinic, photograph, "x.jpeg", exif=exif)
     assert found.size == (4, 8)
     assert not found.info
+
+
+def test_odd_camera_data_costs_no_image_and_deep_colours_are_refused(clinic: Any) -> None:
+    assert shown(clinic, Image.new("RGB", (8, 4)), "x.jpeg", exif=odd_exif("width")).size == (4, 8)
+    path = clinic.site_file.parent / "images" / "s00.png"
+    path.write_bytes(deep_png(np.full((4, 4, 3), 900, np.uint16), 2))
+    with pytest.raises(DataError, match=r"image s00.*convert to 8 bit"):
+        Pictures(clinic.site_file, CLASSES).png("s00")
 
 
 def test_a_huge_image_is_reduced(clinic: Any) -> None:

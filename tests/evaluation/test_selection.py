@@ -16,6 +16,7 @@ from fedward.evaluation import (
     mean_over_sites,
     paired_difference,
 )
+from fedward.evaluation.selection import earliest_best, judged, kept_round
 
 
 def rows(table, metric="accuracy"):
@@ -74,6 +75,44 @@ def test_a_round_seen_by_half_the_sites_or_fewer_cannot_win():
     table = {(0, site): (0.5, 0.5) for site in "wxyz"} | {(1, site): (1.0, 1.0) for site in "wx"}
     assert best_global(rows(table), "accuracy").round == 0
     assert best_global(rows(table | {(1, "y"): (0.9, 0.9)}), "accuracy").round == 1
+
+
+def test_sites_with_nothing_to_judge_by_have_no_say():
+    """IsoFed's two sites of four without labels: they answer every round, with no value."""
+    table = {(r, site): (value, value) for r, value in ((0, 0.2), (1, 0.6)) for site in "wx"}
+    silent = {(r, site): (None, None) for r in (0, 1) for site in "yz"}
+    assert best_global(rows(table | silent), "accuracy", "wxyz").round == 1
+    assert best_global(rows(table | silent), "accuracy").round == 1
+    assert best_global(rows(table), "accuracy", "wxyz").round is None, "sites not heard might have had a value"
+
+
+@pytest.mark.parametrize(
+    ("values", "sites", "may"),
+    [
+        ({"w": 0.5, "x": 0.5, "y": 0.5}, "wxyz", True),
+        ({"w": 0.5, "x": 0.5}, "wxyz", False),
+        ({"w": 0.5, "x": 0.5, "y": None}, "wxyz", True),
+        ({"w": 0.0, "x": None, "y": None, "z": None}, "wxyz", True),
+        ({"w": None, "x": None}, "wx", False),
+        ({"w": 0.5, "x": None}, "wxyz", False),
+        ({}, "wx", False),
+    ],
+)
+def test_more_than_half_of_the_sites_that_can_judge_must_have_a_value(values, sites, may):
+    assert judged(values, sites) is may
+    told = [MetricRow(0, site, "val", "accuracy", value) for site, value in values.items()]
+    assert best_global(told, "accuracy", sites).round == (0 if may else None)
+
+
+def test_the_kept_round_stands_in_place_of_the_best():
+    chosen = kept_round(rows(TABLE), "accuracy", 3)
+    assert (chosen.protocol, chosen.round, chosen.test) == ("best_global", 3, pytest.approx(0.85))
+    assert kept_round(rows(TABLE), "accuracy", None).test is None
+
+
+def test_rounding_alone_puts_no_round_ahead():
+    assert earliest_best({4: 0.1 + 0.2, 2: 0.3, 1: 0.1}) == 2
+    assert earliest_best({}) is None
 
 
 def test_undefined_values_are_left_out():

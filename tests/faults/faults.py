@@ -33,6 +33,8 @@ class Fault:
     action: str
     victims: Sequence[str] = ()
     errno: int = 0
+    delay: float = 0.0
+    """Seconds for which the process stands still before it is killed, and can be seen where it is."""
 
 
 def job_process(name: str) -> str:
@@ -45,11 +47,19 @@ def parent_process(name: str) -> str:
     return "server_train" if name == SERVER else rf"client_train.*uid={name}( |$)"
 
 
-def fault(point: str, victims: Sequence[str], site: str, call: int, action: str = "kill", number: int = 0) -> Fault:
+def fault(
+    point: str,
+    victims: Sequence[str],
+    site: str,
+    call: int,
+    action: str = "kill",
+    number: int = 0,
+    delay: float = 0.0,
+) -> Fault:
     """Return a fault at a point of the round; ``site`` is whose process passes the points that lie at a site."""
     where, when, module, function = POINTS[point]
     process = job_process(SERVER if where == "server" else site)
-    return Fault(process, module, function, when, call, action, list(victims), number)
+    return Fault(process, module, function, when, call, action, list(victims), number, delay)
 
 
 class FaultyFederation(Federation):

@@ -16,12 +16,12 @@ import torch
 from isolated import isolated
 from torch import Tensor
 
-from fedward.config import Experiment, StandIn
+from fedward.config import DataSpec, Experiment, StandIn
 from fedward.federation.ranks import RankSite
 from fedward.federation.site import Site
 from fedward.federation.store import save_json, save_model
 from fedward.methods.workflow import State
-from fedward.nets import build
+from fedward.nets import build, image_size
 from fedward.training.distributed.launch import work
 from fedward.training.distributed.sharing import group
 from tiny import tiny
@@ -54,11 +54,19 @@ class Case:
         return trained, flat, (steps, {name: value for name, value in means.items() if name != "seconds"})
 
 
-def case(method: str, batch: int = 8, images: int = 24, labelled: float = 0.5, peers: int = 0, **options: Any) -> Case:
+def case(
+    method: str,
+    batch: int = 8,
+    images: int = 24,
+    labelled: float = 0.5,
+    peers: int = 0,
+    net: str = "small_cnn_gn",
+    **options: Any,
+) -> Case:
     """A site with labelled and unlabelled images."""
     options = {**OPTIONS, "batch": batch, "images_per_round": images, **options}
-    stand_in = StandIn(images=40, labelled=labelled)
-    return Case(tiny(method, net="small_cnn_gn", stand_in=stand_in, options=options), peers=peers)
+    stand_in, data = StandIn(images=40, labelled=labelled), DataSpec(image_size=image_size(net) or 16)
+    return Case(tiny(method, net=net, data=data, stand_in=stand_in, options=options), peers=peers)
 
 
 def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **options: Any) -> Case:
@@ -83,6 +91,9 @@ CASES = {
     "adapted_teacher": grouped("isofed", "site-2", "unsupervised"),
     "less_than_a_batch": grouped("isofed", "site-1", "supervised", batch=64, images_at_most=7),
     "one_image": grouped("wfedavg", "site-1", "supervised", images_at_most=1),
+    "parts_unused": case("fedavg", net="masked_swin_28"),
+    "parts_unused_in_several_passes": case("fedperl", net="masked_swin_28", peers=1, threshold=0.17, batch=4),
+    "parts_unused_nothing_kept": case("ssfl", net="masked_swin_28", labelled=0.0, threshold=1.0),
 }
 
 

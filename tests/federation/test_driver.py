@@ -283,6 +283,46 @@ def test_unusable_answers_are_refused_by_name(tmp_path, tamper, reason):
     assert reason in row["failed"]["site-1"]
 
 
+ROW = {"split": "val", "name": "accuracy", "value": 0.5, "n": 9, "classes": ["MEL"]}
+
+
+@pytest.mark.usefixtures("without_report")
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        {"train": None},
+        {"train": {"loss": 10**400}},
+        {"metrics": None},
+        {"metrics": [{name: value for name, value in ROW.items() if name != "name"}]},
+        {"metrics": [{**ROW, "value": 1e308}]},
+        {"metrics": [{**ROW, "split": "patient Mueller"}]},
+        {"label_counts": {"asked": 1}},
+        {"labelled": 10**400},
+        {"steps": True},
+        {7: "an answer's fields have names"},
+    ],
+)
+def test_a_malformed_answer_costs_its_site_alone(tmp_path, malformed):
+    def tamper(site, answer):
+        return [Message({**answer.meta, **malformed}, answer.arrays) if site == "site-1" else answer]
+
+    folder = run_tampered(tmp_path, tamper, options={"participants": 3, "rounds": 1})
+    (row,) = rows(folder, "rounds")
+    assert row["replied"] == ["site-2", "site-9"]
+    assert list(row["failed"]) == ["site-1"]
+    assert {row["site"] for row in rows(folder, "metrics")} == {"site-2", "site-9"}
+
+
+@pytest.mark.usefixtures("without_report")
+def test_an_answer_without_its_parts_costs_its_site_alone(tmp_path):
+    def tamper(site, answer):
+        meta = {name: value for name, value in answer.meta.items() if name not in ("train", "metrics")}
+        return [Message(meta, answer.arrays) if site == "site-1" else answer]
+
+    folder = run_tampered(tmp_path, tamper, options={"participants": 3, "rounds": 1})
+    assert [list(row["failed"]) for row in rows(folder, "rounds")] == [["site-1"]]
+
+
 @pytest.mark.proves("faults", "a site answers twice", "the first answer stands")
 def test_a_second_answer_changes_nothing(tmp_path):
     def twice(site, answer):

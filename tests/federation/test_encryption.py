@@ -19,7 +19,7 @@ from nvflare.fuel.sec.security_content_service import SecurityContentManager, Se
 from nvflare.fuel.utils import fobs
 from run_files import rows, weights
 
-from fedward.config import Experiment
+from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.federation import encryption, wire
 from fedward.federation.driver import run_experiment
@@ -244,10 +244,10 @@ def sealed(arrays=None, **meta) -> Message:
 
 
 def test_an_encrypted_answer_is_ciphertexts_by_name_and_number():
-    wire.check_answer(sealed(), "s", request(), encrypted=True)
+    wire.check_answer(sealed(), "s", request(), encrypted=True, classes=())
     idle = Message({name: value for name, value in sealed(steps=0).meta.items() if name != wire.KEY})
-    wire.check_answer(idle, "s", request(), encrypted=True)
-    wire.check_answer(Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True)
+    wire.check_answer(idle, "s", request(), encrypted=True, classes=())
+    wire.check_answer(Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True, classes=())
 
 
 ONE = np.ones(9, np.uint8)
@@ -276,13 +276,13 @@ FLOATS = np.zeros((70, 60), np.float32)
 )
 def test_nothing_else_passes_in_its_place(answer):
     with pytest.raises(WireError):
-        wire.check_answer(answer, "s", request(), encrypted=True)
+        wire.check_answer(answer, "s", request(), encrypted=True, classes=())
 
 
 def test_ciphertexts_and_keys_have_no_place_in_a_plain_answer():
     for answer in (sealed(), sealed({"diff/w": FLOATS})):
         with pytest.raises(WireError):
-            wire.check_answer(answer, "s", request())
+            wire.check_answer(answer, "s", request(), classes=())
 
 
 def test_a_mean_is_the_models_tensors_and_nothing_else():
@@ -536,6 +536,51 @@ def test_second_answers_are_not_added(tmp_path):
 # --- interruptions
 
 
+@pytest.mark.parametrize("error", [RunError, ConfigError])
+def test_an_abort_during_decryption_ends_the_run_and_costs_no_round(tmp_path, error):
+    """As FLARE's transport raises it; the round is asked for again when the run is resumed."""
+    experiment = secure(options={"rounds": 2})
+
+    def abort(site, request, answer):
+        if request.meta["task"] == wire.DECRYPT and request.meta["round"] == 2:
+            raise error("job", expected="to run to its end", found="an abort", remedy="Resume it when wanted.")
+        return answer
+
+    straight = run_local(experiment, tmp_path / "straight", sites=SITES)
+    with pytest.raises(error, match="an abort"):
+        run(tmp_path, experiment, abort)
+    assert failures(tmp_path) == [{}]
+    run(tmp_path, experiment, resume=True)
+    assert failures(tmp_path) == [{}, {}]
+    assert largest_difference(straight, tmp_path / "run") == 0
+
+
+def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
+    """They are of one length, so that only their names tell."""
+    experiment = secure()
+    inner = Tampering(experiment, tmp_path / "cache", lambda site, request, answer: answer)
+    transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "run")
+    monkeypatch.setattr(transport, "_withheld", {"train": ("a.",), "pretrain": ("b.",)}.__getitem__)
+    work = {"site-1": Work("train"), "site-2": Work("pretrain")}
+    with pytest.raises(RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."):
+        transport.exchange(wire.requests(Ask(1, tiny_model(), work), SITES, RUN), 60, lambda *_: None)
+    assert inner.seen == []
+    del work["site-2"]
+    transport.exchange(wire.requests(Ask(1, tiny_model(), work), ["site-2"], RUN), 60, lambda *_: None)
+    assert {site for site, _, _ in inner.seen} == {"site-1", "site-2"}
+
+
+def test_an_error_that_carries_arrays_costs_its_site_alone(tmp_path):
+    def tamper(site, request, answer):
+        if site == "site-2" and answer.arrays and request.meta["task"] == "train":
+            return Message({"site": site, "round": request.meta["round"], "error": "boom"}, answer.arrays)
+        return answer
+
+    run(tmp_path, secure(options={"rounds": 1}), tamper)
+    (failed,) = failures(tmp_path)
+    assert set(failed) == {"site-2"}
+
+
 def die_in(task: str, round_: int):
     """A tampering that ends the server's process in a round, when the first site has answered a task."""
 
@@ -723,7 +768,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     meta, arrays = unpack(shareable)
     assert "error" not in meta
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.uint8)}
-    wire.check_answer(Message(meta, arrays), "site-1", asked, encrypted=True)
+    wire.check_answer(Message(meta, arrays), "site-1", asked, encrypted=True, classes=DERMOSCOPY)
     fobs.register(NumpyArrayDecomposer)  # as FLARE's processes do at their start
     sent = fobs.dumps(shareable)
     assert len(sent) > sum(array.nbytes for array in arrays.values())

@@ -1,14 +1,16 @@
 """Models and states on disk come back as they were, and nothing newer than a restart point survives."""
 
+import os
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import torch
+from power_cut import on_the_disk, unwritten
 
 from fedward.errors import RunError
-from fedward.federation.store import SiteModels, StoredState, load_state, save_model, save_state
+from fedward.federation.store import SiteModels, StoredState, load_state, save_json, save_model, save_state
 
 MODEL = {"z.weight": torch.randn(3, 4), "a.count": torch.tensor(7), "m.empty": torch.zeros(0)}
 
@@ -29,9 +31,29 @@ def test_newest_model_wins_and_pruning_keeps_it(tmp_path):
         models.put("s", round_, {"w": torch.tensor(float(round_))})
     models = SiteModels(tmp_path)
     assert models["s"]["w"] == 3
-    models.prune()
+    models.prune(3)
     assert [path.stem for path in (tmp_path / "s").iterdir()] == ["00003"]
     assert list(models) == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("resumed_after", "kept"),
+    [
+        (0, {"s": [1, 2, 4], "t": [3]}),
+        (2, {"s": [2, 4], "t": [3]}),
+        (3, {"s": [2, 4], "t": [3]}),
+        (4, {"s": [4], "t": [3]}),
+    ],
+)
+def test_pruning_keeps_what_a_run_that_goes_back_needs(tmp_path, resumed_after, kept):
+    """Site s answered in rounds 1, 2 and 4, and t in round 3."""
+    models = SiteModels(tmp_path)
+    for site, round_ in (("s", 1), ("s", 2), ("t", 3), ("s", 4)):
+        models.put(site, round_, {"w": torch.tensor(float(round_))})
+    models.prune(resumed_after)
+    assert {site: sorted(int(path.stem) for path in (tmp_path / site).iterdir()) for site in "st"} == kept
+    models.forget_after(max(resumed_after, 1))
+    assert models["s"]["w"] == max(round_ for round_ in (1, 2, 4) if round_ <= max(resumed_after, 1))
 
 
 def test_an_interrupted_round_is_forgotten(tmp_path):
@@ -110,3 +132,26 @@ def test_a_damaged_model_file_is_named(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(RunError, match=r"model\.safetensors"):
         StoredState(tmp_path / "model.safetensors")
+
+
+# --- power cuts
+
+
+@pytest.mark.parametrize(
+    ("save", "writes"),
+    [
+        (lambda folder: save_model(folder / "m.safetensors", MODEL), 2),
+        (lambda folder: save_json(folder / "m.json", {"a": 1}), 2),
+        (lambda folder: save_state(folder / "00004", State(4, MODEL)), 4),
+    ],
+)
+def test_what_is_saved_is_on_the_disk_by_its_name(tmp_path, save, writes, monkeypatch):
+    """One write for each file and folder, besides those of folders that are new."""
+    folder, synced = tmp_path / "a" / "b", on_the_disk(monkeypatch)
+    save(folder)
+    assert unwritten(tmp_path, synced) == []
+    note, count = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda number: (count.append(number), note(number)))
+    save(folder)
+    assert unwritten(tmp_path, synced) == []
+    assert len(count) <= writes + (writes == 4), "a state's own folder is made anew each time"

@@ -1,16 +1,22 @@
 """Only what the wire list names leaves a site."""
 
+import copy
+import json
+import math
+import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from fedward.errors import WireError
+from fedward.errors import DataError, RunError, WireError, WorkError
+from fedward.evaluation.names import OVERALL
 from fedward.federation import wire
-from fedward.federation.site import Site
+from fedward.federation.site import Site, public_text
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
+from fedward.report.run import _metric, _query
 from tiny import tiny
 
 MODEL = {
@@ -21,6 +27,7 @@ MODEL = {
 
 
 RUN = "0123456789abcdef" * 2
+CLASSES = ("MEL", "NV")
 
 
 def request(task="train", part=0):
@@ -32,6 +39,18 @@ def answer(**meta):
     base = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 4, "steps": 2, "train": {"loss": 1.0}, "metrics": []}
     arrays = {"diff/a.weight": np.array([0.5, -1], np.float32), "diff/bn.mean": np.array([1.0], np.float32)}
     return Message({**base, **meta}, arrays)
+
+
+def check(*args, **options) -> None:
+    wire.check_answer(*args, classes=CLASSES, **options)
+
+
+def row(**changes):
+    return {"split": "val", "name": "accuracy", "value": 0.5, "n": 9, "classes": ["MEL"], **changes}
+
+
+def without(name: str, of=None) -> dict:
+    return {key: value for key, value in (of or row()).items() if key != name}
 
 
 def test_request_carries_floats_only_and_names_roles():
@@ -86,7 +105,7 @@ def test_what_is_withheld_is_not_sent_and_the_server_keeps_its_own():
     arrays = wire.difference(trained, MODEL, WITHHELD)
     assert list(arrays) == ["diff/a.weight"]
     reply = replace(answer(), arrays=arrays)
-    wire.check_answer(reply, "s", request(), withheld=WITHHELD)
+    check(reply, "s", request(), withheld=WITHHELD)
     rebuilt = wire.rebuild(MODEL, reply)
     assert list(rebuilt) == list(MODEL)
     assert torch.equal(rebuilt["a.weight"], trained["a.weight"])
@@ -95,14 +114,14 @@ def test_what_is_withheld_is_not_sent_and_the_server_keeps_its_own():
 
 def test_an_answer_with_what_is_withheld_is_refused_by_name():
     with pytest.raises(WireError, match=r"none of what does not go up \(bn\.\), found bn\.mean"):
-        wire.check_answer(answer(), "s", request(), withheld=WITHHELD)
+        check(answer(), "s", request(), withheld=WITHHELD)
     with pytest.raises(WireError, match=r"none of what does not go up"):
-        wire.check_answer(answer(), "s", request("idle"), withheld=WITHHELD)
+        check(answer(), "s", request("idle"), withheld=WITHHELD)
 
 
 def test_an_answer_without_what_it_should_send_is_refused_by_name():
     with pytest.raises(WireError, match=r"diff/bn\.mean of s.*nothing"):
-        wire.check_answer(without_what_is_withheld(), "s", request())
+        check(without_what_is_withheld(), "s", request())
 
 
 def test_the_size_of_an_update_is_judged_by_what_was_sent():
@@ -113,8 +132,11 @@ def test_the_size_of_an_update_is_judged_by_what_was_sent():
 
 
 def test_a_good_answer_passes():
-    wire.check_answer(answer(), "s", request())
-    wire.check_answer(answer(restarts=2), "s", request())
+    check(answer(), "s", request())
+    check(answer(restarts=2), "s", request())
+
+
+COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0}
 
 
 @pytest.mark.proves(
@@ -130,25 +152,52 @@ def test_a_good_answer_passes():
         ({"steps": 1.5}, "steps"),
         ({"restarts": -1}, "restarts"),
         ({"restarts": "by hand"}, "restarts"),
-        ({"label_counts": {"asked": -1}}, "label counts of s, asked"),
-        ({"label_counts": {"bought": 1.5}}, "label counts of s, bought"),
-        ({"label_counts": {"MEL": 3}}, "MEL"),
-        ({"label_counts": {"asked": 3, "ids": ["a", "b"]}}, "ids"),
-        ({"label_counts": [3]}, "list"),
+        ({"labelled": True}, "labelled"),
+        ({"labelled": 10**400}, "labelled"),
+        ({"label_counts": {**COUNTS, "asked": -1}}, "label counts of s, asked"),
+        ({"label_counts": {**COUNTS, "bought": 1.5}}, "label counts of s, bought"),
+        ({"label_counts": {**COUNTS, "MEL": 3}}, "MEL"),
+        ({"label_counts": {**COUNTS, "ids": ["a", "b"]}}, "ids"),
+        ({"label_counts": {"asked": 3}}, "no bought, cannot_tell"),
+        ({"label_counts": [3]}, "label counts of s"),
+        ({"label_counts": None}, "label counts of s"),
         ({"minutes": "long"}, "minutes of annotation"),
         ({"minutes": -1.0}, "minutes of annotation"),
         ({"scores": [0] * 64, "due": 1}, "no scores"),
         ({"due": 1}, "no scores"),
+        ({"train": None}, "training numbers"),
+        ({"train": [["loss", 1.0]]}, "training numbers"),
         ({"train": {"loss": float("nan")}}, "loss"),
+        ({"train": {"loss": 10**400}}, "loss"),
+        ({"train": {"loss": 1e300}}, "loss"),
+        ({"train": {"loss": "1.0"}}, "loss"),
         ({"train": {"ids": 1.0}}, "ids"),
-        ({"metrics": [{"split": "val", "name": "patient", "value": 1.0, "n": 1, "classes": []}]}, "patient"),
-        ({"metrics": [{"split": "val", "name": "accuracy", "value": 1.0, "n": 1, "classes": [], "path": "x"}]}, "path"),
-        ({"metrics": [{"split": "v", "name": "accuracy", "value": float("inf"), "n": 1, "classes": []}]}, "accuracy"),
+        ({"metrics": None}, "metrics"),
+        ({"metrics": {"val": 1.0}}, "metrics"),
+        ({"metrics": [["val", "accuracy"]]}, "metric row"),
+        ({"metrics": [row(), row(value=0.6)]}, "one row for each"),
+        ({"metrics": [row(path="x")]}, "path"),
+        *[({"metrics": [without(name)]}, f"metric row of s.*no {name}") for name in row()],
+        *[({"metrics": [row(split=split)]}, "split") for split in ("train", "v", "patient Mueller", None, ["val"])],
+        ({"metrics": [row(name="patient")]}, "name"),
+        ({"metrics": [row(name="f1/image_0042.png")]}, "name"),
+        ({"metrics": [row(name="accuracy/MEL")]}, "name"),
+        ({"metrics": [row(name="f1/MEL/0042")]}, "name"),
+        ({"metrics": [row(name="f1")]}, "name"),
+        ({"metrics": [row(name=None)]}, "answer of s"),
+        *[({"metrics": [row(n=n)]}, "n: ") for n in ("free text", -1, 1.0, True, None, [3])],
+        *[
+            ({"metrics": [row(classes=named)]}, "classes")
+            for named in (["ids"], ["MEL", "MEL"], "MEL", None, {"MEL": 1})
+        ],
+        ({"metrics": [row(classes=[["MEL"]])]}, "answer of s"),
+        *[({"metrics": [row(value=value)]}, "accuracy") for value in (float("inf"), 1.5, -0.1, "x", True, 10**400)],
+        *[({"metrics": [row(name="support/MEL", value=value)]}, "support/MEL") for value in (4, 0, 5.5, 10, "x")],
     ],
 )
 def test_meta_outside_the_list_is_refused(change, message):
     with pytest.raises(WireError, match=message):
-        wire.check_answer(answer(**change), "s", request())
+        check(answer(**change), "s", request())
 
 
 SCORES = {"scores": [0] * 63 + [4], "due": -2, "steps": 0}
@@ -160,7 +209,7 @@ def scoring() -> wire.Message:
 
 
 def test_scores_leave_as_counts_when_asked_for():
-    wire.check_answer(replace(answer(**SCORES), arrays={}), "s", scoring())
+    check(replace(answer(**SCORES), arrays={}), "s", scoring())
 
 
 @pytest.mark.parametrize(
@@ -170,11 +219,13 @@ def test_scores_leave_as_counts_when_asked_for():
         ({"scores": [1] * 65}, "64 counts"),
         ({"scores": {"image-1": 0.3}}, "64 counts"),
         ({"due": 0.5}, "whole number"),
+        ({"due": True}, "whole number"),
+        ({"due": -(10**400)}, "whole number"),
     ],
 )
 def test_scores_of_single_images_are_refused(change, message):
     with pytest.raises(WireError, match=message):
-        wire.check_answer(replace(answer(**{**SCORES, **change}), arrays={}), "s", scoring())
+        check(replace(answer(**{**SCORES, **change}), arrays={}), "s", scoring())
 
 
 LARGER = pytest.mark.proves(
@@ -199,47 +250,56 @@ def test_arrays_outside_the_list_are_refused(name, array, message):
     if array is None:
         del bad.arrays[name]
     with pytest.raises(WireError, match=message):
-        wire.check_answer(bad, "s", request())
+        check(bad, "s", request())
 
 
 @pytest.mark.parametrize("part", [0, 2])
 def test_an_answer_without_a_step_carries_no_model(part):
     empty = Message(answer(steps=0, train={}).meta)
-    wire.check_answer(empty, "s", request(part=part))
+    check(empty, "s", request(part=part))
     with pytest.raises(WireError, match="arrays of s"):
-        wire.check_answer(answer(steps=0), "s", request(part=part))
+        check(answer(steps=0), "s", request(part=part))
+
+
+def test_metrics_nobody_asked_for_are_refused():
+    asked = request()
+    unasked = replace(asked, meta={**asked.meta, "evaluate": False})
+    check(answer(metrics=[row()]), "s", asked)
+    with pytest.raises(WireError, match="not to be evaluated"):
+        check(answer(metrics=[row()]), "s", unasked)
+
+
+@pytest.mark.parametrize("name", ["train", "metrics", "labelled", "unlabelled", "steps", "site", "round"])
+def test_an_answer_without_what_the_driver_reads_is_refused(name):
+    with pytest.raises(WireError):
+        check(replace(answer(), meta=without(name, answer().meta)), "s", request())
+
+
+@pytest.mark.parametrize(
+    ("meta", "arrays"),
+    [({"error": {"path": "/data"}}, {}), ({"error": "boom", "labelled": 3}, {}), ({"error": "boom"}, answer().arrays)],
+)
+def test_an_error_is_text_and_nothing_else(meta, arrays):
+    for encrypted in (False, True):
+        check(Message({"site": "s", "round": 1, "error": "boom", "restarts": 1}), "s", request(), encrypted=encrypted)
+        with pytest.raises(WireError):
+            check(Message({"site": "s", "round": 1, **meta}, arrays), "s", request(), encrypted=encrypted)
+
+
+def test_an_idle_site_has_taken_no_step():
+    check(Message(answer(steps=0, train={}).meta), "s", request("idle"))
+    with pytest.raises(WireError, match="0 after the task idle"):
+        check(Message(answer(train={}).meta), "s", request("idle"))
 
 
 def test_an_idle_site_may_not_upload_a_model():
     with pytest.raises(WireError, match="arrays of s"):
-        wire.check_answer(answer(), "s", request("idle"))
+        check(answer(), "s", request("idle"))
 
 
 def test_a_request_of_another_shape_is_refused_with_the_tensor_name():
     with pytest.raises(WireError, match=r"model/bn\.mean"):
         wire.unflatten("model", {"model/a.weight": np.zeros(2, np.float32)}, MODEL)
-
-
-def test_numbers_on_few_images_stay_at_the_site_and_cannot_be_subtracted():
-    def withheld(**support):
-        rows = [
-            {"split": "test", "name": f"{kind}/{name}", "value": value, "n": 99, "classes": []}
-            for name, value in support.items()
-            for kind in ("f1", "support")
-        ]
-        overall = {"split": "test", "name": "accuracy", "value": 0.6, "n": 99, "classes": []}
-        kept = wire.withhold_small_counts([*rows, overall])
-        assert kept[-1] == overall
-        assert all(
-            (row["value"] is None) == (twin["value"] is None) for row, twin in zip(kept[:-1:2], kept[1::2], strict=True)
-        )
-        return {row["name"].split("/")[1] for row in kept if row["value"] is None}
-
-    assert withheld(MEL=5, NV=50) == set()
-    assert withheld(MEL=4, DF=1, NV=50) == {"MEL", "DF"}
-    assert withheld(MEL=4, NV=50, BCC=20) == {"MEL", "BCC"}  # one hidden count would be n minus the others
-    assert withheld(MEL=0, NV=50, BCC=20) == {"MEL"}  # absent, as the list of present classes says anyway
-    assert withheld(MEL=4) == {"MEL"}
 
 
 @pytest.mark.parametrize(
@@ -279,3 +339,127 @@ def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
     reply = site.handle(wire.requests(ask, [], RUN)["site-1"])
     assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
     assert not reply.arrays
+
+
+# --- whatever a site sends
+
+WORDS = (None, True, False, -1, 0, 7, 2**60, 10**400, 0.5, float("nan"), float("-inf"), 1e308, "", "val", "text", b"x")
+WORDS += ([], {}, [1], {"a": 1}, [None] * 64, {1: 2}, [[]], (), "support/MEL", "/", ["MEL"], np.float32(1), np.zeros(2))
+
+
+def whole() -> Message:
+    rows = [row(), row(split="test", name="f1/MEL"), row(name="support/NV", value=9.0), row(name="f1/NV", value=None)]
+    return answer(metrics=rows, label_counts=COUNTS, minutes=1.5, restarts=0)
+
+
+def places(value, at=()):
+    """Yield the way to every value inside dictionaries and lists."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*at, key)
+        yield from places(inner, (*at, key))
+
+
+def mutated(draw: random.Random) -> Message:
+    """The whole answer after one to three changes: a value replaced, removed, added or given another name."""
+    message = Message(copy.deepcopy(whole().meta), dict(whole().arrays))
+    for _ in range(draw.randint(1, 3)):
+        target = draw.choice((message.meta, message.meta, message.arrays))
+        *way, last = draw.choice(list(places(target)) or [("site",)])
+        try:
+            for key in way:
+                target = target[key]
+            change, word = draw.randrange(4), copy.deepcopy(draw.choice(WORDS))
+            if change == 0:
+                target[last] = word
+            elif change == 1:
+                del target[last]
+            elif change == 2:
+                target[draw.choice(("error", "key", "extra", "due", 3, "name"))] = word
+            else:
+                target[f"{last}/x"] = target.pop(last)
+        except (KeyError, TypeError, IndexError, AttributeError):
+            continue  # an earlier change took the place away
+    return message
+
+
+def use(message: Message) -> None:
+    """Read what driver, log and report read of an accepted answer."""
+    meta = message.meta
+    if "error" in meta:
+        assert isinstance(meta["error"], str)
+        return
+    json.dumps(meta, allow_nan=False)
+    assert all(math.isfinite(float(meta[name]) ** 2) for name in ("labelled", "unlabelled", "steps"))
+    numbers = [*meta["train"].values(), *(row["value"] for row in meta["metrics"] if row["value"] is not None)]
+    assert math.isfinite(math.fsum(number**2 for number in numbers))
+    for found in meta["metrics"]:
+        _metric({"round": 1, "site": "s", **found})
+        assert found["split"] in ("val", "test")
+        assert found["name"].rpartition("/")[2] in (*CLASSES, *OVERALL)
+        assert set(found["classes"]) <= set(CLASSES)
+    if "label_counts" in meta:
+        _query({"round": 1, "site": "s", **meta["label_counts"], "labelled": 1, "unlabelled": 1, "minutes": None})
+    if meta["steps"]:
+        wire.rebuild(MODEL, message)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_answer_is_one_the_driver_can_use_or_is_refused(seed, encrypted):
+    """Nothing but WireError comes out of the check, whatever goes in."""
+    draw, refused, accepted = random.Random(seed), 0, 0
+    for _ in range(800):
+        message = mutated(draw)
+        try:
+            check(message, "s", request(draw.choice(("train", "idle"))), encrypted=encrypted)
+        except WireError:
+            refused += 1
+            continue
+        accepted += 1
+        use(message)
+    assert refused > 100
+    assert accepted > 10 or encrypted
+
+
+@pytest.mark.parametrize("mean", [{"mean/a.weight": None}, {"mean/a.weight": [1.0]}, {3: np.zeros(2, np.float32)}])
+def test_a_mean_that_is_no_arrays_is_refused(mean):
+    with pytest.raises(WireError):
+        wire.check_mean(Message({"site": "s", "round": 1}, mean), "s", request(), {"a.weight": (2,)})
+
+
+# --- what a site says of its errors
+
+
+def test_what_was_found_in_a_refused_answer_stays_at_the_site(tmp_path, monkeypatch):
+    site = Site("site-1", tiny(), tmp_path)
+    rows = [row(name="f1/image_0042.png")]
+    monkeypatch.setattr(site, "evaluate", lambda model: rows)
+    ask = Ask(1, dict(site._template), {})
+    reply = site.handle(wire.requests(ask, ["site-1"], RUN)["site-1"])
+    assert reply.meta["error"].startswith("metric row of site-1, name: expected one of")
+    assert "0042" not in reply.meta["error"]
+
+
+def test_the_path_of_a_damaged_file_stays_at_the_site(tmp_path, caplog):
+    site = Site("site-1", tiny("rscfed"), tmp_path)
+    (tmp_path / "memory" / RUN).mkdir(parents=True)
+    (tmp_path / "memory" / RUN / "00001-000.safetensors").write_bytes(b"")
+    ask = Ask(2, dict(site._template), {})
+    reply = site.handle(wire.requests(ask, ["site-1"], RUN)["site-1"])
+    assert reply.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
+    assert str(tmp_path) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (WorkError("training", expected="a finite loss", found="nan", remedy="x"), "training: expected a finite loss"),
+        (WireError("tensor a", expected="shape 2", found="shape 3", remedy="x"), "tensor a: expected shape 2, found"),
+        (RunError("/data", expected="/data", found="/data", remedy="/data"), "RunError: "),
+        (DataError("/data", expected="/data", found="/data", remedy="/data"), "DataError: the site's data"),
+        (FileNotFoundError("/data"), "FileNotFoundError: an unexpected error"),
+    ],
+)
+def test_only_texts_that_hold_no_path_are_sent(error, text):
+    assert public_text(error).startswith(text)
+    assert "/data" not in public_text(error)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import escape
 from statistics import fmean
 
 import pytest
@@ -10,6 +11,7 @@ from run_folders import CLASSES, SITES, write_run
 
 from fedward.errors import RunError
 from fedward.evaluation import best_global, best_per_site, last_round
+from fedward.federation.wire import withhold_small_counts
 from fedward.report import Run, figures, tables, write_report
 
 KEY = "balanced_accuracy"
@@ -81,7 +83,7 @@ def test_sites_bytes_and_failures_equal_the_rows(full):
         counts = ["16", "144"] if trained else ["n/a", "n/a"]
         absent = ", ".join(name for name in CLASSES if name not in present) or "–"
         n = str(rows["accuracy"].n)
-        assert line == [site, *counts, n, n, str(trained), str(failed), ", ".join(present), absent]
+        assert line == [site, *counts, n, n, str(trained), str(failed), ", ".join(present), absent, "–"]
     for line in page.tables["table-bytes"][1:]:
         mine = [row for row in run.bytes if row.site == line[0]]
         assert line[1] == f"{sum(row.down for row in mine) / 1e6:,.1f}"
@@ -141,6 +143,19 @@ def test_hostile_names_are_only_text(make_run):
     assert page.unclosed == []
 
 
+@pytest.mark.parametrize("name", [r"$\frac{$", "$x$", "_quiet", "<b>"])
+def test_names_of_runs_are_drawn_as_they_are(make_run, name):
+    """matplotlib would take what stands between dollars for mathematics, and fail or draw it as such."""
+    first, second = make_run("a", rounds=2), make_run("b", rounds=2)
+    first.rename(folder := first.with_name(name))
+    _, page = report(folder, second)
+    assert [line[0] for line in page.tables["table-comparison"][1:]] == [f"fedperl ({name})", "fedperl (b)"]
+    lines = {name: {0: 0.1, 1: 0.2}, "other": {0: 0.2, 1: 0.1}}
+    drawn = figures.comparison(lines, "m"), figures.label_curves(lines, "m")
+    drawn += (figures.heat_map([name, "other"], [[1, 0], [0, 1]], "words", "down", "across"),)
+    assert all(f">{escape(name, quote=False)}</text>" in svg for svg in drawn)
+
+
 @pytest.mark.parametrize(
     ("status", "words"), [("failed", "round 12: too few replies"), ("running", "still going on, or it was killed")]
 )
@@ -193,22 +208,30 @@ def test_runs_side_by_side(make_run):
     assert lines[1][8] == "10"
 
 
-def test_withheld_counts_are_told_from_absent_classes(make_run):
-    """Small counts do not leave a site: value null, though the class is among those present."""
+def test_withheld_classes_and_absent_ones_look_alike(make_run):
+    """As they leave the site, by the wire list: of site 10's eight test images nothing is told by class."""
     folder = make_run(rounds=1)
     path = folder / "metrics.jsonl"
     lines = [json.loads(line) for line in path.open()]
-    for row in lines:
-        if row["site"] == "site-10" and "/" in row["name"]:
-            row["value"] = None
+    for round_ in (0, 1):
+        rows = [row for row in lines if (row["site"], row["split"], row["round"]) == ("site-10", "test", round_)]
+        for row, told in zip(rows, withhold_small_counts(rows), strict=True):
+            row.update(told)
     path.write_text("".join(json.dumps(row) + "\n" for row in lines))
     _, page = report(folder)
     cells = {line[0]: line[-1] for line in page.tables["table-class-sites"][1:]}
-    assert cells["MEL"] == cells["NV"] == cells["BCC"] == "withheld"
-    assert cells["SCC"] == "absent"
+    assert set(cells.values()) == {"absent or withheld"}
     counts = {line[0]: line[1:4] for line in page.tables["table-classes"][1:]}
-    assert counts["MEL"] == [str(9 * 150), "10", "1"]
-    assert counts["SCC"][1:] == ["7", "0"]
+    assert counts["MEL"] == [str(9 * 150), "9", "1"]
+    assert counts["SCC"][1:] == ["7", "1"]
+    sites = {line[0]: line[-3:] for line in page.tables["table-sites"][1:]}
+    assert sites["site-10"] == ["–", "–", ", ".join(CLASSES)]
+    assert sites["site-6"] == [", ".join(name for name in CLASSES if name != "SCC"), "SCC", "–"]
+    assert (
+        f"1 site has none of some classes, or too few to tell their number (site-10: {', '.join(CLASSES)})."
+        in page.text
+    )
+    assert "3 sites lack test images of some classes" in page.text
 
 
 def test_a_model_that_training_did_not_improve_is_called_so(make_run):

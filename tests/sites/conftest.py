@@ -52,6 +52,12 @@ def hospital(tmp_path: Path) -> Hospital:
     return Hospital(tmp_path / "hospital").fill()
 
 
+@pytest.fixture(scope="module")
+def lasting_hospital(tmp_path_factory: pytest.TempPathFactory) -> Hospital:
+    """For tests that leave it as it was."""
+    return Hospital(tmp_path_factory.mktemp("lasting") / "hospital").fill()
+
+
 @pytest.fixture
 def empty_hospital(tmp_path: Path) -> Callable[[], Hospital]:
     return lambda: Hospital(tmp_path / "empty")

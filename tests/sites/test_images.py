@@ -1,14 +1,18 @@
+import errno
 import json
 import multiprocessing
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from fedward.errors import DataError
+from fedward.sites import images as reading
 from fedward.sites.data import BadRow
 from fedward.sites.images import decode, decode_files
+from odd_images import ODD_TAGS, deep_png, deep_tiff, odd_exif
 
 HALVES = np.repeat([[40, 200]], 8, axis=1).reshape(1, 16).repeat(16, axis=0).astype(np.uint8)  # dark left, light right
 
@@ -74,6 +78,64 @@ def test_exif_orientation_is_applied(tmp_path):
     pixels = decode(path, 16, 1)
     assert pixels[:6].mean() < 60
     assert pixels[-6:].mean() > 180
+
+
+@pytest.mark.parametrize("orientation", range(10))
+def test_every_orientation_is_shown_as_pillow_shows_it(tmp_path, orientation):
+    corner = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(tmp_path / "a.png", Image.fromarray(corner), exif=exif)
+    with Image.open(path) as image:
+        assert np.array_equal(decode(path, 16, 1)[..., 0], np.asarray(ImageOps.exif_transpose(image)))
+
+
+@pytest.mark.parametrize("what", ODD_TAGS)
+def test_odd_exif_costs_neither_the_pixels_nor_the_orientation(tmp_path, what):
+    path = save(tmp_path / "a.jpg", Image.fromarray(HALVES), exif=odd_exif(what), quality=95)
+    with Image.open(path) as image, pytest.raises((TypeError, struct.error, AttributeError)):
+        ImageOps.exif_transpose(image)
+    pixels = decode(path, 16, 1)
+    assert pixels[:6].mean() < 60
+    assert pixels[-6:].mean() > 180
+
+
+def test_an_orientation_that_cannot_be_read_is_none(tmp_path, monkeypatch):
+    path = save(tmp_path / "a.jpg", Image.fromarray(HALVES), quality=95)
+    monkeypatch.setattr(Image.Image, "getexif", lambda image: {}[0])
+    assert decode(path, 16, 1)[:, :6].mean() < 60
+
+
+@pytest.mark.parametrize("error", [RuntimeError, TypeError, KeyError, ZeroDivisionError])
+def test_whatever_a_decoder_raises_costs_one_row(files, monkeypatch, error):
+    def damaged(image):
+        raise error("a damaged chunk")
+
+    whole, _ = decode_files(files, 16, 3, None, "s")
+    upright = reading._upright
+    monkeypatch.setattr(reading, "_upright", lambda image: (damaged if "2.png" in image.filename else upright)(image))
+    pixels, failed = decode_files(files, 16, 3, None, "s")
+    assert set(failed) == {2, 4}
+    assert failed[2].startswith(f"expected a whole image, found {error.__name__}")
+    assert np.array_equal(pixels, whole[[0, 1, 3, 4]])
+
+
+@pytest.mark.parametrize("kind", ["colour.png", "grey and transparency.png", "colour.tif"])
+def test_colours_of_sixteen_bits_are_refused_not_darkened(tmp_path, kind):
+    """A detector of 12 bits: the upper eight of sixteen are at most 15."""
+    deep = np.random.default_rng(0).integers(0, 4096, (16, 16, 3), np.uint16)
+    grey = kind.startswith("grey")
+    content = deep_tiff(deep) if kind.endswith(".tif") else deep_png(deep[..., : 2 if grey else 3], 4 if grey else 2)
+    (tmp_path / kind).write_bytes(content)
+    with Image.open(tmp_path / kind) as image:
+        assert np.asarray(image.convert("RGB")).max() < 16
+    with pytest.raises(BadRow, match="8 bits a channel, found 16: convert to 8 bit"):
+        decode(tmp_path / kind, 16, 3)
+
+
+@pytest.mark.parametrize("name", ["a.tif", "a.png", "a.ppm", "a.jpg", "a.webp"])
+def test_colours_of_eight_bits_are_read(tmp_path, name):
+    assert decode(save(tmp_path / name, Image.fromarray(HALVES).convert("RGB")), 16, 3)[:, -4:].mean() > 180
 
 
 def test_resizing_squashes_and_averages(tmp_path):
@@ -145,7 +207,7 @@ def test_a_damaged_cache_is_built_again(files, tmp_path, damage):
     pixels, reasons = decode_files(files, 16, 3, cache, "s")
     assert np.array_equal(pixels, plain)
     assert reasons == failed
-    assert json.loads(notes.read_text())["failed"] == {"4": failed[4]}
+    assert json.loads(notes.read_text())["failed"] == {"4": [failed[4], False]}
 
 
 def build(files, cache):
@@ -170,6 +232,42 @@ def test_all_files_bad_is_an_empty_cache(files, tmp_path):
         pixels, failed = decode_files(files[4:5], 16, 3, tmp_path / "cache", "s")
         assert pixels.shape == (0, 16, 16, 3)
         assert set(failed) == {0}
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
+def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch, error):
+    cache, opened = tmp_path / "cache", []
+    plain, _ = decode_files(files, 16, 3, None, "s")
+
+    def failing(path):
+        opened.append(path)
+        if path == files[1]:
+            raise error
+        return Image._open(path)
+
+    monkeypatch.setattr(Image, "_open", Image.open, raising=False)
+    with monkeypatch.context() as broken:
+        broken.setattr(Image, "open", failing)
+        for looked_at in ([*files], [files[1]]):
+            opened.clear()
+            pixels, failed = decode_files(files, 16, 3, cache, "s")
+            assert set(failed) == {1, 4}
+            assert type(error).__name__ in failed[1]
+            assert np.array_equal(pixels, plain[[0, 2, 3, 4]])
+            assert sorted(opened) == looked_at, "while it fails, only the file that may be mended is read again"
+    for _ in range(2):
+        pixels, failed = decode_files(files, 16, 3, cache, "s")
+        assert set(failed) == {4}
+        assert np.array_equal(pixels, plain)
+
+
+def test_a_file_that_can_be_read_again_but_is_broken_is_remembered_so(files, tmp_path, monkeypatch):
+    files[1].write_bytes(files[1].read_bytes()[:300])
+    with monkeypatch.context() as broken:
+        broken.setattr(reading, "_deep_colour", lambda image: (_ for _ in ()).throw(PermissionError(13, "denied")))
+        assert "denied" in decode_files(files, 16, 3, tmp_path / "cache", "s")[1][1]
+    for _ in range(2):
+        assert "truncated" in decode_files(files, 16, 3, tmp_path / "cache", "s")[1][1]
 
 
 def test_a_cache_that_cannot_be_written_is_named(files, tmp_path):

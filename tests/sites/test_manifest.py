@@ -9,8 +9,9 @@ from PIL import Image
 
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.sites import find_site_file, load_site
-from fedward.sites.manifest import NO_LABEL_TO_EVALUATE
+from fedward.sites import SetAside, find_site_file, load_site
+from fedward.sites.manifest import NO_LABEL_TO_EVALUATE, read_rows
+from fedward.sites.site_file import read_site_file
 
 SETS = ("labelled", "unlabelled", "val", "test")
 
@@ -264,12 +265,79 @@ def test_images_by_id_come_in_the_order_asked_for(hospital):
         images.named(["nobody"])
 
 
-def test_mending_a_file_moves_no_other_image(hospital):
-    spoil_truncated(hospital)
-    spoilt = ids(load_site(hospital.write(labelled=0.5), hospital.spec))
-    hospital.picture("003.png", 3)
-    mended = ids(load_site(hospital.write(labelled=0.5), hospital.spec))
-    assert all(set(spoilt[name]) == set(mended[name]) - {"s003"} for name in SETS)
+@pytest.fixture(scope="module")
+def members(lasting_hospital):
+    return ids(load_site(lasting_hospital.write(labelled=0.5), lasting_hospital.spec))
+
+
+@pytest.mark.parametrize("spoilt", ["missing", "cut short"])
+@pytest.mark.parametrize("index", range(40))
+def test_mending_a_file_moves_no_other_image(lasting_hospital, members, index, spoilt):
+    hospital = lasting_hospital
+    path = hospital.folder / hospital.rows[index][1]
+    content = path.read_bytes()
+    if spoilt == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(content[:300])
+    try:
+        data = load_site(hospital.site_file(labelled=0.5), hospital.spec)
+    finally:
+        path.write_bytes(content)
+    name = hospital.rows[index][0]
+    assert [row.sample_id for row in data.set_aside] == [name]
+    assert ids(data) == {part: tuple(i for i in whole if i != name) for part, whole in members.items()}
+
+
+def test_a_row_whose_file_is_missing_keeps_its_sample_id(hospital):
+    """Else mending the file would turn the row that repeats the id from a good one into a bad one."""
+    spoil_missing(hospital)
+    hospital.rows[9][0] = "s003"
+    data = load_site(hospital.write(), hospital.spec)
+    assert [(row.row, row.reason) for row in data.set_aside] == [
+        (5, "expected an image file, found none at 'images/none.png'"),
+        (11, "expected a sample_id of its own, found that of line 5"),
+    ]
+
+
+def test_who_looks_at_rows_alone_gets_those_with_a_file(hospital):
+    spoil_missing(hospital)
+    rows, aside, total = read_rows(read_site_file(hospital.write()), hospital.spec.classes)
+    assert [row.sample_id for row in rows] == [row[0] for row in hospital.rows if row[0] != "s003"]
+    assert all(row.path.is_file() for row in rows)
+    assert ([row.row for row in aside], total) == ([5], 40)
+
+
+@pytest.mark.parametrize("choice", [{"where": {"group": ["g00", "g01", "g02"]}}, {"share": [1, 10]}])
+def test_a_malformed_row_that_may_be_anothers_is_told_but_not_counted(hospital, choice):
+    whole = ids(load_site(hospital.write(**choice), hospital.spec))
+    for row in hospital.rows[20:30]:
+        row.append("too much")
+    hospital.rows += [["short"]]
+    expected = [SetAside(22 + i, f"s{20 + i:03d}", "expected 4 cells, found 5", counted=False) for i in range(10)]
+    data = load_site(hospital.write(max_set_aside=0, **choice), hospital.spec)
+    assert list(data.set_aside) == [*expected, SetAside(42, "short", "expected 4 cells, found 1", counted=False)]
+    if "where" in choice:
+        assert ids(data) == whole
+    with pytest.raises(DataError, match="at most 0% of 41 rows unusable, found 11"):
+        load_site(hospital.write(max_set_aside=0), hospital.spec)
+
+
+def test_a_malformed_row_is_named_by_its_sample_id(hospital):
+    hospital.header.reverse()
+    for row in hospital.rows:
+        row.reverse()
+    hospital.rows[3].append("too much")
+    hospital.rows[4].pop()
+    data = load_site(hospital.write(), hospital.spec)
+    assert [(row.row, row.sample_id) for row in data.set_aside] == [(5, "s003"), (6, "")]
+
+
+def test_columns_without_a_name_may_repeat(hospital):
+    whole = load_site(hospital.write(), hospital.spec)
+    for line in (hospital.header, *hospital.rows):
+        line += ["", ""]
+    assert same(whole, load_site(hospital.write(), hospital.spec))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
@@ -279,6 +347,13 @@ def test_encodings_and_delimiters(hospital, encoding, delimiter):
         row[3] = f"Müller {row[3]}"
     data = load_site(hospital.write(delimiter, encoding, where={"group": ["Müller g00"]}), hospital.spec)
     assert data.labelled.ids == ("s000", "s001")
+
+
+def test_a_quoted_column_may_hold_delimiters(hospital):
+    whole = load_site(hospital.write(), hospital.spec)
+    for line in (hospital.header, *hospital.rows):
+        line.insert(0, "age; sample_id; image; label; group")
+    assert same(whole, load_site(hospital.write(), hospital.spec))
 
 
 def test_missing_columns_are_named(hospital):

@@ -84,6 +84,19 @@ def test_blank_images_and_unknown_labels_are_set_aside(tmp_path):
         load_site(site(tmp_path, max_set_aside=0.01), SPEC)
 
 
+@pytest.mark.parametrize("index", range(0, 60, 7))
+def test_mending_an_image_moves_no_other(tmp_path, index):
+    def members():
+        data = load_site(site(tmp_path, labelled=0.5), SPEC)
+        return {name: getattr(data, name).ids for name in SETS}
+
+    arrays = write(tmp_path)
+    whole = members()
+    arrays["train_images"][index] = 3
+    write(tmp_path, **arrays)
+    assert members() == {part: tuple(i for i in ids if i != f"train-{index}") for part, ids in whole.items()}
+
+
 PICKLE = pytest.mark.proves("attacks", "pickled objects in a site's npz file", "refused; nothing in it is run")
 
 

@@ -1,6 +1,7 @@
 """Starting processes and sharing a batch among them: nothing is left of them when something goes wrong."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,14 +10,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fedward.errors import DataError, RunError
 from fedward.federation.site import public_text
 from fedward.training.distributed import launch as launching
+from fedward.training.distributed import sharing
 from fedward.training.distributed.launch import launch, private_folder
 from fedward.training.distributed.sharing import has_batch_norm, rows_of, share
-from tiny import batch_norm_net
+from tiny import Folded, batch_norm_net
 
 
 def never() -> bool:
@@ -63,6 +66,41 @@ def test_every_row_of_a_batch_has_one_process(images: int, processes: int) -> No
     sizes = [len(share) for share in rows]
     assert sizes == sorted(sizes, reverse=True)
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_process_without_a_row_computes_a_network_that_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path(__file__).parent
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (here, here.parent))))
+    with private_folder(tmp_path) as folder:
+        do("one_image", folder)
+        assert {path.name for path in folder.glob("equal-*")} == {"equal-0", "equal-1"}
+
+
+@pytest.mark.parametrize(("rank", "seen"), [(0, 1), (1, 0)])
+def test_batch_norm_sees_the_batchs_rows_alone(rank: int, seen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One image for two processes: an image of zeros that the second computes must not spoil the statistics."""
+    counted: list[int] = []
+
+    def forward(self: nn.Module, rows: Tensor) -> Tensor:
+        counted.append(len(rows))
+        return rows * 2
+
+    monkeypatch.setattr(nn.SyncBatchNorm, "forward", forward)  # torch's own needs GPUs
+    monkeypatch.setattr(sharing.dist, "get_rank", lambda: rank)
+    monkeypatch.setattr(sharing.dist, "get_world_size", lambda: 2)
+    monkeypatch.setattr(sharing._Gather, "apply", lambda own, images: own)
+    net = share(nn.Sequential(Folded(), nn.BatchNorm2d(3), Folded(), nn.Flatten(), nn.Linear(48, 5)))
+    image = torch.ones(1, 3, 4, 4, requires_grad=True)
+    outputs = net(image)
+    assert outputs.shape == (seen, 5)
+    assert counted == [seen]
+    outputs.sum().backward()
+    assert net[4].weight.grad is not None
+    net.eval()
+    assert net(image).shape == (seen, 5)
+    assert counted == [seen, 1], "statistics that are only read may be read for a row that is dropped again"
 
 
 # --- what goes wrong

@@ -11,8 +11,8 @@ from tiny import batch_norm_net
 CLASSES = 8
 
 
-def pictures(count: int) -> Pixels:
-    pixels = torch.randint(256, (count, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+def pictures(count: int, size: int = 16) -> Pixels:
+    pixels = torch.randint(256, (count, 3, size, size), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     return Pixels(pixels, torch.zeros(count, dtype=torch.long))
 
 
@@ -30,6 +30,11 @@ def test_predictions_are_the_softmax_of_the_net_in_evaluation_mode(batch: int) -
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["small_cnn", "small_cnn_gn"])
+@pytest.mark.parametrize("name", ["small_cnn", "small_cnn_gn", "mobilevit_xxs"])
 def test_predictions_of_no_images(name: str) -> None:
-    assert predict(build(name, CLASSES), pictures(0)).shape == (0, CLASSES)
+    """Attention reshapes by a size to be inferred, which no images do not tell."""
+    net = build(name, CLASSES)
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    assert predict(net, pictures(0, size=32)).shape == (0, CLASSES)
+    assert predict(net, pictures(0, size=32), view=lambda images: images.flip(-1)).shape == (0, CLASSES)
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())

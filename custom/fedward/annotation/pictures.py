@@ -1,18 +1,17 @@
 """A site's images as a person is to see them: whole, in their own size and shape, found by sample id alone."""
 
 import io
-import math
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from fedward.errors import DataError
 from fedward.sites.assemble import check_set_aside
-from fedward.sites.data import SPLITS, Pixels
+from fedward.sites.data import SPLITS, BadRow, Pixels
+from fedward.sites.images import open_image
 from fedward.sites.manifest import read_rows
 from fedward.sites.npz import read_split
 from fedward.sites.site_file import ManifestSite, read_site_file
@@ -42,7 +41,7 @@ class Pictures:
             rows, aside, total = read_rows(file, classes)
             check_set_aside(f"site {file.site}, {file.manifest}", aside, total, file.max_set_aside)
             self.names = dict(file.labels)
-            self._images = {row.sample_id: partial(_open, row.path) for row in rows}
+            self._images = {row.sample_id: partial(open_image, row.path) for row in rows}
         else:  # npz
             splits = {split: read_split(file, split)[0] for split in SPLITS}
             self._images = {
@@ -72,43 +71,21 @@ class Pictures:
                 remedy="Check the site file; ids must stay the same from run to run.",
             ) from None
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-                shown = _displayable(image())
-        except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, Warning) as error:
+            shown = image()
+        except BadRow as bad:
             raise DataError(
                 f"site {self.site}, image {sample_id}",
                 expected="a whole image",
-                found=f"{type(error).__name__}: {error}",
+                found=f"{bad}",
                 remedy="Mend the file; `fedward doctor` lists all that cannot be read.",
             ) from None
+        if shown.mode not in ("L", "RGB"):
+            shown = shown.convert("RGB")
         shown.thumbnail((LARGEST, LARGEST))
         buffer = io.BytesIO()
         shown.save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()
 
 
-def _open(path: Path) -> Image.Image:
-    with Image.open(path) as image:
-        image.load()
-        return ImageOps.exif_transpose(image)
-
-
 def _take(image: Pixels) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image))
-
-
-def _displayable(image: Image.Image) -> Image.Image:
-    """Return 8-bit grey or RGB: deep images scaled from their own minimum..maximum, transparency put on black."""
-    if image.mode.startswith(("I", "F")):
-        deep = image.convert("F")
-        extrema = deep.getextrema()
-        low, high = float(extrema[0]), float(extrema[1])  # type: ignore[arg-type]  # one band
-        if not math.isfinite(high - low):
-            raise ValueError("not all pixel values are finite")
-        scale = 255 / (high - low) if high > low else 0.0
-        return deep.point(lambda value: value * scale + -low * scale).convert("L")
-    if image.has_transparency_data:
-        opaque = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", opaque.size, (0, 0, 0, 255)), opaque).convert("RGB")
-    return image if image.mode in ("L", "RGB") else image.convert("RGB")

@@ -6,7 +6,7 @@ round and the last round are reported next to it. Validation chooses, test is on
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -24,7 +24,7 @@ class MetricRow:
     n: int = 0
     """Images the number was computed on."""
     classes: tuple[str, ...] = ()
-    """Classes present among them."""
+    """Classes present among them, as far as the site tells."""
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,49 @@ def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
     choices = []
     for site in _sites(rows):
         own = {r: sites[site] for r, sites in table["val"].items() if site in sites}
-        choices.append(_choice(table, site, _earliest_best(own)))
+        choices.append(_choice(table, site, earliest_best(own)))
     return Selection("best_per_site", metric, None, tuple(choices))
 
 
-def best_global(rows: Iterable[MetricRow], metric: str) -> Selection:
+def judged(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
+    """Return whether a round may be chosen: more than half of the sites that can judge it have a value.
+
+    A round seen by two easy sites must not win against one seen by all ten. But sites with nothing to judge by, for
+    want of labelled validation images, have no say.
+
+    Args:
+        values: of the sites heard in the round; None where a site had nothing to judge by.
+        sites: all sites of the run; one not heard might have had a value.
+    """
+    defined = sum(value is not None for value in values.values())
+    return defined > sum(site not in values for site in sites)
+
+
+def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None) -> Selection:
     """The one round of highest mean validation ``metric`` over sites (equal weights), the earliest on ties.
 
-    A round counts when more than half of the sites that ever reported the metric reported it there: a round seen by
-    two easy sites must not win against one seen by all ten.
+    Only rounds count that are :func:`judged`.
+
+    Args:
+        rows: of the run; those with the value None say that a site had nothing to judge by.
+        metric: chooses.
+        sites: all sites of the run; None: those that rows name.
     """
     rows = list(rows)
     table = _table(rows, metric)
-    quorum = len({site for sites in table["val"].values() for site in sites}) / 2
-    means = {r: fmean(sites.values()) for r, sites in table["val"].items() if len(sites) > quorum}
-    return _at(rows, table, _earliest_best(means), "best_global", metric)
+    everyone = _sites(rows) if sites is None else sites
+    heard: dict[int, dict[str, float | None]] = defaultdict(dict)
+    for row in rows:
+        if row.split == "val" and row.name == metric:
+            heard[row.round][row.site] = row.value
+    means = {r: fmean(table["val"][r].values()) for r, values in heard.items() if judged(values, everyone)}
+    return _at(rows, table, earliest_best(means), "best_global", metric)
+
+
+def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None) -> Selection:
+    """The round whose model a run kept as its best, in place of :func:`best_global`; None where it kept none."""
+    rows = list(rows)
+    return _at(rows, _table(rows, metric), round_, "best_global", metric)
 
 
 def last_round(rows: Iterable[MetricRow], metric: str) -> Selection:
@@ -119,7 +147,8 @@ def _choice(table: Table, site: str, chosen: int | None) -> SiteChoice:
     return SiteChoice(site, chosen, val, test)
 
 
-def _earliest_best(values: dict[int, float]) -> int | None:
+def earliest_best(values: Mapping[int, float]) -> int | None:
+    """Return the round of the highest value, the earliest on ties; None for no values."""
     # Means of the same numbers in another order may differ in the last bit: that is a tie.
     return min(values, key=lambda r: (-round(values[r], 12), r), default=None)
 

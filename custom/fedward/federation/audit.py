@@ -10,6 +10,7 @@ event           details
 ==============  =====================================================================================================
 ``begun``       hash of the experiment, engine, sites, seed, versions; of the weights it starts from, if not fresh
 ``joined``      sites that take part from now on
+``unusable``    a saved state that a resumed run cannot go on from: its round, and what is wrong with it
 ``resumed``     the round after which the run goes on, and the hash of its saved state
 ``asked``       round, part, the task of each site, who evaluates, decisions (peers chosen); before the request leaves
 ``answered``    round, part, who trained, who evaluated, who failed or was refused and why
@@ -31,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import RunError
+from fedward.federation.disk import append, replace
 
 LOG = "audit.jsonl"
 _FIELDS = {"seq", "time", "event", "details", "salt", "previous", "hash"}
@@ -71,10 +73,7 @@ def small(value: Any) -> Any:
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
     """Write one line of canonical JSON and wait until it is on the disk."""
-    with path.open("ab") as file:
-        file.write(f"{canonical(row)}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
+    append(path, f"{canonical(row)}\n".encode())
 
 
 class AuditLog:
@@ -125,7 +124,7 @@ class AuditLog:
         partial = self._path.with_name(self._path.name + ".partial")
         partial.write_bytes(b"".join(line + b"\n" for line in lines))
         append_line(partial, row)
-        os.replace(partial, self._path)
+        replace(partial, self._path)
         self._took(row)
 
     def _next(self, event: str, details: Mapping[str, Any]) -> dict[str, Any]:

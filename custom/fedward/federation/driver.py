@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.errors import RunError, WireError
+from fedward.evaluation.selection import earliest_best, judged
 from fedward.federation import wire
 from fedward.federation.initial import Source, Weights, described, initial_model
 from fedward.federation.lock import sole_writer
@@ -156,6 +157,7 @@ class _Driver:
             return federation
         images = PublicImages(self.experiment, run.path / "server", self.site_folders)
         if method.wants_validation:
+            images.require_validation()
             federation = replace(federation, validate=images.accuracy)
         if method.wants_own_images:
             images.require()
@@ -244,7 +246,8 @@ class _Driver:
         return result, requests
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
-        wire.check_answer(answer, site, request, withheld=self.method.withheld(request.meta["task"]))
+        withheld = self.method.withheld(request.meta["task"])
+        wire.check_answer(answer, site, request, withheld=withheld, classes=self.experiment.data.classes)
         meta = answer.meta
         if "error" in meta:
             result.failed[site] = str(meta["error"])
@@ -312,18 +315,17 @@ class _Driver:
     def _judge(self, ask: Ask, result: _Exchange) -> dict[str, float]:
         """Return the key metric of the evaluated model at each site, and keep the model if it is the best so far."""
         key = self.experiment.key_metric
-        values = {
-            site: float(row["value"])
+        found = {
+            site: row["value"]
             for site, meta in sorted(result.rows.items())
             for row in meta["metrics"]
-            if row["split"] == "val" and row["name"] == key and row["value"] is not None
+            if row["split"] == "val" and row["name"] == key
         }
-        # A round judged by a minority of the sites must not win; nor one that rounding alone puts ahead.
-        if len(values) > len(self.run_folder.sites) / 2:
-            best = self.run_folder.best()
-            mean = fmean(values.values())
-            if best is None or mean > best[1] + 1e-12:
-                sidecar = {"round": ask.round - 1, "metric": f"mean over sites of val {key}", "value": mean}
+        values = {site: float(value) for site, value in found.items() if value is not None}
+        if judged(found, self.run_folder.sites):
+            best, round_, mean = self.run_folder.best(), ask.round - 1, fmean(values.values())
+            if earliest_best({round_: mean, **dict([best] if best else [])}) == round_:
+                sidecar = {"round": round_, "metric": f"mean over sites of val {key}", "value": mean}
                 self.run_folder.save_global("best", ask.model, sidecar)
         return values
 

@@ -4,7 +4,7 @@ Round it are the driver and the methods, which notice nothing: the mean of equal
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedward.config import Experiment
-from fedward.errors import FedwardError, RunError, WireError
+from fedward.errors import RunError, WireError
 from fedward.federation import wire
 from fedward.federation.encryption import Adder
 from fedward.federation.encryption_site import mean_digest
@@ -23,6 +23,10 @@ from fedward.methods import method_of
 
 _WITNESSES = 2
 """Sites that must tell the same mean: one alone could tell any."""
+
+
+class _NoMeanError(RunError):
+    """An exchange has no mean, though its updates came; the run goes on without it."""
 
 
 @dataclass
@@ -62,14 +66,19 @@ class EncryptedTransport:
     def __init__(self, inner: Transport, experiment: Experiment, adder: Adder, folder: Path) -> None:
         self._inner, self._adder, self._folder, self._smallest = inner, adder, folder, experiment.smallest_sum
         method = method_of(experiment)
-        self._weight, self._withheld = method.weight, method.withheld
+        self._weight, self._withheld, self._classes = method.weight, method.withheld, experiment.data.classes
 
     def sites(self) -> list[str]:
         """Return the connected sites, sorted by name."""
         return self._inner.sites()
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
-        """Send every request and deliver the answers: those without update at once, the others after decryption."""
+        """Send every request and deliver the answers: those without update at once, the others after decryption.
+
+        Raises:
+            RunError: tasks that withhold different tensors: their updates do not add up. What ``inner`` raises.
+        """
+        _check_tasks({request.meta["task"] for request in requests.values()}, self._withheld)
         sums: dict[str, _Sum] = {}
         pending = set(requests)
 
@@ -82,7 +91,9 @@ class EncryptedTransport:
                 return
             try:
                 withheld = self._withheld(requests[site].meta["task"])
-                wire.check_answer(answer, site, requests[site], encrypted=True, withheld=withheld)
+                wire.check_answer(
+                    answer, site, requests[site], encrypted=True, withheld=withheld, classes=self._classes
+                )
                 self._add(sums.setdefault(answer.meta[wire.KEY], _Sum()), site, answer)
             except WireError as error:
                 deliver(site, _failed(site, requests[site], str(error)))
@@ -104,7 +115,7 @@ class EncryptedTransport:
     def _finish(self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         try:
             mean = self._decrypt(total, requests, timeout)
-        except FedwardError as error:
+        except (WireError, _NoMeanError) as error:
             for site in total.sites:
                 deliver(site, _failed(site, requests[site], str(error)))
             return
@@ -187,9 +198,21 @@ def _other_key(chosen: _Sum | None) -> str:
     )
 
 
-def _no_mean(expected: str, found: str) -> RunError:
+def _check_tasks(tasks: Collection[str], withheld: Callable[[str], tuple[str, ...]]) -> None:
+    """Raise RunError where the updates of an exchange are of different tensors: a sum would mix them up."""
+    kept = {task: withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED}
+    if len(set(kept.values())) > 1:
+        raise RunError(
+            "secure aggregation",
+            expected="tasks of one exchange that withhold the same tensors",
+            found=", ".join(f"{task}: {' '.join(names) or 'none'}" for task, names in kept.items()),
+            remedy="Let the method ask for them in different parts of the round, or turn secure_aggregation off.",
+        )
+
+
+def _no_mean(expected: str, found: str) -> _NoMeanError:
     remedy = "The round counts as failed and the model stays as it was."
-    return RunError("secure aggregation", expected=expected, found=found, remedy=remedy)
+    return _NoMeanError("secure aggregation", expected=expected, found=found, remedy=remedy)
 
 
 def _failed(site: str, request: Message, reason: str) -> Message:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedward.annotation import Queue, queue_folder
-from fedward.errors import RunError
+from fedward.errors import WorkError
 from fedward.federation.memory import SiteNotes
 from fedward.sites import SiteData
 
@@ -215,7 +215,7 @@ class SiteLabels:
             The labels to use (id -> class index), and what may be told: the counts ``wire.LABEL_COUNTS`` names.
 
         Raises:
-            RunError: aborted while waiting.
+            WorkError: aborted while waiting.
         """
         noted = self._notes.at(round_, part)
         note = _Note.of(noted or self._notes.before(round_, part))
@@ -246,7 +246,7 @@ class SiteLabels:
             if not new - set(answers.labels) - answers.cannot_tell or time.monotonic() >= ends:
                 return answers
             if aborted():
-                raise RunError(
+                raise WorkError(
                     f"site {self._site}, waiting for labels",
                     expected="answers",
                     found="an abort",

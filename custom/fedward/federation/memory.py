@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ class SiteMemory:
     """Models of one site in one run, a file for each exchange in which they changed.
 
     A resumed run asks for a round again; the site then starts from what it knew before that round, so its answer is
-    that of an undisturbed run.
+    that of an undisturbed run. The server may go back one round further, if its newest state is damaged.
 
     Args:
         folder: of all runs' memories at this site.
@@ -50,9 +50,7 @@ class SiteMemory:
             return
         flat = {f"{role}/{key}": tensor for role, state in models.items() for key, tensor in state.items()}
         save_model(self._folder / f"{_stem(round_, part)}.safetensors", flat)
-        # A resumed run goes back to the start of its unfinished round, which may have many parts.
-        for old in [path for path in self._files() if path.stem < _stem(round_, 0)][:-1]:
-            old.unlink()
+        _forget(self._files(), round_)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("*.safetensors"))
@@ -77,11 +75,16 @@ class SiteNotes:
     def save(self, round_: int, part: int, value: Any) -> None:
         """Keep a note; what a resumed run cannot go back to is deleted."""
         save_json(self._folder / f"{_stem(round_, part)}.json", value)
-        for old in [path for path in self._files() if path.stem < _stem(round_, 0)][:-1]:
-            old.unlink()
+        _forget(self._files(), round_)
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob("*.json"))
+
+
+def _forget(files: Sequence[Path], round_: int) -> None:
+    """Delete what no run resumed after this round, unfinished, goes back to: the start of the round before, at most."""
+    for old in [path for path in files if path.stem < _stem(round_ - 1, 0)][:-1]:
+        old.unlink()
 
 
 def _checked(folder: Path, run: str) -> Path:

@@ -59,13 +59,23 @@ class PublicImages(Site):
         rows = self.evaluate(dict(state), ("val",))
         return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
 
+    def require_validation(self) -> None:
+        """Raise ConfigError if there is nothing to judge models by, before the first round rather than after it."""
+        if not (self.there and len(self.data.val)):
+            raise ConfigError(
+                f"method {self.experiment.method}",
+                expected="labelled validation images at the server to judge models by",
+                found=self._nothing,
+                remedy="Give the server such a file, or set policy=static or policy=gated_similarity.",
+            )
+
     def require(self) -> None:
         """Raise ConfigError if there is nothing to learn from, before the first round rather than in a late one."""
         if not self.number:
             raise ConfigError(
                 f"method {self.experiment.method}",
                 expected="public images at the server to learn from without labels",
-                found=f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no stand-in data",
+                found=self._nothing,
                 remedy="Give the server such a file, or set contrastive=client or contrastive=off.",
             )
 
@@ -88,6 +98,10 @@ class PublicImages(Site):
         net = self._load(self._net, model).eval()
         pictures: dict[str, Tensor] = self._method.pictures(net, images.to(self.device))
         return {name: shown.cpu() for name, shown in pictures.items()}
+
+    @property
+    def _nothing(self) -> str:
+        return f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no stand-in data"
 
     def _pixels(self, part: str) -> Pixels:
         if part == "all" and part not in self._parts:

@@ -78,7 +78,8 @@ class RankSite(Site):
 
     @cached_property
     def _step(self) -> DistributedDataParallel:
-        return parallel(self._net)
+        spec = self.experiment.data
+        return parallel(self._net, torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=self.device))
 
     def _train(
         self, net: nn.Module, batches: RoundBatches, phase: Phase, inputs: RoundInputs, aborted: Callable[[], bool]

@@ -1,8 +1,8 @@
 """The run folder: everything a run leaves behind, in files that readers never have to guess from logs."""
 
 import json
+import logging
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
@@ -15,6 +15,8 @@ from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.federation import audit
 from fedward.federation.audit import AuditLog, now
+from fedward.federation.disk import append
+from fedward.federation.saved_states import SavedStates, told_states
 from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
 from fedward.methods import method_of
 from fedward.methods.workflow import State
@@ -22,6 +24,8 @@ from fedward.methods.workflow import State
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
 _LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
 _KEPT_STATES = 2
+
+_log = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -34,6 +38,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.models = SiteModels(path / "models")
+        self._states = SavedStates(path)
         self._info: dict[str, Any] = {}
         self._rows: dict[str, list[dict[str, Any]]] = {log: [] for log in _LOGS}
         self._reopened = False
@@ -154,35 +159,55 @@ class RunFolder:
         self._rows[log].append(row)
 
     def commit(self, round_: int, state: Any) -> None:
-        """Write the buffered rows and the state after ``round_`` rounds.
+        """Write the buffered rows and the state after ``round_`` rounds; the audit log says so once all is on the disk.
 
         The state names the logs' lengths: rows behind them come from a round that never ended and are cut on resume.
         """
         self._flush()
-        lengths = {log: self._log(log).stat().st_size for log in _LOGS}
-        save_json(self.path / "rounds" / f"{round_:05d}.logs.json", lengths)
-        save_state(self._state_folder(round_), state)
-        self.audit.add("committed", round=round_, state=self._state_digest(round_))
-        self.models.prune()
-        for old in sorted((self.path / "rounds").glob("?????"))[:-_KEPT_STATES]:
-            shutil.rmtree(old)
-            old.with_name(f"{old.name}.logs.json").unlink(missing_ok=True)
+        self._states.keep_lengths(round_, _LOGS)
+        save_state(self._states.folder(round_), state)
+        self.audit.add("committed", round=round_, state=self._states.digest(round_))
+        self.models.prune(self._states.drop_all_but(_KEPT_STATES))
         self._save_info()
 
     def restore(self, kind: type[StateT]) -> StateT | None:
-        """Return the newest saved state, or None; cut what an unfinished round has left in logs and models."""
-        saved = sorted(path for path in (self.path / "rounds").glob("?????") if (path / "state.json").is_file())
+        """Return the newest saved state that is whole, or None; cut what later rounds have left in logs and models.
+
+        A newer one that is damaged is put aside, and both the log and the audit log say so.
+
+        Raises:
+            RunError: states were saved and none is whole, or the newest whole one is of another method or version.
+        """
+        newest = self._newest_whole()
         if self._reopened:
-            after = int(saved[-1].name) if saved else 0
-            self.audit.add("resumed", round=after, state=self._state_digest(after) if saved else None)
-        if not saved:
+            state = None if newest is None else self._states.digest(newest)
+            self.audit.add("resumed", round=newest or 0, state=state)
+        if newest is None:
             return None
-        newest = saved[-1]
-        lengths = json.loads(newest.with_name(f"{newest.name}.logs.json").read_text(encoding="utf-8"))
-        for log, length in lengths.items():
-            os.truncate(self._log(log), length)
-        self.models.forget_after(int(newest.name))
-        return load_state(newest, kind)
+        for log, length in self._states.lengths(newest).items():
+            os.truncate(self._states.log(log), length)
+        self.models.forget_after(newest)
+        return load_state(self._states.folder(newest), kind)
+
+    def _newest_whole(self) -> int | None:
+        told, faults = told_states(audit.read(self.path / audit.LOG)[0]), dict[int, str]()
+        for round_ in reversed(self._states.rounds()):
+            if fault := self._states.fault(round_, told.get(round_)):
+                faults[round_] = fault
+                continue
+            for damaged, found in faults.items():
+                _log.warning("the state after round %d is not used, but that after %d: %s", damaged, round_, found)
+                self.audit.add("unusable", round=damaged, found=found)
+                self._states.put_aside(damaged)
+            return round_
+        if faults:
+            raise RunError(
+                f"states in {self.path / 'rounds'}",
+                expected="one that is whole",
+                found="; ".join(f"round {round_}: {fault}" for round_, fault in faults.items()),
+                remedy="Restore the folder from a copy, or start a new run in another folder.",
+            )
+        return None
 
     def best(self) -> tuple[int, float] | None:
         """Return (round, value) of the best global round so far, or None."""
@@ -216,20 +241,9 @@ class RunFolder:
 
     def _flush(self) -> None:
         for log, rows in self._rows.items():
-            with self._log(log).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
-                file.flush()
-                os.fsync(file.fileno())
+            if rows or not self._states.log(log).exists():
+                append(self._states.log(log), "".join(json.dumps(row) + "\n" for row in rows).encode())
             rows.clear()
-
-    def _log(self, name: str) -> Path:
-        return self.path / f"{name}.jsonl"
-
-    def _state_folder(self, round_: int) -> Path:
-        return self.path / "rounds" / f"{round_:05d}"
-
-    def _state_digest(self, round_: int) -> str:
-        return audit.file_digest(self._state_folder(round_) / "state.safetensors")
 
     def _save_info(self) -> None:
         self._info["audit"] = self.audit.end

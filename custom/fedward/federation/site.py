@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
-from fedward.errors import FedwardError, RunError, WireError
+from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.classification import classification_metrics
 from fedward.federation import wire
 from fedward.federation.encryption import SiteKey
@@ -136,12 +136,12 @@ class Site:
 
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave: with secure aggregation its update is encrypted."""
-        withheld = self._withheld(request)
-        wire.check_answer(answer, self.name, request, withheld=withheld)
+        withheld, classes = self._withheld(request), self.experiment.data.classes
+        wire.check_answer(answer, self.name, request, withheld=withheld, classes=classes)
         if self.experiment.secure_aggregation:
             wire.check_norm(self.name, answer, model, self.experiment.largest_update)  # the server will not see it
             answer = seal(answer, self.experiment, self.key)
-            wire.check_answer(answer, self.name, request, encrypted=True, withheld=withheld)
+            wire.check_answer(answer, self.name, request, encrypted=True, withheld=withheld, classes=classes)
         return answer
 
     def _open(self, request: Message) -> Message:
@@ -378,8 +378,16 @@ class Site:
 
 
 def public_text(error: BaseException) -> str:
-    """Return what the server may know of a site's error: messages without data as they are, else only the kind."""
-    if isinstance(error, RunError | WireError):
+    """Return what the server may know of a site's error: texts that hold no data and no path as they are.
+
+    Of an answer that the wire list refused: where and what was expected, since what was found may be data. Of all
+    others only the kind.
+    """
+    if isinstance(error, wire.RefusedError):
+        return f"{error.where}: expected {error.expected}; what was found is in the site's own log"
+    if isinstance(error, WireError | WorkError):
         return str(error)
-    kind = "the site's data or settings" if isinstance(error, FedwardError) else "an unexpected error"
+    kind = "an unexpected error"
+    if isinstance(error, FedwardError):
+        kind = "what it keeps of the run" if isinstance(error, RunError) else "the site's data or settings"
     return f"{type(error).__name__}: {kind}; the details are in the site's own log"

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from fedward.errors import RunError
+from fedward.federation.disk import make_folder, replace, sync
 from fedward.methods.workflow import State
 
 StateT = TypeVar("StateT")
@@ -84,20 +85,27 @@ class StoredState(Mapping[str, torch.Tensor]):
 
 
 def save_model(path: Path, state: State) -> None:
-    """Write a model atomically: a reader sees the old file or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a model atomically: a reader sees the old file or the new one, never half of one.
+
+    It is on the disk when this returns.
+    """
+    make_folder(path.parent)
     partial = path.with_name(path.name + ".partial")
+    _write(partial, state)
+    replace(partial, path)
+
+
+def _write(path: Path, state: State) -> None:
     tensors = {key: state[key].detach().cpu().contiguous() for key in state}
-    save_file(tensors, partial, metadata={"order": json.dumps(list(tensors))})
-    os.replace(partial, path)
+    save_file(tensors, path, metadata={"order": json.dumps(list(tensors))})
 
 
 def save_json(path: Path, value: Any) -> None:
-    """Write JSON atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write JSON as :func:`save_model` does models."""
+    make_folder(path.parent)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    replace(partial, path)
 
 
 class SiteModels(Mapping[str, State]):
@@ -127,10 +135,13 @@ class SiteModels(Mapping[str, State]):
                 path.unlink()
         self._newest = self._scan()
 
-    def prune(self) -> None:
-        """Drop all but each site's newest model."""
-        for path in self._folder.glob("*/*.safetensors"):
-            if int(path.stem) < self._newest[path.parent.name]:
+    def prune(self, round_: int) -> None:
+        """Drop what a run that is resumed after ``round_`` rounds or more does not need: all but a site's newest then.
+
+        Later models stay.
+        """
+        for site in self._folder.glob("*"):
+            for path in sorted(path for path in site.glob("*.safetensors") if int(path.stem) <= round_)[:-1]:
                 path.unlink()
 
     def clear(self) -> None:
@@ -159,10 +170,13 @@ class SiteModels(Mapping[str, State]):
 
 
 def save_state(folder: Path, state: Any) -> None:
-    """Save a workflow's dataclass state atomically: mappings of tensors as safetensors, everything else as JSON."""
+    """Save a workflow's dataclass state atomically: mappings of tensors as safetensors, everything else as JSON.
+
+    It is on the disk when this returns.
+    """
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    make_folder(partial)
     numbers: dict[str, Any] = {}
     tensors: dict[str, torch.Tensor] = {}
     names: dict[str, list[str]] = {}
@@ -173,10 +187,12 @@ def save_state(folder: Path, state: Any) -> None:
             tensors |= {f"{item.name}/{key}": value[key] for key in value}
         else:
             numbers[item.name] = value
-    save_model(partial / "state.safetensors", tensors)
-    save_json(partial / "state.json", {"format": 1, "numbers": numbers, "tensors": names})
+    _write(partial / "state.safetensors", tensors)
+    sync(partial / "state.safetensors")
+    save_json(partial / "state.json", {"format": 1, "numbers": numbers, "tensors": names})  # and both files' names
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
+    sync(folder.parent)
 
 
 def load_state(folder: Path, kind: type[StateT]) -> StateT:

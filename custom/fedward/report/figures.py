@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import NDArray
 
 Lines = Mapping[str, Mapping[int, float]]
@@ -25,7 +26,6 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), 
 _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fedward",
-    "text.parse_math": False,  # a site may be called $x$
     "font.size": 10,
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -271,6 +271,8 @@ def _short(site: str) -> str:
 
 def _svg(figure: Figure, words: str) -> str:
     """Return the figure as an ``<svg>`` that scales with its column; ``words`` describe it to who cannot see it."""
+    for artist in figure.findobj(Text):
+        artist.set_parse_math(False)  # a site or a run may be called $x$
     buffer = io.StringIO()
     plain = {"Date": None, "Creator": None, "Format": None, "Type": None}
     with mpl.rc_context(_STYLE):

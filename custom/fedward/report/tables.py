@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedward.evaluation.intervals import Interval, paired_difference
-from fedward.evaluation.selection import MetricRow, Selection, best_global, best_per_site, last_round, mean
+from fedward.evaluation.selection import (
+    MetricRow,
+    Selection,
+    best_global,
+    best_per_site,
+    kept_round,
+    last_round,
+    mean,
+)
 from fedward.report.run import RoundRow, Run
 
 FEW = 10
@@ -42,9 +50,13 @@ class Choices:
 
     @classmethod
     def of(cls, run: Run, metric: str) -> "Choices":
-        """Select rounds from a run's rows."""
+        """Select rounds from a run's rows; the best single one of a finished run is that of its best.safetensors."""
         relevant = [row for row in run.metrics if row.name == metric]
-        return cls(best_per_site(relevant, metric), best_global(relevant, metric), last_round(relevant, metric))
+        if metric == run.key_metric and "best_round" in run.summary:
+            shared = kept_round(relevant, metric, run.summary["best_round"])
+        else:
+            shared = best_global(relevant, metric, run.sites)
+        return cls(best_per_site(relevant, metric), shared, last_round(relevant, metric))
 
     @property
     def reported(self) -> int | None:
@@ -68,6 +80,8 @@ class SiteLine:
     present: tuple[str, ...]
     absent: tuple[str, ...]
     """Classes without a test image, in the data set's order; empty when nothing was measured."""
+    untold: tuple[str, ...]
+    """Classes the site tells nothing of: some have no test image, others too few, or would give those away."""
 
     @property
     def few(self) -> bool:
@@ -91,6 +105,8 @@ def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
     labelled, unlabelled = (run.newest(site, "train", name) for name in ("labelled", "unlabelled"))
     val, test = (run.newest(site, split, "accuracy") for split in ("val", "test"))
     present = test.classes if test else ()
+    others = tuple(name for name in run.classes if name not in present) if test else ()
+    all_told = test is None or _all_told(run.at(site, "test", test.round))
     return SiteLine(
         site=site,
         labelled=_whole(labelled),
@@ -100,12 +116,17 @@ def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
         trained=trained,
         failures=failures,
         present=present,
-        absent=tuple(name for name in run.classes if name not in present) if test else (),
+        absent=others if all_told else (),
+        untold=() if all_told else others,
     )
 
 
 def _whole(row: MetricRow | None) -> int | None:
     return None if row is None or row.value is None else round(row.value)
+
+
+_UNTOLD = "absent or withheld"
+"""Small counts do not leave a site, nor what would give them away; from outside they look like none."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +149,9 @@ class ClassLine:
     support: int
     """Test images of the class over the sites that tell."""
     sites: int
-    """Sites with a test image of the class."""
-    withheld: int
-    """Those of them that have too few to tell: small counts do not leave a site."""
+    """Sites that tell how many."""
+    untold: int
+    """Sites that do not tell whether they have any."""
     f1: float | None
     auroc: float | None
     auprc: float | None
@@ -148,21 +169,23 @@ def _class_line(name: str, tests: Mapping[str, Mapping[str, MetricRow]]) -> Clas
     f1, auroc, auprc = (
         mean(_value(rows, f"{kind}/{name}") for rows in tests.values()) for kind in ("f1", "auroc", "auprc")
     )
-    present = [here for here in at if here.why not in ("absent", "not measured")]
-    withheld = sum(here.support is None for here in present)
-    support = sum(here.support or 0 for here in at)
-    return ClassLine(name, support, len(present), withheld, f1, auroc, auprc, at)
+    told, untold = sum(bool(here.support) for here in at), sum(here.why == _UNTOLD for here in at)
+    return ClassLine(name, sum(here.support or 0 for here in at), told, untold, f1, auroc, auprc, at)
 
 
 def _class_at_site(site: str, name: str, rows: Mapping[str, MetricRow]) -> ClassAtSite:
     auroc, count = _value(rows, f"auroc/{name}"), rows.get(f"support/{name}")
     if count is None:
         return ClassAtSite(site, auroc, None, "not measured")
-    if name not in count.classes:
-        return ClassAtSite(site, None, 0, "absent")
-    if count.value is None:
-        return ClassAtSite(site, None, None, "withheld")
+    if not count.value:
+        return ClassAtSite(site, None, 0, "absent") if _all_told(rows) else ClassAtSite(site, None, None, _UNTOLD)
     return ClassAtSite(site, auroc, round(count.value), "only class" if auroc is None else "")
+
+
+def _all_told(rows: Mapping[str, MetricRow]) -> bool:
+    """Return whether the counts that a site tells are those of all its images, so that no class is withheld."""
+    counts = [row for name, row in rows.items() if name.startswith("support/")]
+    return all(row.n == sum(other.value or 0 for other in counts) for row in counts[:1])
 
 
 def _value(rows: Mapping[str, MetricRow], name: str) -> float | None:

@@ -1,7 +1,7 @@
 """The report's findings as sentences a clinician can read; every number comes from the tables."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedward.report.run import Run
 from fedward.report.tables import Choices, GroupLine, SiteLine, test_values, title_of, took_no_step
@@ -108,14 +108,22 @@ def _last(run: Run, choices: Choices) -> str | None:
 
 
 def _coverage(sites: Sequence[SiteLine]) -> str | None:
-    lacking = [line for line in sites if line.absent]
-    if not lacking:
-        return None
-    which = "; ".join(f"{line.site}: {', '.join(line.absent)}" for line in lacking)
-    verb = "lacks" if len(lacking) == 1 else "lack"
-    return (
-        f"{count(len(lacking), 'site')} {verb} test images of some classes, which their averages leave out ({which})."
-    )
+    absent = {line.site: line.absent for line in sites if line.absent}
+    untold = {line.site: line.untold for line in sites if line.untold}
+    lack = "lacks" if len(absent) == 1 else "lack"
+    has = "has" if len(untold) == 1 else "have"
+    parts = []
+    if absent:
+        known = f"{count(len(absent), 'site')} {lack} test images of some classes, which their averages leave out"
+        parts.append(f"{known} ({_classes_of(absent)}).")
+    if untold:
+        small = f"{count(len(untold), 'site')} {has} none of some classes, or too few to tell their number"
+        parts.append(f"{small} ({_classes_of(untold)}).")
+    return " ".join(parts) or None
+
+
+def _classes_of(sites: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{site}: {', '.join(names)}" for site, names in sites.items())
 
 
 def _small(sites: Sequence[SiteLine]) -> str | None:

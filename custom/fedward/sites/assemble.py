@@ -22,28 +22,35 @@ def divide(  # noqa: PLR0913 - named fields of one result
     labelled: float,
     rng: np.random.Generator,
     aside: Sequence[SetAside] = (),
+    readable: npt.NDArray[np.bool_] | None = None,
 ) -> SiteData:
     """Return the four sets of N images whose splits are known, hiding all but a share of the training labels.
 
-    A set whose images lie next to each other stays a view of ``pixels``: val and test of a memmap are not read.
+    ``readable`` says of which of the N images there are ``pixels``; None: of all. Whose label is seen is drawn before
+    the others go. A set whose images lie next to each other stays a view of ``pixels``: val and test of a memmap are
+    not read.
     """
     split = np.array([SPLITS.index(name) for name in splits], np.int64)
     train = np.flatnonzero(split == 0)
-    seen = labelled_share(labels[train], labelled, rng)
+    seen = np.zeros(len(split), np.bool_)
+    seen[train] = labelled_share(labels[train], labelled, rng)
+    there = np.arange(len(split)) if readable is None else np.flatnonzero(readable)
+    split, seen, labels = split[there], seen[there], labels[there]
     hidden = np.full_like(labels, -1)
 
-    def images(index: npt.NDArray[np.intp], shown: Labels) -> Images:
+    def images(chosen: npt.NDArray[np.bool_], shown: Labels) -> Images:
+        index = np.flatnonzero(chosen)
         together = len(index) and index[-1] - index[0] == len(index) - 1
-        chosen = pixels[index[0] : index[-1] + 1] if together else pixels[index]
-        return Images(tuple(ids[int(i)] for i in index), chosen, shown[index])
+        own = pixels[index[0] : index[-1] + 1] if together else pixels[index]
+        return Images(tuple(ids[int(i)] for i in there[index]), own, shown[index])
 
     return SiteData(
         site=site,
         classes=tuple(classes),
-        labelled=images(train[seen], labels),
-        unlabelled=images(train[~seen], hidden),
-        val=images(np.flatnonzero(split == 1), labels),
-        test=images(np.flatnonzero(split == 2), labels),
+        labelled=images((split == 0) & seen, labels),
+        unlabelled=images((split == 0) & ~seen, hidden),
+        val=images(split == 1, labels),
+        test=images(split == 2, labels),
         set_aside=tuple(aside),
     )
 
@@ -56,16 +63,17 @@ def assemble(
     pixels: Pixels,
     labels: Labels,
     splits: Sequence[str],
+    readable: npt.NDArray[np.bool_],
     aside: Sequence[SetAside],
 ) -> SiteData:
-    """Return the four sets of a site with a file: ``labelled`` and the seed of its draw are the file's.
+    """Return the four sets of a site with a file, as :func:`divide`: ``labelled`` and the seed are the file's.
 
     Raises:
         DataError: nothing is left to use.
     """
     from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
 
-    if not len(ids):
+    if not readable.any():
         raise DataError(
             f"site {file.site}",
             expected="at least one usable image",
@@ -82,6 +90,7 @@ def assemble(
         labelled=file.labelled,
         rng=numpy_generator(file.split.seed, "labelled"),
         aside=aside,
+        readable=readable,
     )
 
 
@@ -89,13 +98,15 @@ def check_set_aside(where: str, aside: Sequence[SetAside], total: int, limit: fl
     """Refuse a site of which too large a share had to be set aside.
 
     Raises:
-        DataError: more than ``limit`` of the ``total`` rows; lists the first five.
+        DataError: more than ``limit`` of the ``total`` rows, not counting those that are not ``counted``; lists the
+            first five.
     """
-    if total and len(aside) > limit * total:
-        first = "; ".join(f"row {problem.row} ({problem.sample_id}): {problem.reason}" for problem in aside[:5])
+    counted = [problem for problem in aside if problem.counted]
+    if total and len(counted) > limit * total:
+        first = "; ".join(f"row {problem.row} ({problem.sample_id}): {problem.reason}" for problem in counted[:5])
         raise DataError(
             where,
             expected=f"at most {limit:.0%} of {total} rows unusable",
-            found=f"{len(aside)}, the first: {first}",
+            found=f"{len(counted)}, the first: {first}",
             remedy="Mend the rows, or raise max_set_aside in the site file.",
         )

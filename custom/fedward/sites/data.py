@@ -57,6 +57,8 @@ class SetAside:
     row: int
     sample_id: str
     reason: str
+    counted: bool = True
+    """Whether it counts against ``max_set_aside``: not where the row may be another site's."""
 
 
 @dataclass(frozen=True, eq=False)

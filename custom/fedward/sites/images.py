@@ -6,19 +6,40 @@ import os
 import tempfile
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image
+from PIL.Image import Transpose
+from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from fedward.errors import DataError
 from fedward.sites.data import BadRow, Pixels
 
-_FORMAT = 1  # of the cache: raise it when the same file would give other pixels
+_FORMAT = 2  # of the cache: raise it when the same file would give other pixels
 _THREADS = 4
+_TURNS = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+"""EXIF orientation -> what shows the image upright."""
+
+
+class Unreadable(BadRow):
+    """A file cannot be read now, for a reason of the machine: it may be whole."""
+
+
+class _Failure(NamedTuple):
+    reason: str
+    may_pass: bool
 
 
 def locate(folder: Path, name: str) -> Path:
@@ -46,24 +67,52 @@ def locate(folder: Path, name: str) -> Path:
 def decode(path: Path, size: int, channels: int) -> Pixels:
     """Read one image file as uint8 (size, size, channels).
 
-    The EXIF orientation is applied; transparency is composited on black; grey becomes RGB or RGB becomes grey (ITU-R
-    601 luma); 16-bit, 32-bit and float images are scaled from their own minimum..maximum to 0..255 (the range of a
-    detector is rarely that of its container); the picture is squashed to a square with an antialiased bilinear filter.
+    As :func:`open_image`; grey becomes RGB or RGB becomes grey (ITU-R 601 luma); the picture is squashed to a square
+    with an antialiased bilinear filter.
 
     Raises:
-        BadRow: the file is no image, is cut short, is too large (Pillow's limit), or shows one constant value.
+        Unreadable: as open_image does.
+        BadRow: as open_image does, or the image shows one constant value.
+    """
+    pixels = fit(open_image(path, smallest=2 * size), size, channels)
+    check_not_blank(pixels)
+    return pixels
+
+
+def open_image(path: Path, smallest: int | None = None) -> Image.Image:
+    """Read one image file with 8 bits a channel.
+
+    The EXIF orientation is applied if it can be read; transparency is composited on black; grey images of 16 bits, 32
+    bits or floats are scaled from their own minimum..maximum to 0..255 (the range of a detector is rarely that of its
+    container). Colour of 16 bits a channel is refused: Pillow reads the upper eight alone, in which a detector of 12
+    bits is nearly black.
+
+    Args:
+        path: of the file.
+        smallest: a JPEG may be read at a fraction of its size, but with no side below this; by default it is not.
+
+    Raises:
+        Unreadable: the machine failed to read the file, or had too little memory.
+        BadRow: the file is no image, is cut short, is too large (Pillow's limit), has colours of 16 bits, or cannot be
+            decoded for whatever else.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
-                image.draft(None, (2 * size, 2 * size))  # JPEG: skip detail that the resize would average away
+                if smallest:
+                    image.draft(None, (smallest, smallest))  # skip detail that a resize would average away
+                if _deep_colour(image):
+                    raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
                 image.load()
-                pixels = fit(_eight_bits(ImageOps.exif_transpose(image)), size, channels)
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError, Warning) as error:
-        raise BadRow(f"expected a whole image, found {type(error).__name__}: {error}") from None
-    check_not_blank(pixels)
-    return pixels
+                return _eight_bits(_upright(image))
+    except BadRow:
+        raise
+    except Exception as error:  # whatever a decoder makes of one damaged file, the others are still good
+        # Pillow's own errors about a file's content are OSErrors, too, but carry no number.
+        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+        kind = Unreadable if machine else BadRow
+        raise kind(f"expected a whole image, found {type(error).__name__}: {error}") from None
 
 
 def check_not_blank(pixels: Pixels) -> None:
@@ -82,6 +131,23 @@ def fit(image: Image.Image, size: int, channels: int) -> Pixels:
     if converted.size != (size, size):
         converted = converted.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(converted, np.uint8).reshape(size, size, channels)
+
+
+def _deep_colour(image: Image.Image) -> bool:
+    """Return whether Pillow will drop the lower half of an image's 16 bits; to be asked before it is loaded."""
+    if image.mode.startswith(("I", "F")):
+        return False
+    if isinstance(image, TiffImageFile):
+        return bool(max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8)
+    return any(";16" in str(tile.args) for tile in getattr(image, "tile", ()))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # cameras write all kinds of EXIF, and the pixels are good without
+        turn = None
+    return image if turn is None else image.transpose(turn)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -110,7 +176,8 @@ def decode_files(
         cache: folder for the decoded pixels; None keeps them in memory only. The name of a cache is a hash of the file
             list (paths, sizes, modification times), size, channels and format version. It is written to a temporary
             file and moved into place, so processes that build it at the same time end with the same whole file; a
-            damaged one (length or checksum) is built again.
+            damaged one (length or checksum) is built again, and so is one without a file that the machine could not
+            read then and can now.
         site: name for messages.
 
     Returns:
@@ -120,26 +187,36 @@ def decode_files(
     Raises:
         DataError: the cache folder cannot be written.
     """
-    failed: dict[int, str] = {}
+    failed: dict[int, _Failure] = {}
     shape = (size, size, channels)
+
+    def read(index: int) -> Pixels | _Failure:
+        try:
+            return decode(paths[index], size, channels)
+        except BadRow as problem:
+            return _Failure(str(problem), isinstance(problem, Unreadable))
 
     def good() -> Iterable[Pixels]:
         with ThreadPoolExecutor(_THREADS) as pool:
-            for index, result in enumerate(pool.map(lambda path: _try(decode, path, size, channels), paths)):
-                if isinstance(result, str):
+            for index, result in enumerate(pool.map(read, range(len(paths)))):
+                if isinstance(result, _Failure):
                     failed[index] = result
                 else:
                     yield result
 
+    def still_fails(index: int) -> bool:
+        again = read(index)
+        return isinstance(again, _Failure) and again.may_pass
+
     if cache is None or not paths:
         images = list(good())
-        return (np.stack(images) if images else np.zeros((0, *shape), np.uint8)), failed
+        return (np.stack(images) if images else np.zeros((0, *shape), np.uint8)), _reasons(failed)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         target = cache / f"{_key(paths, size, channels)}.npy"
         known = _open(target, shape)
-        if known is not None:
-            return known
+        if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
+            return known[0], _reasons(known[1])
         _write(target, good(), failed, shape)
     except OSError as error:
         raise DataError(
@@ -149,14 +226,11 @@ def decode_files(
             remedy="Name another cache folder.",
         ) from None
     # Decoded just now, so a second damage is a failing disk and may be an error.
-    return np.load(target, mmap_mode="r"), failed
+    return np.load(target, mmap_mode="r"), _reasons(failed)
 
 
-def _try(read: Callable[[Path, int, int], Pixels], path: Path, size: int, channels: int) -> Pixels | str:
-    try:
-        return read(path, size, channels)
-    except BadRow as problem:
-        return str(problem)
+def _reasons(failed: dict[int, _Failure]) -> dict[int, str]:
+    return {index: failure.reason for index, failure in failed.items()}
 
 
 def _key(paths: Sequence[Path], size: int, channels: int) -> str:
@@ -164,12 +238,13 @@ def _key(paths: Sequence[Path], size: int, channels: int) -> str:
     return hashlib.sha256(json.dumps([_FORMAT, size, channels, states]).encode()).hexdigest()[:32]
 
 
-def _open(target: Path, shape: tuple[int, int, int]) -> tuple[Pixels, dict[int, str]] | None:
+def _open(target: Path, shape: tuple[int, int, int]) -> tuple[Pixels, dict[int, _Failure]] | None:
     try:
         notes = json.loads(target.with_suffix(".json").read_text())
         pixels: Pixels = np.load(target, mmap_mode="r", allow_pickle=False)
         whole = pixels.shape[1:] == shape and pixels.dtype == np.uint8 and _checksum(pixels) == notes["crc32"]
-        return (pixels, {int(index): reason for index, reason in notes["failed"].items()}) if whole else None
+        failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
+        return (pixels, failed) if whole else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -181,7 +256,7 @@ def _checksum(pixels: Pixels, block: int = 256) -> int:
     return crc
 
 
-def _write(target: Path, images: Iterable[Pixels], failed: dict[int, str], shape: tuple[int, int, int]) -> None:
+def _write(target: Path, images: Iterable[Pixels], failed: dict[int, _Failure], shape: tuple[int, int, int]) -> None:
     """Stream the images to the target; the notes go first, so that whoever sees the pixels finds their notes."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
         raw, whole, notes = (Path(folder) / name for name in ("raw", "pixels.npy", "notes.json"))

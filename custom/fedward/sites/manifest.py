@@ -24,33 +24,42 @@ NO_LABEL_TO_EVALUATE = "not used: it has no label, and its group is in a split t
 
 @dataclass(frozen=True)
 class Row:
-    """A usable row: its line in the CSV, its image file, its class index (-1 = none), and its split ('' = not yet)."""
+    """A row that is usable, apart perhaps from its image file."""
 
     line: int
+    """In the CSV."""
     sample_id: str
     path: Path
+    missing: str
+    """Why there is no file at this path; empty where there is one."""
     label: int
+    """Class index; -1 = none."""
     group: str
     split: str
+    """Empty where the CSV does not say."""
 
 
 def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> SiteData:
     """Load the site; see :func:`fedward.sites.load_site`."""
-    rows, aside, total = read_rows(file, spec.classes)
+    rows, aside, total = _rows(file, spec.classes)
     rows, unusable = _without_unlabelled_evaluation(_with_splits(rows, file))
     rows.sort(key=lambda row: (SPLITS.index(row.split), row.sample_id))
-    pixels, failed = decode_files([row.path for row in rows], spec.image_size, spec.channels, cache, f"{file.site}")
-    aside += [SetAside(rows[index].line, rows[index].sample_id, reason) for index, reason in failed.items()]
+    found = [row for row in rows if not row.missing]
+    pixels, failed = decode_files([row.path for row in found], spec.image_size, spec.channels, cache, f"{file.site}")
+    problems = {row.sample_id: row.missing for row in rows if row.missing}
+    problems |= {found[index].sample_id: reason for index, reason in failed.items()}
+    aside += [SetAside(row.line, row.sample_id, problems[row.sample_id]) for row in rows if row.sample_id in problems]
     aside.sort(key=lambda problem: problem.row)
     check_set_aside(f"site {file.site}, {file.manifest}", aside, total, file.max_set_aside)
-    good = [row for index, row in enumerate(rows) if index not in failed]
+    # Files that cannot be read go last, when all is decided: mending one then moves no other image.
     return assemble(
         file,
         spec.classes,
-        ids=[row.sample_id for row in good],
+        ids=[row.sample_id for row in rows],
         pixels=pixels,
-        labels=np.array([row.label for row in good], np.int64),
-        splits=[row.split for row in good],
+        labels=np.array([row.label for row in rows], np.int64),
+        splits=[row.split for row in rows],
+        readable=np.array([row.sample_id not in problems for row in rows], np.bool_),
         aside=aside + unusable,
     )
 
@@ -59,7 +68,19 @@ def read_rows(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Row], li
     """Read the CSV and check every row, without opening an image.
 
     Returns:
-        The usable rows, the rows set aside, and the number of rows the site selects (both together).
+        The usable rows, whose files exist; the rows set aside; and the number of rows the site selects (both together,
+        without rows that may be another site's).
+
+    Raises:
+        DataError: the CSV or the label map cannot be used at all, or the selection is empty.
+    """
+    rows, aside, total = _rows(file, classes)
+    missing = [SetAside(row.line, row.sample_id, row.missing) for row in rows if row.missing]
+    return [row for row in rows if not row.missing], sorted(aside + missing, key=lambda problem: problem.row), total
+
+
+def _rows(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Row], list[SetAside], int]:
+    """Return what :func:`read_rows` does, but rows without a file among the usable ones.
 
     Raises:
         DataError: the CSV or the label map cannot be used at all, or the selection is empty.
@@ -76,8 +97,10 @@ def read_rows(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Row], li
     columns = file.columns
     named = (columns.sample_id, columns.image, columns.label, columns.group, columns.split, *file.where)
     records, aside = read_table(file.manifest, [name for name in named if name is not None], f"{file.site}")
+    if file.where or file.share:  # nobody knows whose a malformed row is
+        aside = [replace(problem, counted=False) for problem in aside]
     records = _selected(records, file)
-    total = len(records) + len(aside)
+    total = len(records) + sum(problem.counted for problem in aside)
     rows: list[Row] = []
     lines: dict[str, int] = {}
     for record in records:
@@ -135,10 +158,15 @@ def _check(record: Record, file: ManifestSite, classes: Sequence[str]) -> Row:
     split = cells.get(columns.split or "split")
     if split is not None and split.lower() not in SPLITS:
         raise BadRow(f"expected a split among {', '.join(SPLITS)}, found {split!r}")
+    try:
+        path, missing = locate(file.folder, cells[columns.image]), ""
+    except BadRow as problem:
+        path, missing = file.folder, str(problem)
     return Row(
         line=record.line,
         sample_id=cells[columns.sample_id],
-        path=locate(file.folder, cells[columns.image]),
+        path=path,
+        missing=missing,
         label=classes.index(name) if name else -1,
         group=_group(record, file),
         split=(split or "").lower(),

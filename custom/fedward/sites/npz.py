@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 
 class _Picked(NamedTuple):
+    """What is used of a split; of the images that are not ``readable`` there are no pixels."""
+
     indices: list[int]
-    pixels: list[Pixels]
     labels: list[int]
+    readable: list[bool]
+    pixels: list[Pixels]
     aside: list[SetAside]
     total: int
 
@@ -43,6 +46,7 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> SiteData:
         pixels=np.stack(pixels) if pixels else np.zeros(shape, np.uint8),
         labels=np.array([label for picked in chosen.values() for label in picked.labels], np.int64),
         splits=[split for split, picked in chosen.items() for _ in picked.indices],
+        readable=np.array([readable for picked in chosen.values() for readable in picked.readable], np.bool_),
         aside=aside,
     )
 
@@ -92,20 +96,24 @@ def _class_names(file: NpzSite, classes: tuple[str, ...]) -> dict[int, str]:
 def _pick(
     file: NpzSite, split: str, spec: "DataSpec", names: dict[int, str], images: Pixels, labels: Labels
 ) -> _Picked:
-    picked = _Picked([], [], [], [], len(wanted := _wanted(file, split, labels)))
+    picked = _Picked([], [], [], [], [], len(wanted := _wanted(file, split, labels)))
     for index in wanted:
+        number = int(labels[index])
+        if number not in names:
+            reason = f"expected a label among {sorted(names)}, found {number}"
+            picked.aside.append(SetAside(index, f"{split}-{index}", reason))
+            continue
+        pixels = fit(Image.fromarray(_plain(images[index])), spec.image_size, spec.channels)
+        picked.indices.append(index)
+        picked.labels.append(spec.classes.index(names[number]))
         try:
-            number = int(labels[index])
-            if number not in names:
-                raise BadRow(f"expected a label among {sorted(names)}, found {number}")
-            pixels = fit(Image.fromarray(_plain(images[index])), spec.image_size, spec.channels)
             check_not_blank(pixels)
         except BadRow as problem:
             picked.aside.append(SetAside(index, f"{split}-{index}", str(problem)))
-            continue
-        picked.indices.append(index)
-        picked.pixels.append(pixels)
-        picked.labels.append(spec.classes.index(names[number]))
+            picked.readable.append(False)
+        else:
+            picked.readable.append(True)
+            picked.pixels.append(pixels)
     return picked
 
 

@@ -53,7 +53,10 @@ class _SiteFile(_Part):
     labelled: Share = 1.0
     """Share of its training labels the site is willing to use, stratified by class."""
     max_set_aside: Share = 0.05
-    """Above this share of unusable rows the site is refused: something is wrong with the file, not with a row."""
+    """Above this share of unusable rows the site is refused: something is wrong with the file, not with a row.
+
+    Rows of a CSV with too few or too many cells count only without ``where`` and ``share``: else they may be another's.
+    """
     share: tuple[int, int] | None = None
     """(i, k): this site is the i-th of k group-disjoint parts of the rows, i from 1."""
     split: Split = Split()

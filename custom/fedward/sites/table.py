@@ -24,8 +24,9 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
     """Read a CSV in UTF-8 (with or without BOM), UTF-16 (with BOM) or cp1252, separated by ``, ; | tab``.
 
     The delimiter is the one that makes every needed column appear in the first line. Empty lines are skipped; a row
-    with more or fewer cells than the header is set aside. A line number counts from the header (1); of a row with line
-    breaks in its cells it is the first.
+    with more or fewer cells than the header is set aside, by its cell in the first needed column if it has one. A line
+    number counts from the header (1); of a row with line breaks in its cells it is the first. Columns without a name
+    may repeat, as spreadsheets write them behind the last one.
 
     Raises:
         DataError: no such file, an unknown encoding, no or repeated or missing columns, or broken quoting.
@@ -38,14 +39,15 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader)]
+        name_at = header.index(needed[0])
         line = reader.line_num + 1
         for cells in reader:
             if any(cell.strip() for cell in cells):
                 if len(cells) == len(header):
                     records.append(Record(line, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
                 else:
-                    reason = f"expected {len(header)} cells, found {len(cells)}"
-                    aside.append(SetAside(line, cells[0].strip(), reason))
+                    name = cells[name_at].strip() if name_at < len(cells) else ""
+                    aside.append(SetAside(line, name, f"expected {len(header)} cells, found {len(cells)}"))
             line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
@@ -76,7 +78,7 @@ def _decode(path: Path, where: str) -> str:
 
 def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
     first = text.splitlines()[0] if text.strip() else ""
-    headers = {mark: [name.strip().strip('"').strip() for name in first.split(mark)] for mark in _DELIMITERS}
+    headers = {mark: [name.strip() for name in next(csv.reader([first], delimiter=mark), [])] for mark in _DELIMITERS}
     best = max(_DELIMITERS, key=lambda mark: (len(set(needed) & set(headers[mark])), len(headers[mark])))
     header = headers[best]
     missing = [name for name in needed if name not in header]
@@ -87,7 +89,7 @@ def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
             found=f"{', '.join(header) or 'nothing'} (missing: {', '.join(missing)})",
             remedy="Name the site's columns under 'columns' in the site file.",
         )
-    repeated = sorted({name for name in header if header.count(name) > 1})
+    repeated = sorted({name for name in header if name and header.count(name) > 1})
     if repeated:
         raise DataError(
             f"{where}, line 1",

@@ -23,5 +23,12 @@ def predict(
     N may be 0; ``batch`` is the device's unless given.
     """
     net.eval()
-    parts = torch.arange(len(pixels)).split(batch or BATCH[pixels.pixels.device.type])
-    return torch.cat([torch.softmax(net(view(pixels.take(part))).float(), dim=1).cpu() for part in parts])
+
+    def probabilities(images: Tensor) -> Tensor:
+        return torch.softmax(net(view(images)).float(), dim=1).cpu()
+
+    every = torch.arange(len(pixels))
+    if not len(every):  # many networks cannot compute no images
+        images = pixels.take(every)
+        return probabilities(images.new_zeros(1, *images.shape[1:]))[:0]
+    return torch.cat([probabilities(pixels.take(p)) for p in every.split(batch or BATCH[pixels.pixels.device.type])])

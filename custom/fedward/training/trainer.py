@@ -9,7 +9,7 @@ import torch
 from monai.engines import Trainer
 from torch import Tensor, nn
 
-from fedward.errors import RunError
+from fedward.errors import WorkError
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.settings import Settings
 
@@ -100,7 +100,7 @@ def train(
         aborted: asked before every step; True ends the training.
 
     Raises:
-        RunError: aborted, or the loss is no longer finite.
+        WorkError: aborted, or the loss is no longer finite.
     """
     net.train()
     objective = phase.objective
@@ -110,7 +110,7 @@ def train(
 
     def step(engine: Any, batch: Batch) -> None:
         if aborted():
-            raise RunError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
+            raise WorkError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             losses = objective.losses(net, batch, inputs)
             total = torch.stack(list(losses.terms.values())).sum()
@@ -136,7 +136,7 @@ def train(
     trainer.run()
     values = means.read()
     if not all(torch.isfinite(torch.tensor(list(values.values())))):
-        raise RunError(
+        raise WorkError(
             "training",
             expected="a finite loss",
             found=f"{values}",

@@ -49,6 +49,7 @@ def happen(index, fault):
         while not (FOLDER / f"{index}.go").exists():
             time.sleep(0.05)
         return
+    time.sleep(fault["delay"])
     number = {"kill": signal.SIGKILL, "hang": signal.SIGSTOP}[fault["action"]]
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     ours = [pid for pid in pids if str(FOLDER.parent) in command_line(pid)]  # others may run on this machine

@@ -26,6 +26,7 @@ NAMES = [
     ("nvflare.app_common.widgets.component_path_authorizer", "ComponentPathAuthorizer", ""),
     ("nvflare.private.fed.app.fl_conf", "create_privacy_manager", ""),
     ("nvflare.private.fed.utils.app_authz", "AppAuthzService", ""),
+    ("nvflare.private.fed.simulator.simulator_const", "SimulatorConstants", "JOB_NAME"),
     ("nvflare.job_config.api", "FedJob", "set_app_packages to_server to_clients add_file_to_clients"),
 ]
 

@@ -8,7 +8,8 @@ from nvflare.apis.workspace import Workspace
 from fedward.errors import ConfigError
 from fedward.federation.flare.places import put_into_results, results_folder, run_folder, site_folders, site_state
 
-JOB = {"name": "fedperl"}
+JOB = {"name": "fedperl", "submitter_name": "lead@a.org"}
+SIMULATED = {"name": "fedperl"}
 ID = "0123456789abcdef0123456789abcdef"
 
 
@@ -24,14 +25,34 @@ def workspace(tmp_path, monkeypatch):
 def test_by_default_everything_lies_in_flares_own_folders(workspace, tmp_path):
     assert site_folders(workspace) == [tmp_path / "local"]
     assert site_state(workspace) == tmp_path / "fedward"
-    assert run_folder(workspace, "job-id", JOB) == tmp_path / "job-id" / "fedward"
+    assert run_folder(workspace, "job-id", JOB) == tmp_path / "fedward" / "runs" / "lead@a.org" / "job-id"
 
 
 def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
     monkeypatch.setenv("FEDWARD_SITES", "/data/sites")
     assert site_folders(workspace) == [tmp_path / "local", Path("/data/sites")]
-    assert run_folder(workspace, "job-id", JOB) == Path("/data/runs/fedperl")
+    assert run_folder(workspace, "job-id", JOB) == Path("/data/runs/lead@a.org/fedperl")
+
+
+def test_a_simulated_run_lies_in_its_results_or_in_the_named_folder(workspace, tmp_path, monkeypatch):
+    assert run_folder(workspace, "simulate_job", SIMULATED) == tmp_path / "simulate_job" / "fedward"
+    monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
+    assert run_folder(workspace, "simulate_job", SIMULATED) == Path("/data/runs/fedperl")
+
+
+@pytest.mark.parametrize("runs", ["", "/data/runs"])
+@pytest.mark.parametrize("run", [None, ID])
+def test_at_a_server_no_run_lies_in_results_or_in_the_folder_of_another_submitter(workspace, monkeypatch, runs, run):
+    monkeypatch.setenv("FEDWARD_RUNS", runs)
+    folders = {lead: run_folder(workspace, ID, named(run, lead)) for lead in ("lead@a.org", "lead@b.org")}
+    for lead, folder in folders.items():
+        assert folder.parent.name == lead
+        assert not folder.is_relative_to(workspace.get_run_dir(ID))
+    disguised = run_folder(workspace, ID, {**named(run, "lead@b.org"), "name": "lead@a.org"})
+    assert folders["lead@a.org"].parent not in (disguised, *disguised.parents)
+    with pytest.raises(ConfigError, match="job's submitter"):
+        run_folder(workspace, ID, SIMULATED)
 
 
 @pytest.mark.parametrize("variable", ["FEDWARD_RUNS", "FEDWARD_SITES"])
@@ -42,7 +63,7 @@ def test_a_relative_folder_is_refused(workspace, monkeypatch, variable):
 
 
 def named(run: object, submitter: object = "lead@a.org") -> dict:
-    return {**JOB, "submitter_name": submitter, "custom_props": {"fedward_run": run}}
+    return {**JOB, "submitter_name": submitter, "custom_props": {"fedward_run": run} if run is not None else {}}
 
 
 def test_a_run_with_a_name_belongs_to_who_began_it(workspace, tmp_path, monkeypatch):
@@ -64,7 +85,7 @@ def test_a_name_that_could_lead_out_of_the_folder_is_refused(workspace, monkeypa
             run_folder(workspace, "job-id", named(bad))
     monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
     with pytest.raises(ConfigError, match="job's name"):
-        run_folder(workspace, "job-id", {"name": bad})
+        run_folder(workspace, "job-id", {**JOB, "name": bad})
 
 
 def test_results_hold_a_run_without_what_only_continues_it(workspace, tmp_path):
@@ -75,7 +96,6 @@ def test_results_hold_a_run_without_what_only_continues_it(workspace, tmp_path):
     put_into_results(run, results)
     put_into_results(run, results)
     put_into_results(results, results)
-    put_into_results(tmp_path / "never-begun", results)
     assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*")) == [
         "model.safetensors",
         "run.json",

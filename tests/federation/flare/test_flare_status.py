@@ -58,8 +58,6 @@ def collected(controller: FedwardController, event: str = InfoCollector.EVENT_TY
 def test_the_controller_tells_its_runs_progress(folder):
     controller = FedwardController({})
     assert collected(controller) == {STATS: {}}
-    controller.folder = folder.with_name("not-yet")
-    assert collected(controller) == {STATS: {}}
     controller.folder = folder
     assert collected(controller) == {STATS: progress(folder)}
     (folder / "run.json").write_text("{}")

@@ -9,7 +9,7 @@ from nvflare.fuel.flare_api.api_spec import AuthorizationError, JobTimeout, NoCo
 
 from fedward.errors import ConfigError, RunError
 from fedward.federation.flare.jobs import export_job
-from fedward.federation.flare.submit import fetch, session, submit, wait
+from fedward.federation.flare.submit import UnreachableError, fetch, session, submit, wait
 from tiny import tiny
 
 META = {"job_id": "42", "status": "FINISHED:ABNORMAL", "job_deploy_detail": ["server: OK", "site-1: no"]}
@@ -34,6 +34,8 @@ class Flare:
         return META
 
     def download_job_result(self, job_id: str, out: str) -> str:
+        if self.error:
+            raise self.error
         run = Path(out) / job_id / "workspace" / "fedward"
         if self.status:
             run.mkdir(parents=True)
@@ -81,6 +83,11 @@ def test_a_run_that_has_not_finished_is_an_error_with_what_flare_says(tmp_path, 
     with pytest.raises(RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no") as error:
         fetch(Flare(status), META, tmp_path)
     assert ("no space" in str(error.value)) == bool(status)
+
+
+def test_a_server_that_is_gone_when_results_are_fetched_is_named(tmp_path):
+    with pytest.raises(UnreachableError, match=r"results of job 42.*NoConnection: gone"):
+        fetch(Flare(error=NoConnection("gone")), META, tmp_path)
 
 
 @pytest.mark.parametrize("content", [None, "{", "{}"])

@@ -33,7 +33,8 @@ class FedwardController(ModelController):  # type: ignore[misc]
     """Runs an experiment on the sites of a FLARE job.
 
     A run whose folder exists already is continued; see :func:`~fedward.federation.flare.places.run_folder` for where
-    that is. The job's results hold the run in any case. An error of the run ends the job as failed, with its text.
+    that is. The job's results hold the run also when it fails, but not one that this job may not continue. An error of
+    the run ends the job as failed, with its text.
 
     Args:
         experiment: an :class:`Experiment` as plain JSON values.
@@ -45,16 +46,19 @@ class FedwardController(ModelController):  # type: ignore[misc]
         super().__init__(persistor_id="")
         self.experiment, self.init = experiment, init
         self.folder: Path | None = None
+        """The run's, once this job has opened it."""
+        self._metrics: MetricsFile | None = None
 
     def run(self) -> None:
         """Run the experiment to its end; FLARE calls this in a thread of its own."""
         experiment = Experiment.parse(self.experiment, "FLARE job")
         workspace, job_id = self.engine.get_workspace(), self.fl_ctx.get_job_id()
         job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
-        folder = self.folder = run_folder(workspace, job_id, job)
-        metrics = metrics_folder()
+        folder = run_folder(workspace, job_id, job)
+        if metrics := metrics_folder():
+            self._metrics = MetricsFile(metrics, job.get("name", job_id))
         try:
-            run_experiment(
+            self.folder = run_experiment(
                 experiment,
                 folder,
                 self._transport(experiment, folder),
@@ -62,10 +66,11 @@ class FedwardController(ModelController):  # type: ignore[misc]
                 resume=(folder / "run.json").exists(),
                 site_folders=site_folders(workspace),
                 init=Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None,
-                watch=MetricsFile(metrics, job.get("name", job_id)) if metrics else None,
+                watch=self._opened,
             )
         finally:
-            put_into_results(folder, results_folder(workspace, job_id))
+            if self.folder:  # else the run was refused: its folder holds another one's
+                put_into_results(self.folder, results_folder(workspace, job_id))
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer FLARE's command ``show_stats`` with the run's progress."""
@@ -73,8 +78,14 @@ class FedwardController(ModelController):  # type: ignore[misc]
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, self._progress())
 
+    def _opened(self, folder: Path) -> None:
+        """Take note that the run has written to its folder."""
+        self.folder = folder
+        if self._metrics:
+            self._metrics(folder)
+
     def _progress(self) -> dict[str, Any]:
-        if self.folder is None or not (self.folder / "run.json").exists():
+        if self.folder is None:
             return {}
         try:
             return progress(self.folder)

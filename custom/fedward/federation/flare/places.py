@@ -9,6 +9,7 @@ from typing import Any
 
 from nvflare.apis.job_def import JobMetaKey, get_custom_props
 from nvflare.apis.workspace import Workspace
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fedward.errors import ConfigError
 
@@ -39,22 +40,31 @@ def site_state(workspace: Workspace) -> Path:
 def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
     """Return the server's folder of a job's run.
 
-    A job that names its run has it in ``<runs>/<submitter>/<run>``: only who began a run continues it. Another has it
-    in ``<runs>/<job name>`` where ``FEDWARD_RUNS`` is set, else in its own results, where no other job finds it.
+    It is ``<runs>/<submitter>/<run>``: only who began a run reads and continues it. A job that names no run is a run
+    of its own, by its id; where ``FEDWARD_RUNS`` is set, jobs of one name are attempts at one run. It never lies in the
+    job's results: FLARE hands all of those to the submitter, however the job ends, and a run that has not finished
+    holds the models of single sites.
+
+    The simulator has one user, who has all sites' files anyway. There it is ``<runs>/<run>``; without ``FEDWARD_RUNS``
+    it lies in the results, since the simulator deletes its workspace when it starts and could not continue it.
 
     Args:
         workspace: the server's.
-        job_id: FLARE's.
+        job_id: FLARE's; the simulator's is a constant that no server gives to a job.
         job: the job's meta; ``<runs>`` is ``FEDWARD_RUNS``, or ``fedward/runs`` in the workspace.
 
     Raises:
         ConfigError: a run, a submitter or a job whose name could lead out of the folder.
     """
-    runs, run = _named(RUNS), get_custom_props(job, {}).get(RUN)
-    if run is not None:
-        folder = runs or Path(workspace.get_root_dir()) / "fedward" / "runs"
-        return folder / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / _safe("run", run)
-    return runs / _safe("name", job[JobMetaKey.JOB_NAME]) if runs else results_folder(workspace, job_id)
+    runs, simulated = _named(RUNS), job_id == SimulatorConstants.JOB_NAME
+    if simulated and not runs:
+        return results_folder(workspace, job_id)
+    if (run := get_custom_props(job, {}).get(RUN)) is not None:
+        name = _safe("run", run)
+    else:
+        name = _safe("name", job.get(JobMetaKey.JOB_NAME)) if runs else job_id
+    runs = runs or site_state(workspace) / "runs"
+    return runs / name if simulated else runs / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
 
 
 def results_folder(workspace: Workspace, job_id: str) -> Path:
@@ -63,8 +73,8 @@ def results_folder(workspace: Workspace, job_id: str) -> Path:
 
 
 def put_into_results(run: Path, results: Path) -> None:
-    """Copy a run that lies elsewhere into a job's results, without what serves only to continue it."""
-    if run != results and run.exists():
+    """Copy a run into a job's results, where it does not lie there, without what serves only to continue it."""
+    if run != results:
         shutil.copytree(run, results, ignore=shutil.ignore_patterns("models", "rounds", "server"), dirs_exist_ok=True)
 
 

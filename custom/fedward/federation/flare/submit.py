@@ -64,7 +64,7 @@ def submit(flare: Session, job: Path, run: str | None = None) -> str:
         try:
             return str(flare.submit_job(str(copy)))
         except CONNECTION_ERRORS as error:
-            raise _lost(f"job {job}", error) from error
+            raise lost(f"job {job}", error) from error
         except Exception as error:  # FLARE's have no common base
             raise RunError(
                 f"job {job}",
@@ -86,10 +86,11 @@ def wait(flare: Session, job_id: str, timeout: float = 0.0) -> dict[str, Any]:
             remedy="Stop it with abort_job in the admin console, or fetch it later with download_job.",
         ) from error
     except CONNECTION_ERRORS as error:
-        raise _lost(f"job {job_id}", error) from error
+        raise lost(f"job {job_id}", error) from error
 
 
-def _lost(where: str, error: Exception) -> UnreachableError:
+def lost(where: str, error: Exception) -> UnreachableError:
+    """Return the error to raise where one of ``CONNECTION_ERRORS`` came up."""
     return UnreachableError(
         where,
         expected="word from the server",
@@ -105,7 +106,10 @@ def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
     has finished all rounds while a site was away.
     """
     job_id = str(meta["job_id"])
-    flare.download_job_result(job_id, str(out))
+    try:
+        flare.download_job_result(job_id, str(out))
+    except CONNECTION_ERRORS as error:
+        raise lost(f"results of job {job_id}", error) from error
     run = results(out, meta)
     try:
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fedward.errors import FedwardError, RunError
+from fedward.errors import FedwardError, WorkError
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def launch(module: str, folder: Path, processes: int, site: str, aborted: Callab
         aborted: asked all the time; True ends the processes.
 
     Raises:
-        RunError: aborted, or a process died; the others are ended then. What they wrote is in this process's log.
+        WorkError: aborted, or a process died; the others are ended then. What they wrote is in this process's log.
         FedwardError: a process raised one, which is raised here again, with the process's number.
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc_per_node={processes}"]
@@ -99,7 +99,7 @@ def launch(module: str, folder: Path, processes: int, site: str, aborted: Callab
             while torchrun.poll() is None:
                 if aborted():
                     remedy = "The run was stopped."
-                    raise RunError("training", expected="to finish the round", found="an abort", remedy=remedy)
+                    raise WorkError("training", expected="to finish the round", found="an abort", remedy=remedy)
                 with suppress(subprocess.TimeoutExpired):
                     torchrun.wait(_POLL)
         finally:
@@ -165,13 +165,14 @@ def _failure(folder: Path, processes: int, site: str) -> FedwardError:
         rank, found = None, "torchrun failed"
     where = f"site {site}, process {rank} of {processes}" if rank is not None else f"site {site}"
     if "parts" in first:
-        kinds = {kind.__name__: kind for kind in FedwardError.__subclasses__()}
+        kinds: dict[str, type[FedwardError]] = {kind.__name__: kind for kind in FedwardError.__subclasses__()}
+        kinds[WorkError.__name__] = WorkError
         inner, expected, found, remedy = first["parts"]
         # A kind that is not known here keeps its text from the server.
         return kinds.get(first["kind"], FedwardError)(
             f"{where}: {inner}", expected=expected, found=found, remedy=remedy
         )
-    return RunError(
+    return WorkError(
         where,
         expected="to finish its share of the training",
         found=found,

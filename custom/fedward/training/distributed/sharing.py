@@ -78,18 +78,34 @@ class _Gather(torch.autograd.Function):
 
 
 class _Rows:
-    """Hooks that give a network this process's rows of its input, and return the outputs of all."""
+    """Hooks that give a network this process's rows of its input, and return the outputs of all.
+
+    Where a process has no row it computes an image of zeros, as many networks cannot compute none, and returns nothing
+    of it; BatchNorm does not see it.
+    """
 
     def __init__(self) -> None:
-        self._images = 0
+        self._images = self._own = 0
 
     def before(self, net: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         self._images = len(inputs[0])
-        return (inputs[0][rows_of(dist.get_rank(), self._images, dist.get_world_size())],)
+        own = inputs[0][rows_of(dist.get_rank(), self._images, dist.get_world_size())]
+        self._own = len(own)
+        return (own if self._own else _zeros_like_one(own),)
 
     def after(self, net: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
-        gathered: Tensor = _Gather.apply(outputs, self._images)
+        gathered: Tensor = _Gather.apply(outputs[: self._own], self._images)
         return gathered
+
+    def before_norm(self, norm: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        return (inputs[0][:0],) if norm.training and not self._own else inputs
+
+    def after_norm(self, norm: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> Tensor:
+        return outputs if len(outputs) else torch.cat([outputs, _zeros_like_one(outputs)])
+
+
+def _zeros_like_one(rows: Tensor) -> Tensor:
+    return rows.new_zeros(1, *rows.shape[1:])
 
 
 def has_batch_norm(net: nn.Module) -> bool:
@@ -111,6 +127,10 @@ def share(net: nn.Module) -> nn.Module:
     rows = _Rows()
     net.register_forward_pre_hook(rows.before)
     net.register_forward_hook(rows.after)
+    for module in net.modules():
+        if isinstance(module, _BatchNorm):
+            module.register_forward_pre_hook(rows.before_norm)
+            module.register_forward_hook(rows.after_norm)
     return net
 
 
@@ -125,12 +145,26 @@ class _Step(nn.Module):
         return losses(self.net)
 
 
-def parallel(net: nn.Module) -> DistributedDataParallel:
+def parallel(net: nn.Module, image: Tensor) -> DistributedDataParallel:
     """Return what takes losses of a shared network, so that gradients become the mean over the processes.
 
-    Buffers are not sent around: they are equal already.
+    Buffers are not sent around: they are equal already. Parameters that a step leaves unused are looked for, which
+    costs time, only in a network that has some: a masked Swin's decoder plays no part in its logits.
+
+    Args:
+        net: as :func:`share` returned it.
+        image: any image (1, C, H, W) that it takes, where the network is.
     """
-    return DistributedDataParallel(_Step(net), broadcast_buffers=False)
+    unused = not _uses_all(net, image)
+    return DistributedDataParallel(_Step(net), broadcast_buffers=False, find_unused_parameters=unused)
+
+
+def _uses_all(net: nn.Module, image: Tensor) -> bool:
+    training = net.training
+    logits = net.eval()(image)  # no trace of it stays: neither in statistics nor in generators
+    net.train(training)
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    return None not in torch.autograd.grad(logits.sum(), trained, allow_unused=True)
 
 
 class SharedObjective(Objective):

@@ -1,0 +1,39 @@
+"""Writes that last: what was written is on the disk when a call returns, even if the power fails right after."""
+
+import os
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those it lies in; one that is there stays as it is."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
+def replace(partial: Path, path: Path) -> None:
+    """Put a whole file in the place of another: who reads, or loses power, has the old one or the new one."""
+    sync(partial)
+    os.replace(partial, path)
+    sync(path.parent)
+
+
+def append(path: Path, content: bytes) -> None:
+    """Write at the end of a file, which is made if there is none."""
+    new = not path.exists()
+    with path.open("ab") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    if new:
+        sync(path.parent)
