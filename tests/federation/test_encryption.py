@@ -21,7 +21,7 @@ from run_files import rows, weights
 
 from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
-from fedward.federation import encryption, wire
+from fedward.federation import encryption, wire, wire_checks
 from fedward.federation.driver import run_experiment
 from fedward.federation.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, SiteKey, mean_of, new_contexts
 from fedward.federation.encryption_transport import EncryptedTransport
@@ -244,10 +244,12 @@ def sealed(arrays=None, **meta) -> Message:
 
 
 def test_an_encrypted_answer_is_ciphertexts_by_name_and_number():
-    wire.check_answer(sealed(), "s", request(), encrypted=True, classes=())
+    wire_checks.check_answer(sealed(), "s", request(), encrypted=True, classes=())
     idle = Message({name: value for name, value in sealed(steps=0).meta.items() if name != wire.KEY})
-    wire.check_answer(idle, "s", request(), encrypted=True, classes=())
-    wire.check_answer(Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True, classes=())
+    wire_checks.check_answer(idle, "s", request(), encrypted=True, classes=())
+    wire_checks.check_answer(
+        Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True, classes=()
+    )
 
 
 ONE = np.ones(9, np.uint8)
@@ -276,28 +278,28 @@ FLOATS = np.zeros((70, 60), np.float32)
 )
 def test_nothing_else_passes_in_its_place(answer):
     with pytest.raises(WireError):
-        wire.check_answer(answer, "s", request(), encrypted=True, classes=())
+        wire_checks.check_answer(answer, "s", request(), encrypted=True, classes=())
 
 
 def test_ciphertexts_and_keys_have_no_place_in_a_plain_answer():
     for answer in (sealed(), sealed({"diff/w": FLOATS})):
         with pytest.raises(WireError):
-            wire.check_answer(answer, "s", request(), classes=())
+            wire_checks.check_answer(answer, "s", request(), classes=())
 
 
 def test_a_mean_is_the_models_tensors_and_nothing_else():
     shapes = wire.shapes(request())
     assert shapes == {"w": (70, 60)}
     meta = {"site": "s", "round": 1}
-    wire.check_mean(Message(meta, {"mean/w": FLOATS}), "s", request(), shapes)
-    wire.check_mean(Message({**meta, "error": "boom"}), "s", request(), shapes)
+    wire_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", request(), shapes)
+    wire_checks.check_mean(Message({**meta, "error": "boom"}), "s", request(), shapes)
     wrong = [{}, {"mean/w": FLOATS[1:]}, {"mean/w": FLOATS, "mean/v": FLOATS}, {"mean/w": FLOATS * np.nan}]
     for arrays in wrong:
         with pytest.raises(WireError):
-            wire.check_mean(Message(meta, arrays), "s", request(), shapes)
+            wire_checks.check_mean(Message(meta, arrays), "s", request(), shapes)
     for fields in ({"site": "t", "round": 1}, {"site": "s", "round": 2}, {**meta, "labelled": 3}):
         with pytest.raises(WireError):
-            wire.check_mean(Message(fields, {"mean/w": FLOATS}), "s", request(), shapes)
+            wire_checks.check_mean(Message(fields, {"mean/w": FLOATS}), "s", request(), shapes)
 
 
 # --- what can be had
@@ -768,7 +770,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     meta, arrays = unpack(shareable)
     assert "error" not in meta
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.uint8)}
-    wire.check_answer(Message(meta, arrays), "site-1", asked, encrypted=True, classes=DERMOSCOPY)
+    wire_checks.check_answer(Message(meta, arrays), "site-1", asked, encrypted=True, classes=DERMOSCOPY)
     fobs.register(NumpyArrayDecomposer)  # as FLARE's processes do at their start
     sent = fobs.dumps(shareable)
     assert len(sent) > sum(array.nbytes for array in arrays.values())

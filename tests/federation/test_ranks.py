@@ -133,7 +133,9 @@ def test_a_site_answers_from_as_many_processes_as_its_file_says(
     (remembered,) = (tmp_path / "two" / "memory").rglob("*.safetensors")
     (teacher,) = (tmp_path / "one" / "memory").rglob("*.safetensors")
     assert_close(StoredState(remembered), StoredState(teacher))
-    assert {path.name for path in (tmp_path / "two").iterdir()} == {"memory"}, "the processes' folder is removed"
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {"memory", "sources"}, (
+        "the processes' folder is removed"
+    )
 
 
 def test_one_process_is_the_default_and_starts_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
-from fedward.federation import wire
+from fedward.federation import wire, wire_checks
 from fedward.federation.site import Site, public_text
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
@@ -42,7 +42,7 @@ def answer(**meta):
 
 
 def check(*args, **options) -> None:
-    wire.check_answer(*args, classes=CLASSES, **options)
+    wire_checks.check_answer(*args, classes=CLASSES, **options)
 
 
 def row(**changes):
@@ -126,9 +126,9 @@ def test_an_answer_without_what_it_should_send_is_refused_by_name():
 
 def test_the_size_of_an_update_is_judged_by_what_was_sent():
     """The sent part of the model has the norm 5 ** 0.5, all of it 5.25 ** 0.5; the update has 1.25 ** 0.5."""
-    wire.check_norm("s", without_what_is_withheld(), MODEL, 0.51)
+    wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.51)
     with pytest.raises(WireError, match=r"a norm of at most 1\.1 "):
-        wire.check_norm("s", without_what_is_withheld(), MODEL, 0.49)
+        wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.49)
 
 
 def test_a_good_answer_passes():
@@ -424,7 +424,7 @@ def test_every_answer_is_one_the_driver_can_use_or_is_refused(seed, encrypted):
 @pytest.mark.parametrize("mean", [{"mean/a.weight": None}, {"mean/a.weight": [1.0]}, {3: np.zeros(2, np.float32)}])
 def test_a_mean_that_is_no_arrays_is_refused(mean):
     with pytest.raises(WireError):
-        wire.check_mean(Message({"site": "s", "round": 1}, mean), "s", request(), {"a.weight": (2,)})
+        wire_checks.check_mean(Message({"site": "s", "round": 1}, mean), "s", request(), {"a.weight": (2,)})
 
 
 # --- what a site says of its errors

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import RunError, WireError
 from fedward.evaluation.selection import earliest_best, judged
-from fedward.federation import wire
+from fedward.federation import wire, wire_checks
 from fedward.federation.initial import Source, Weights, described, initial_model
 from fedward.federation.lock import sole_writer
 from fedward.federation.pictures import save_pictures
@@ -247,7 +247,7 @@ class _Driver:
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
         withheld = self.method.withheld(request.meta["task"])
-        wire.check_answer(answer, site, request, withheld=withheld, classes=self.experiment.data.classes)
+        wire_checks.check_answer(answer, site, request, withheld=withheld, classes=self.experiment.data.classes)
         meta = answer.meta
         if "error" in meta:
             result.failed[site] = str(meta["error"])
@@ -264,7 +264,7 @@ class _Driver:
 
     def _kept(self, ask: Ask, site: str, answer: Message, result: _Exchange) -> State:
         """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""
-        wire.check_norm(site, answer, ask.model, self.experiment.largest_update)
+        wire_checks.check_norm(site, answer, ask.model, self.experiment.largest_update)
         if not self.experiment.secure_aggregation:
             return self.run_folder.models.put(site, ask.round, wire.rebuild(ask.model, answer))
         if result.mean is None:

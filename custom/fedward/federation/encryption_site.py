@@ -10,7 +10,7 @@ import numpy as np
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WireError
-from fedward.federation import wire
+from fedward.federation import wire, wire_checks
 from fedward.federation.encryption import SiteKey, mean_of
 from fedward.federation.store import save_json
 from fedward.federation.wire import Message
@@ -71,13 +71,13 @@ def open_sum(
     sites, weight = _count(meta, "sites", experiment.smallest_sum), _count(meta, "weight", 1)
     if not experiment.secure_aggregation:
         raise _refused("a job with secure aggregation", "one without")
-    wire.check_ciphers(f"sum for {site}", "sum", request.arrays, model)
+    wire_checks.check_ciphers(f"sum for {site}", "sum", request.arrays, model)
     numbers = require_key(key).decrypt([request.arrays[name] for name in sorted(request.arrays)], sites)
     mean = dict(mean_of(numbers, weight, model))
     _keep(folder / _run(meta["run"]) / f"{site}-{meta['round']:05d}-{meta['part']:03d}.json", mean_digest(mean))
     arrays = {f"mean/{name}": array for name, array in mean.items()}
     answer = Message({"site": site, "round": meta["round"]}, arrays)
-    wire.check_mean(answer, site, request, model)
+    wire_checks.check_mean(answer, site, request, model)
     return answer
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedward.config import Experiment
 from fedward.errors import RunError, WireError
-from fedward.federation import wire
+from fedward.federation import wire, wire_checks
 from fedward.federation.encryption import Adder
 from fedward.federation.encryption_site import mean_digest
 from fedward.federation.store import save_json
@@ -91,7 +91,7 @@ class EncryptedTransport:
                 return
             try:
                 withheld = self._withheld(requests[site].meta["task"])
-                wire.check_answer(
+                wire_checks.check_answer(
                     answer, site, requests[site], encrypted=True, withheld=withheld, classes=self._classes
                 )
                 self._add(sums.setdefault(answer.meta[wire.KEY], _Sum()), site, answer)
@@ -142,7 +142,7 @@ class EncryptedTransport:
             if site in failed or any(site in sites for sites in told.values()):
                 return
             try:
-                wire.check_mean(answer, site, request, model)
+                wire_checks.check_mean(answer, site, request, model)
             except WireError as error:
                 failed[site] = str(error)
                 return

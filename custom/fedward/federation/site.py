@@ -14,7 +14,7 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.classification import classification_metrics
-from fedward.federation import wire
+from fedward.federation import wire, wire_checks
 from fedward.federation.encryption import SiteKey
 from fedward.federation.encryption_site import open_sum, seal
 from fedward.federation.labels import SiteLabels, annotators_of
@@ -137,11 +137,12 @@ class Site:
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave: with secure aggregation its update is encrypted."""
         withheld, classes = self._withheld(request), self.experiment.data.classes
-        wire.check_answer(answer, self.name, request, withheld=withheld, classes=classes)
+        wire_checks.check_answer(answer, self.name, request, withheld=withheld, classes=classes)
         if self.experiment.secure_aggregation:
-            wire.check_norm(self.name, answer, model, self.experiment.largest_update)  # the server will not see it
+            # The server will not see it.
+            wire_checks.check_norm(self.name, answer, model, self.experiment.largest_update)
             answer = seal(answer, self.experiment, self.key)
-            wire.check_answer(answer, self.name, request, encrypted=True, withheld=withheld, classes=classes)
+            wire_checks.check_answer(answer, self.name, request, encrypted=True, withheld=withheld, classes=classes)
         return answer
 
     def _open(self, request: Message) -> Message:
@@ -383,7 +384,7 @@ def public_text(error: BaseException) -> str:
     Of an answer that the wire list refused: where and what was expected, since what was found may be data. Of all
     others only the kind.
     """
-    if isinstance(error, wire.RefusedError):
+    if isinstance(error, wire_checks.RefusedError):
         return f"{error.where}: expected {error.expected}; what was found is in the site's own log"
     if isinstance(error, WireError | WorkError):
         return str(error)

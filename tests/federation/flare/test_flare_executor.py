@@ -9,7 +9,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from fedward.config import DERMOSCOPY
-from fedward.federation import wire
+from fedward.federation import wire, wire_checks
 from fedward.federation.flare import executor as module
 from fedward.federation.flare.executor import FedwardExecutor, scalars
 from fedward.federation.flare.shareables import TASK, pack_request, unpack
@@ -92,7 +92,7 @@ def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, 
     assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
     assert meta["error"].startswith(type(error).__name__)
     assert "patient" not in meta["error"]
-    wire.check_answer(wire.Message(meta), "site-1", request(), classes=())
+    wire_checks.check_answer(wire.Message(meta), "site-1", request(), classes=())
 
 
 def test_wrong_settings_and_foreign_tasks_become_answers(tmp_path, sent):
@@ -139,6 +139,6 @@ def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
     monkeypatch.setenv("FEDWARD_RESTARTS", "2")
     meta, arrays = run(executor, request(), tmp_path)
     assert meta["restarts"] == 2
-    wire.check_answer(wire.Message(meta, arrays), "site-1", request(), classes=DERMOSCOPY)
+    wire_checks.check_answer(wire.Message(meta, arrays), "site-1", request(), classes=DERMOSCOPY)
     monkeypatch.setenv("FEDWARD_RESTARTS", "0")
     assert "restarts" not in run(executor, request(), tmp_path)[0]

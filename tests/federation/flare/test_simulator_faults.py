@@ -14,7 +14,6 @@ import psutil
 import pytest
 from simulator import SITES, assert_same_run, start
 
-from fedward.config import StandIn
 from fedward.federation.driver import run_experiment
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.local import LocalTransport, run_local
@@ -77,25 +76,25 @@ class Deserted(LocalTransport):
         super().exchange({site: requests[site] for site in requests if site in self._sites}, timeout, deliver)
 
 
-def write_many(file: Path) -> None:
-    """Write a data set that takes many steps to pass through."""
+def write_images(file: Path, number: int) -> None:
+    """Write a data set with so many training images, each a step."""
     rng = np.random.default_rng(0)
-    counts = {"train": 5000, "val": 5, "test": 5}
+    counts = {"train": number, "val": 5, "test": 5}
     images = {f"{split}_images": rng.integers(0, 256, (n, 16, 16, 3), np.uint8) for split, n in counts.items()}
     np.savez(file, **images, **{f"{split}_labels": np.arange(n) % 8 for split, n in counts.items()})
 
 
 def test_a_site_killed_in_either_half_of_a_round_is_missing_and_the_others_go_on(tmp_path):
     """Site 2, without labels, dies while it reads its data; site 1, with labels, while it trains."""
-    stand_in = StandIn(images=40, labelled=1.0, isolated=True)
     options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1}
-    experiment = tiny("isofed", timeout=45, stand_in=stand_in, options=options)
+    experiment = tiny("isofed", timeout=45, stand_in=None, options=options)
     export_job(experiment, tmp_path / "job")
     sites, unreadable = tmp_path / "sites", tmp_path / "sites" / "unreadable.npz"
     sites.mkdir()
-    (sites / "site-2.yaml").write_text("{kind: npz, file: unreadable.npz}")
-    (sites / "site-1.yaml").write_text("{kind: npz, file: many.npz}")
-    write_many(sites / "many.npz")
+    for site, file in zip(SITES, ("many", "unreadable", "few"), strict=True):
+        (sites / f"{site}.yaml").write_text(f"{{kind: npz, file: {file}.npz}}")
+    write_images(sites / "many.npz", 5000)
+    write_images(sites / "few.npz", 24)
     transport = Deserted(experiment, SITES, tmp_path / "cache", [sites])
     local = run_experiment(experiment, tmp_path / "local", transport, engine="local")
     os.mkfifo(unreadable)
