@@ -17,7 +17,7 @@ from fedward.bench.fedal_figure import curves, draw, numbers
 from fedward.bench.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4, Score
 from fedward.bench.fedal_results import Schedule, curve_of, scores_of
 from fedward.bench.fedal_sites import CLASSES, COLUMNS, POOL, federation, pooled, site_of, write_site_files
-from fedward.bench.fedal_table import table_3, table_4
+from fedward.bench.fedal_table import bought_table, table_3, table_4
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.federation.local import LocalTransport
@@ -227,6 +227,16 @@ def test_samplers_buy_equally_many_labels_and_the_bounds_none(out: Path) -> None
     assert bought == {(row.site, row.round): row.bought for row in run_of(out, "random").queries}
 
 
+def test_a_result_tells_the_classes_of_the_labels_bought(out: Path) -> None:
+    """All labels: of each class ten training images at each hospital. Else as many as the queries bought."""
+    assert result(out, "full")["bought"] == {name: dict.fromkeys(CLASSES, TRAIN // 3) for name in HOSPITALS}
+    for row in ("fedal", "random"):
+        last = {query.site: query.bought for query in run_of(out, row).queries if query.round == 4}
+        found = {site_of(name): sum(classes.values()) for name, classes in result(out, row)["bought"].items()}
+        assert found == last
+    assert result(out, "centralised")["bought"] == result(out, "localised")["bought"] == {}
+
+
 def test_the_pool_alone_trains_where_images_are_centralised(out: Path) -> None:
     assert {row.replied for row in run_of(out, "centralised").rounds} == {(POOL,)}
     assert all(len(row.replied) == 4 for row in run_of(out, "full").rounds)
@@ -277,6 +287,7 @@ def test_finished_cells_are_not_run_again_and_shown_with_figures(out: Path, caps
     titles = (
         "### Table 3, split by lesions",
         "### Table 4, macro-F1, split by lesions",
+        "### Labels by class, split by lesions",
         "### Figure 2",
         "### Figure 3",
     )
@@ -358,7 +369,9 @@ def fake(row: str, seed: int, score: float, split: str = "images") -> dict:
         }
         for queries, (percent, at) in enumerate(zip(percents, (score - 10, score), strict=True))
     ]
-    return {"row": row, "seed": seed, "split": split, "chosen": chosen, "last": last, "curve": curve}
+    bought = {name: {"NV": 6, "BKL": 3, "MEL": seed} for name in HOSPITALS}
+    result = {"row": row, "seed": seed, "split": split, "chosen": chosen, "last": last, "curve": curve}
+    return {**result, "bought": {} if row == "centralised" else bought}
 
 
 RESULTS = [fake("fedal", 1, 80), fake("fedal", 2, 82), fake("random", 1, 79), fake("random", 2, 79)]
@@ -389,6 +402,13 @@ def test_table_3_has_means_the_paper_and_distances_from_fedal_with_p() -> None:
 def test_equal_differences_have_no_p() -> None:
     results = [fake("fedal", seed, 80.0 + seed) for seed in (1, 2)] + [fake("sa", seed, 79.0 + seed) for seed in (1, 2)]
     assert lines_of(table_3(results, "images"), "FedAvg + SA")[1][3] == "-"
+
+
+def test_labels_are_counted_over_hospitals_and_shared_out_by_class() -> None:
+    """6, 3 and 1 of 10, then 6, 3 and 2 of 11; the bound with all images in one place has no hospitals."""
+    text = bought_table([*RESULTS, fake("centralised", 1, 90)], "images")
+    assert lines_of(text, "FedAL") == [["FedAL", "2", "42 ± 3", "57.3 ± 3.9", "28.6 ± 1.9", "14.1 ± 5.8"]]
+    assert not lines_of(text, "Centralised")
 
 
 def test_splits_do_not_mix() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedward.bench.fedal_paper import HOSPITALS
-from fedward.bench.fedal_results import CHOOSES, Schedule, curve_of, mean_over_hospitals, scores_of
+from fedward.bench.fedal_results import CHOOSES, Schedule, classes_bought, curve_of, mean_over_hospitals, scores_of
 from fedward.bench.fedal_sites import CLASSES, POOL, Federation, federation, pooled, write_site_files
 from fedward.bench.runs import require_all, run_all, run_or_resume, without_result
 from fedward.config import Experiment
@@ -177,6 +177,7 @@ def run_cell(cell: Cell, out: Path) -> str:
         **asdict(cell),
         **scores_of(runs, schedule),
         "curve": curve_of(runs[0], schedule) if len(runs) == 1 else [],
+        "bought": classes_bought(runs[0]) if len(runs) == 1 else {},
         "seconds": round(sum(row.seconds for run in runs for row in run.rounds), 1),
     }
     save_json(result, content)

@@ -5,12 +5,16 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedward.bench.fedal_paper import HOSPITALS, METRICS
-from fedward.bench.fedal_sites import site_of
+from fedward.bench.fedal_sites import CLASSES, site_of
 from fedward.evaluation import best_global, last_round, mean_over_sites
+from fedward.federation.labels import bought
 from fedward.report.run import Run
 
 CHOOSES = "f1_macro"
 """Validation metric that chooses a round, mean over hospitals."""
+
+_END = 99_999
+"""A round after all others."""
 
 Scores = dict[str, float]
 """Metric -> percent."""
@@ -67,6 +71,21 @@ def curve_of(run: Run, schedule: Schedule) -> list[dict[str, Any]]:
         for queries, round_ in best.items()
         if round_ is not None
     ]
+
+
+def classes_bought(run: Run) -> dict[str, dict[str, int]]:
+    """Return hospital -> class -> labels it bought in a finished run, the first ones among them.
+
+    They are in the memory of each site, which lies in the run folder where all run in one process. Hospitals that asked
+    for none are left out.
+    """
+    found = {}
+    for hospital in HOSPITALS:
+        memory = run.folder / "sites" / site_of(hospital) / "memory"
+        labels = [label for of_run in memory.glob("*") for label in bought(memory, of_run.name, _END).values()]
+        if labels:
+            found[hospital] = {name: labels.count(index) for index, name in enumerate(CLASSES)}
+    return found
 
 
 def mean_over_hospitals(scores: Mapping[str, Scores], metric: str) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 from fedward.bench.fedal import ROWS
 from fedward.bench.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4
 from fedward.bench.fedal_results import CHOOSES, mean_over_hospitals
+from fedward.bench.fedal_sites import CLASSES
 from fedward.bench.numbers import difference, head, line, mean
 
 Result = dict[str, Any]
@@ -43,6 +44,24 @@ def table_4(results: Sequence[Result], split: str) -> str:
             cells += [mean(values, digits=1), f"{TABLE_4[row][name]:.1f}" if row in TABLE_4 else "-"]
         lines.append(line(ROWS[row].title, ROWS[row].data, str(len(seeds)), *cells))
     return "\n".join(lines)
+
+
+def bought_table(results: Sequence[Result], split: str) -> str:
+    """Return the classes of the labels that the hospitals of each row together have in the end, in percent."""
+    rows = _by_row([result for result in results if result["bought"]], split)
+    shares_of = [f"{name} %" for name in CLASSES]
+    lines = [f"\n### Labels by class, split by {split}\n", *head("method", "seeds", "labels", *shares_of)]
+    for row, seeds in rows.items():
+        counts = [_counts(result) for result in seeds.values()]
+        shares = [[100 * of_run[name] / sum(of_run.values()) for of_run in counts] for name in CLASSES]
+        number = mean([sum(of_run.values()) for of_run in counts], digits=0)
+        lines.append(line(ROWS[row].title, str(len(seeds)), number, *(mean(share, digits=1) for share in shares)))
+    return "\n".join(lines)
+
+
+def _counts(result: Result) -> dict[str, int]:
+    """Return class -> labels at all hospitals."""
+    return {name: sum(own[name] for own in result["bought"].values()) for name in CLASSES}
 
 
 def _scores(rows: dict[str, Seeds], protocol: str) -> list[str]:

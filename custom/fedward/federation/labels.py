@@ -158,6 +158,11 @@ class _Note:
         return cls(**{**raw, "asked": tuple(raw["asked"])}) if raw else cls()
 
 
+def bought(folder: Path, run: str, round_: int) -> dict[str, int]:
+    """Return the labels (id -> class index) that a site bought in a run before a round; arguments as of SiteNotes."""
+    return _Note.of(SiteNotes(folder, run).before(round_, 0)).labels
+
+
 class SiteLabels:
     """The labels one site may use in one run.
 
