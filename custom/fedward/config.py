@@ -66,7 +66,8 @@ class Experiment(_Frozen):
     key_metric: KeyMetric = "accuracy"
     """Validation metric that chooses the best round."""
     minimum_replies: int = Field(1, ge=1)
-    """Accepted replies a round needs; with fewer the model stays as it was and the round says so."""
+    """Accepted replies an exchange needs; with fewer none of them is used, and the round says so. Methods that ask
+    groups of sites in turn have an exchange for each: a group smaller than this never counts."""
     timeout: int = Field(3600, ge=1)
     """Seconds a site has for one exchange, queueing included."""
     largest_update: float = Field(100.0, gt=0)

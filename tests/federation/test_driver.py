@@ -355,6 +355,38 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
         minimum_replies=2,
     )
     assert_equal(dict(build("small_cnn", 8, 3, seed=3).state_dict()), weights(folder))
+    (row,) = rows(folder, "rounds")
+    assert row["replied"] == []
+    assert row["failed"]["site-1"] == "not used: minimum_replies is 2, came 1"
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_model_that_was_not_used_is_nobodys_peer(tmp_path, monkeypatch):
+    """Site 1 alone answers in round 2: after it, its newest model is still that of round 1."""
+    newest: list[dict[str, torch.Tensor]] = []
+    whole = FedAvg.rounds
+
+    def rounds(self, state, federation):
+        inner = whole(self, state, federation)
+        ask = next(inner)
+        while ask is not None:
+            replies = yield ask
+            newest.append(dict(federation.models["site-1"]))
+            try:
+                ask = inner.send(replies)
+            except StopIteration:
+                ask = None
+
+    monkeypatch.setattr(FedAvg, "rounds", rounds)
+    run_tampered(
+        tmp_path,
+        lambda site, a: [] if site != "site-1" and a.meta["round"] == 2 else [a],
+        options={"participants": 3, "rounds": 3},
+        minimum_replies=2,
+    )
+    first, second, third = newest
+    assert_equal(first, second)
+    assert any(not torch.equal(value, third[key]) for key, value in second.items())
 
 
 def test_a_site_without_labels_takes_no_supervised_step_and_weighs_nothing(tmp_path):

@@ -188,13 +188,34 @@ def test_within_a_pass_the_mean_is_over_those_that_replied() -> None:
     assert_close(run.after[2], mean([consensus(replies) for replies in replied if replies]))
 
 
-def test_one_pass_of_one_site_is_that_sites_model_if_it_has_labels() -> None:
+def test_labelled_sites_that_were_asked_and_are_silent_keep_the_model() -> None:
+    """Whatever the unlabelled ones send."""
+    run = server(fails=lambda ask, site: ask.round == 3 and site in LABELLED).run()
+    assert LABELLED & {site for part in range(3) for site in run.of(3, part).work}
+    assert any(run.trained(3, part) for part in range(3))
+    assert_same(run.after[3], run.after[2])
+
+
+@pytest.mark.parametrize("name", ["rscfed", "mt_wfedavg"])
+def test_a_run_goes_on_however_often_no_labelled_site_is_drawn(name: str) -> None:
+    """One labelled site of ten is not in every round; nobody has failed then."""
+    sites = {f"site-{index}": (20, 0) if index == 1 else (0, 30) for index in range(1, 11)}
+    options = {"rounds": 200} if name == "rscfed" else {"rounds": 200, "participants": 3}
+    run = Server(name, options, sites, answer=lambda ask, site: moved(ask.model, site, ask.round, size=0.01)).run()
+    assert run.state.round == 200
+    without = set(range(9, 201)) - {ask.round for ask in run.asks if "site-1" in ask.work}
+    assert len(without) > 30
+    for round_ in without:
+        assert (run.after[round_]["w"] != run.after[round_ - 1]["w"]).any()
+
+
+def test_one_pass_of_one_site_is_that_sites_model() -> None:
     sites = {"site-1": (30, 0), "site-2": (20, 0), "site-3": (0, 9)}
     run = Server("rscfed", {"passes": 1, "sites_per_pass": 1, "rounds": 9}, sites).run()
     kinds = set()
     for round_ in range(2, 10):
         (reply,) = run.trained(round_)
-        assert_same(run.after[round_], reply.state if reply.labelled else run.after[round_ - 1])
+        assert_same(run.after[round_], reply.state)
         kinds.add(reply.labelled > 0)
     assert kinds == {True, False}
 

@@ -330,6 +330,15 @@ def test_a_federation_without_labels_ends_and_names_its_sites() -> None:
                 Server(name, {"warm_up": warm_up}, {"site-1": (0, 10), "site-2": (0, 20)}).run()
 
 
+def test_sites_that_are_asked_for_the_first_time_and_have_no_labels_end_no_run() -> None:
+    """Two of forty have labels; three are drawn of those that may have, so several rounds find none."""
+    sites = {f"site-{index}": (20, 0) if index > 38 else (0, 30) for index in range(1, 41)}
+    for seed in range(5):
+        server = Server("wfedavg", {"rounds": 30, "participants": 3}, sites, seed).run()
+        assert server.state.round == 30
+        assert (server.after[30]["w"] != server.after[1]["w"]).any()
+
+
 @pytest.mark.parametrize("name", ["wfedavg", "isofed"])
 def test_a_silent_site_may_have_labels_and_is_asked_on_for_three_rounds(name: str) -> None:
     """Unlabelled sites alone must not keep a run busy for ever."""
@@ -338,8 +347,8 @@ def test_a_silent_site_may_have_labels_and_is_asked_on_for_three_rounds(name: st
     with pytest.raises(RunError, match="none in 3 rounds in a row"):
         server.run()
     supervised = [ask for ask in server.asks if "supervised" in {work.task for work in ask.work.values()}]
-    assert [set(ask.work) for ask in supervised] == [{"site-1", "site-2"}, {"site-2"}, {"site-2"}]
-    assert server.state.round == 2
+    assert [set(ask.work) for ask in supervised] == [{"site-1", "site-2"}, *[{"site-2"}] * 3]
+    assert server.state.round == 3
     assert_same(server.state.model, model(0.0))
 
 

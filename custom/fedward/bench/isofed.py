@@ -1,7 +1,8 @@
 """IsoFed's Tables 1 and 2 (Saha et al., MICCAI 2023): four sites of a MedMNIST set, with all their labels or none.
 
 All methods of a cell share the split, the initial model, the warm-up and the local work; validation images choose the
-round, and the official test images are looked at once, at the end.
+round, and the official test images are looked at once, at the end. SSFL and FedPerl, not in the paper, have no warm-up
+on the labelled sites alone.
 """
 
 from collections.abc import Iterable, Sequence

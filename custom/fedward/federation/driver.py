@@ -197,13 +197,9 @@ class _Driver:
         evaluate = ask.evaluate and first and (ask.round - 1) % self.experiment.evaluate_every == 0
         started = time.perf_counter()
         result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
-        replies = sorted(result.replies, key=lambda reply: reply.site)
-        enough = sum(reply.useful for reply in replies) >= self.experiment.minimum_replies
-        if not enough:
-            replies = [reply for reply in replies if not reply.useful]
         self._record(ask, requests, result, time.perf_counter() - started)
-        self._note_empty(ask, enough, result.failed)
-        return replies
+        self._note_empty(ask, any(reply.useful for reply in result.replies), result.failed)
+        return sorted(result.replies, key=lambda reply: reply.site)
 
     def _note_empty(self, ask: Ask, any_reply: bool, failed: dict[str, str]) -> None:
         self._empty = 0 if any_reply else self._empty + 1
@@ -235,6 +231,7 @@ class _Driver:
 
         self.transport.exchange(requests, self.experiment.timeout, deliver)
         result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self.experiment.timeout} s")
+        self._drop_too_few(ask, result)
         self.run_folder.audit.add(
             "answered",
             round=ask.round,
@@ -244,6 +241,16 @@ class _Driver:
             failed=result.failed,
         )
         return result, requests
+
+    def _drop_too_few(self, ask: Ask, result: _Exchange) -> None:
+        """Drop replies of which there are fewer than an exchange needs: neither averages nor peers come of them."""
+        useful = [reply.site for reply in result.replies if reply.useful]
+        if len(useful) >= self.experiment.minimum_replies:
+            return
+        result.replies = [reply for reply in result.replies if not reply.useful]
+        for site in useful:
+            self.run_folder.models.forget(site, ask.round)
+            result.failed[site] = f"not used: minimum_replies is {self.experiment.minimum_replies}, came {len(useful)}"
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
         withheld = self.method.withheld(request.meta["task"])

@@ -135,6 +135,11 @@ class SiteModels(Mapping[str, State]):
                 path.unlink()
         self._newest = self._scan()
 
+    def forget(self, site: str, round_: int) -> None:
+        """Drop a site's model of a round, if it is there; an earlier one is its newest again."""
+        self._path(site, round_).unlink(missing_ok=True)
+        self._newest = self._scan()
+
     def prune(self, round_: int) -> None:
         """Drop what a run that is resumed after ``round_`` rounds or more does not need: all but a site's newest then.
 

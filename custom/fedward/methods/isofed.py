@@ -7,7 +7,7 @@ themselves (Sec. 2.4). Before either, a site adapts what it received to its own 
 (Sec. 2.3). The baseline MT+wFedAvg averages all of them at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from fedward.methods.wfedavg import (
     distance_weights,
     model_distance,
 )
-from fedward.methods.workflow import Federation
+from fedward.methods.workflow import Federation, Reply
 
 __all__ = ["distance_weights", "ema", "information_maximisation", "model_distance", "sharpen"]
 
@@ -88,6 +88,15 @@ class InformationMaximisation(Objective):
         return Losses({"loss_information": information_maximisation(torch.softmax(net(batch.weak).float(), dim=1))})
 
 
+def untaught(tasks: Mapping[str, str], replies: Iterable[Reply], groups: Mapping[str, str]) -> bool:
+    """Return whether sites that have labels, or may have, were asked and none of them replied.
+
+    The others alone must not make the next model then. ``groups``: as they are known after the replies.
+    """
+    asked = any(task == SUPERVISED and groups.get(site) != UNLABELLED for site, task in tasks.items())
+    return asked and not any(reply.labelled for reply in replies)
+
+
 class MTWFedAvg(WFedAvg):
     """MT+wFedAvg: all sites train from the global model and are averaged together; without labels by mean teacher."""
 
@@ -107,10 +116,10 @@ class MTWFedAvg(WFedAvg):
         return {site: UNSUPERVISED if state.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
 
     def one_round(self, state: GroupedState, federation: Federation) -> ModelOf:
-        """Return the average of all sites."""
+        """Return the average of all sites that were drawn; labelled ones need not be among them."""
         tasks = self.tasks(state, self.draw(state, federation))
         replies = yield from self.ask(state, state.model, tasks, 0)
-        if not any(reply.labelled for reply in replies):
+        if untaught(tasks, replies, state.groups):
             return state.model
         return self.average(replies, state, federation, "all", 0)
 

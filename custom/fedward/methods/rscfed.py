@@ -12,12 +12,12 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.methods.fedavg import draw_participants, weighted_average
-from fedward.methods.isofed import MTWFedAvg
+from fedward.methods.isofed import MTWFedAvg, untaught
 from fedward.methods.local import Uses
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings
 from fedward.methods.settings import Positive
-from fedward.methods.wfedavg import GroupedState, ModelOf, distance_weights
-from fedward.methods.workflow import Federation, Reply
+from fedward.methods.wfedavg import SUPERVISED, GroupedState, ModelOf, distance_weights
+from fedward.methods.workflow import Federation, Reply, State
 
 
 class RSCFedSettings(MeanTeacherSettings):
@@ -47,7 +47,8 @@ class LastingTeacher(MeanTeacher):
 class RSCFed(MTWFedAvg):
     """Random sampling consensus. With fewer replies than asked for: as WFedAvg in each pass.
 
-    A pass to which nobody replies is left out of the mean; without a labelled reply in any pass the model stays.
+    A pass to which nobody replies is left out of the mean. Where labelled sites were asked in some pass and none
+    replied in any, the model stays; where chance drew none, the mean of the unlabelled ones is taken.
     """
 
     settings_type = RSCFedSettings
@@ -64,16 +65,22 @@ class RSCFed(MTWFedAvg):
 
     def one_round(self, state: GroupedState, federation: Federation) -> ModelOf:
         """Liang et al., CVPR 2022, Algorithm 1."""
-        consensus, taught = [], False
+        consensus: list[State] = []
+        asked: dict[str, str] = {}
+        heard: list[Reply] = []
         for part in range(self.settings.passes):
             sites = draw_participants(
                 federation.sites, self.settings.sites_per_pass, federation.seed, state.round + 1, part
             )
-            replies = yield from self.ask(state, state.model, self.tasks(state, sites), part)
+            tasks = self.tasks(state, sites)
+            replies = yield from self.ask(state, state.model, tasks, part)
             if replies:
                 consensus.append(self.average(replies, state, federation, "all", part))
-            taught |= any(reply.labelled for reply in replies)
-        return weighted_average(consensus, [1.0] * len(consensus)) if taught else state.model
+            asked |= {site: task for site, task in tasks.items() if task == SUPERVISED}
+            heard += replies
+        if untaught(asked, heard, state.groups) or not consensus:
+            return state.model
+        return weighted_average(consensus, [1.0] * len(consensus))
 
     def weigh(self, replies: Sequence[Reply], sizes: Tensor, distances: Tensor) -> Tensor:
         """Return the weights of one pass (K,)."""

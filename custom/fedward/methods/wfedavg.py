@@ -146,7 +146,7 @@ class WFedAvg(FedAvg):
 
     ================================  ============================================================================
     some sites fail                   the mean is taken over those that replied
-    no labelled site replies          the model stays, whatever unlabelled sites have sent
+    no labelled site replies          the model stays, whatever unlabelled sites have sent, if some were asked
     a group of one                    its weight is 1
     a site gains or loses its labels  its next answer says so, be it an evaluation; from then on it is in its group
     no site has labels                the run ends, naming the sites; also after three rounds without an average
@@ -189,12 +189,13 @@ class WFedAvg(FedAvg):
         assert isinstance(state, GroupedState)
         silent = 0
         while state.round < self.settings.rounds:
-            round_, before = state.round + 1, state.model
+            round_, before, known = state.round + 1, state.model, dict(state.groups)
             if round_ <= self.settings.warm_up:
                 state.model = yield from self.supervised_round(state, federation, state.model)
             else:
                 state.model = yield from self.one_round(state, federation)
-            silent = silent + 1 if state.model is before else 0
+            # A site that says for the first time that it has no labels is not silent.
+            silent = silent + 1 if state.model is before and state.groups == known else 0
             self._stop_without_labels(state, federation, silent)
             state.round = round_
 

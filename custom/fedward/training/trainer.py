@@ -87,8 +87,8 @@ def train(
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
     The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A step in which
-    nothing has a gradient (no labelled images, no pseudo label kept, no peers) changes nothing: Adam would else move
-    by momentum.
+    nothing has a gradient (no labelled images, no pseudo label kept, no peers) changes no parameter: Adam would else
+    move by momentum. BatchNorm's statistics follow its images all the same.
 
     Args:
         net: on ``device``.
