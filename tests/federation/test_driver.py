@@ -26,15 +26,15 @@ from fedward.federation.site_data import site_data
 from fedward.federation.store import SiteModels, StoredState, save_state
 from fedward.federation.wire import Message
 from fedward.methods.fedavg import FedAvg
-from fedward.methods.workflow import Ask, Reply
+from fedward.methods.workflow import Ask, Federation, Reply
 from fedward.nets import build
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
 
 
-def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]]) -> None:
-    """Let a test see what FedAvg's workflow asks and hears."""
+def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]], also: Callable[[Federation], None] | None = None) -> None:
+    """Let a test see what FedAvg's workflow asks and hears, and ``also`` the federation after each answer."""
     whole = FedAvg.rounds
 
     def rounds(self, state, federation):
@@ -43,6 +43,8 @@ def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]]) -> None:
         while ask is not None:
             replies = yield ask
             heard.append((ask, replies))
+            if also:
+                also(federation)
             try:
                 ask = inner.send(replies)
             except StopIteration:
@@ -364,20 +366,7 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
 def test_a_model_that_was_not_used_is_nobodys_peer(tmp_path, monkeypatch):
     """Site 1 alone answers in round 2: after it, its newest model is still that of round 1."""
     newest: list[dict[str, torch.Tensor]] = []
-    whole = FedAvg.rounds
-
-    def rounds(self, state, federation):
-        inner = whole(self, state, federation)
-        ask = next(inner)
-        while ask is not None:
-            replies = yield ask
-            newest.append(dict(federation.models["site-1"]))
-            try:
-                ask = inner.send(replies)
-            except StopIteration:
-                ask = None
-
-    monkeypatch.setattr(FedAvg, "rounds", rounds)
+    listen(monkeypatch, [], lambda federation: newest.append(dict(federation.models["site-1"])))
     run_tampered(
         tmp_path,
         lambda site, a: [] if site != "site-1" and a.meta["round"] == 2 else [a],
