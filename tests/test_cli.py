@@ -1,7 +1,9 @@
 """The command: what it leaves behind, its exit codes, and that wrong use ends in a sentence, never in a traceback."""
 
 import csv
+import errno
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
+from safetensors import SafetensorError
 
 from fedward import __version__, cli
 from fedward.config import Experiment
@@ -163,6 +166,8 @@ def test_the_simulator_gets_the_job_the_sites_and_their_files(
     tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
 ) -> None:
     out, files = tmp_path / "run", tmp_path / "files"
+    files.mkdir()
+    (files / "site-1.yaml").touch()
     arguments = ["run", "ssfl", "--engine", "simulator", "--out", out, "--sites", 3, "--site-files", files, *SET]
     assert run(*arguments) == 7
     ((command, environment),) = simulated
@@ -170,6 +175,56 @@ def test_the_simulator_gets_the_job_the_sites_and_their_files(
     assert environment["FEDWARD_SITES"] == str(files)
     exported = json.loads((out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text())
     assert exported["workflows"][0]["args"]["experiment"]["options"]["rounds"] == 2
+
+
+# --- site files
+
+
+@pytest.fixture
+def hospitals(tmp_path: Path) -> Path:
+    """A folder with the files of two sites that are not called site-1 and site-2."""
+    folder = tmp_path / "hospitals"
+    folder.mkdir()
+    images = np.random.default_rng(0).integers(0, 256, (16, 16, 16, 3), np.uint8)
+    labels = np.arange(16) % 8
+    arrays = {}
+    for split in ("train", "val", "test"):
+        arrays |= {f"{split}_images": images, f"{split}_labels": labels}
+    np.savez(folder / "images.npz", **arrays)
+    for name in ("hospital-a", "hospital-b"):
+        (folder / f"{name}.yaml").write_text("{kind: npz, file: images.npz}")
+    return folder
+
+
+@pytest.mark.parametrize("engine", ["local", "simulator"])
+def test_site_files_that_are_not_there_are_no_run_on_the_phantom(
+    engine: str, tmp_path: Path, simulated: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--engine", engine, "--out", tmp_path / "run", "--site-files", tmp_path / "typo", "--sites", 2, *SET]
+    assert f"site files {tmp_path / 'typo'}: " in refused(capsys, 2, "run", "fedavg", *arguments)
+    assert simulated == []
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("named", ["option", "variable"])
+def test_the_sites_are_those_that_have_files(
+    named: str, hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named == "variable":
+        monkeypatch.setenv("FEDWARD_SITES", str(hospitals))
+    files = ["--site-files", hospitals] if named == "option" else []
+    assert run("run", "fedavg", "--out", tmp_path / "run", *files, *SET, "--set", "rounds=1") == 0
+    assert info(tmp_path / "run")["sites"] == ["hospital-a", "hospital-b"]
+    (row,) = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert row["replied"] == ["hospital-a", "hospital-b"]
+
+
+def test_the_simulator_too_has_the_sites_that_have_files(
+    hospitals: Path, tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
+) -> None:
+    run("run", "fedavg", "--engine", "simulator", "--out", tmp_path / "run", "--site-files", hospitals, *SET)
+    ((command, _),) = simulated
+    assert command[-3] == "hospital-a,hospital-b"
 
 
 # --- changes of settings
@@ -222,9 +277,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(
     with monkeypatch.context() as patch:
         patch.setattr(LocalTransport, "exchange", interrupted)
         text = refused(capsys, 130, "run", "fedavg", "--out", folder, "--sites", 2, *SET)
-    assert "--resume" in text
+    command = shlex.split(text.split("`")[1])
+    assert command == ["fedward", "run", "--resume", str(folder)]
     assert info(folder)["status"] == "failed"
-    assert run("run", "--resume", folder) == 0
+    assert run(*command[1:]) == 0
     assert info(folder)["status"] == "finished"
     rounds = [json.loads(line)["round"] for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert rounds == [1, 2]
@@ -241,9 +297,27 @@ def test_what_never_began_cannot_be_resumed(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "absent").exists()
 
 
-def test_a_finished_run_is_left_as_it_is(finished: Path) -> None:
+def test_the_hint_to_go_on_names_the_site_files(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(self: LocalTransport, requests: Any, timeout: int, deliver: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalTransport, "exchange", interrupted)
+    text = refused(capsys, 130, "run", "fedavg", "--out", tmp_path / "a run", "--site-files", hospitals, *SET)
+    resume = ["fedward", "run", "--resume", str(tmp_path / "a run"), "--site-files", str(hospitals)]
+    assert shlex.split(text.split("`")[1]) == resume
+
+
+@pytest.mark.parametrize("option", [["--sites", "5"], ["--sites", "0"], ["--out", "elsewhere"]])
+def test_resume_ignores_no_option(option: list[str], finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a job, --sites, --out" in refused(capsys, 2, "run", "--resume", finished, *option)
+
+
+def test_a_finished_run_is_left_as_it_is(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (finished / "model.safetensors").read_bytes(), (finished / "metrics.jsonl").read_bytes()
     assert run("run", "--resume", finished) == 0
+    assert capsys.readouterr().out == f"finished already: {finished / 'report.html'}\n"
     assert before == ((finished / "model.safetensors").read_bytes(), (finished / "metrics.jsonl").read_bytes())
 
 
@@ -278,6 +352,11 @@ def test_exported_jobs_are_fresh_until_touched(tmp_path: Path, capsys: pytest.Ca
     text = refused(capsys, 1, "jobs", folder, "--check")
     assert [line.split()[2] for line in text.splitlines()] == ["old", "ssfl"]
     assert (folder / "old").exists(), "a check changes nothing"
+
+
+@pytest.mark.parametrize("option", [["--only", "ssfl"], ["--clinical"], ["--init", "x"], ["--set", "rounds=3"]])
+def test_a_check_ignores_no_option(option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "expected the folder alone" in refused(capsys, 2, "jobs", tmp_path, "--check", *option)
 
 
 def test_jobs_never_exported_are_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -465,10 +544,74 @@ def test_a_share_of_labels_is_between_0_and_1(share, tmp_path, capsys):
     assert "--labelled" in capsys.readouterr().err
 
 
+COMMAND = [sys.executable, "-c", "import sys; from fedward.cli import main; sys.exit(main(sys.argv[1:]))"]
+
+
+# --- what the operating system refuses
+
+
+def test_a_file_where_a_folder_is_to_be_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").write_text("a file")
+    text = refused(capsys, 1, "run", "fedavg", "--out", tmp_path / "run", "--sites", 2, *SET)
+    assert text.startswith(f"fedward: {tmp_path / 'run'}: ")
+    assert "name another folder" in text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("I/O error: No space left (os error 28)")],
+)
+def test_a_full_disk_is_a_sentence(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("fedward.federation.run_folder.save_state", full)
+    text = refused(capsys, 1, "run", "fedavg", "--out", tmp_path / "run", "--sites", 2, *SET)
+    assert text.startswith(f"fedward: {tmp_path / 'run'}: ")
+    assert "No space left" in text
+    assert info(tmp_path / "run")["status"] == "failed"
+
+
+def test_an_error_of_no_file_is_not_told_as_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def lost(path: Path) -> None:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr("fedward.federation.progress.progress", lost)
+    with pytest.raises(ConnectionResetError):
+        run("status", tmp_path)
+
+
+def test_output_that_has_no_room_is_a_sentence(finished: Path, tmp_path: Path) -> None:
+    """As in ``fedward status RUN > FILE`` on a full disk; here no file may hold a byte."""
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); " + COMMAND[-1]
+    command = [*COMMAND[:-1], code, "status", str(finished)]
+    with (tmp_path / "status.txt").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("fedward: standard output: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+# --- a closed pipe
+
+
+def test_a_run_whose_reader_has_left_goes_on_to_its_end(tmp_path: Path) -> None:
+    """As in ``fedward run ... | head -1``."""
+    arguments = ["run", "fedavg", "--out", str(tmp_path / "run"), "--sites", "2", *SET]
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    assert info(tmp_path / "run")["status"] == "finished"
+
+
 def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     """As in ``fedward jobs FOLDER | true``."""
-    code = "import sys; from fedward.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-u", "-c", code, "jobs", str(tmp_path / "jobs")]
+    command = [COMMAND[0], "-u", *COMMAND[1:], "jobs", str(tmp_path / "jobs")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None

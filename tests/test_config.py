@@ -7,7 +7,7 @@ import pytest
 
 from fedward.config import DERMOSCOPY, DataSpec, Experiment, StandIn
 from fedward.errors import ConfigError
-from fedward.jobs import JOBS, simulated_sites
+from fedward.jobs import JOBS, load_experiment, simulated_sites
 from fedward.methods import METHODS, method_of
 
 
@@ -90,6 +90,20 @@ def test_shipped_jobs_are_valid_and_survive_json(name: str) -> None:
     assert method.settings.rounds >= 1
     assert (method.settings.participants or 1) <= len(simulated_sites(experiment))
     assert experiment.stand_in is not None, "a shipped job runs without any data"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (["options=3", "rounds=3"], "rounds: options has none"),
+        (["options=0", "rounds=3"], "rounds: options has none"),
+        (["seed=2024-13-45"], "--set seed: expected a value in YAML, found month must be"),
+        ([f"net={'[' * 5000}"], "--set net: expected a value in YAML, found maximum recursion depth"),
+    ],
+)
+def test_changes_that_cannot_be_are_told(changes: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        load_experiment("fedavg", changes)
 
 
 def test_shipped_jobs_have_a_round_with_peers() -> None:

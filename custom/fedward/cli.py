@@ -1,8 +1,10 @@
 """The ``fedward`` command."""
 
 import argparse
+import errno
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
+from safetensors import SafetensorError
 
 from fedward import __version__
 from fedward.annotation.command import add_annotate
@@ -23,14 +26,18 @@ from fedward.jobs import JOBS, load_experiment, simulated_sites, site_names
 
 _PATIENCE = 600.0
 """Seconds for which a supervised job waits for a server that cannot be reached."""
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""What the operating system says of a disk without naming a file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 the run or its data failed, 2 wrong use, 130 interrupted."""
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
+    code = 1
     try:
-        return command(options)
+        code = command(options)
+        sys.stdout.flush()  # here, since what fails at the interpreter's end is told in its words
     except FedwardError as error:
         print(f"fedward: {error}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
@@ -38,8 +45,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fedward: interrupted{options.hint}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader has seen enough, as in `fedward doctor KIT | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+    except (OSError, SafetensorError) as error:
+        if not _of_files(error):
+            raise
+        print(f"fedward: {_explained(error, options)}", file=sys.stderr)
         return 1
+    return code
+
+
+def _of_files(error: OSError | SafetensorError) -> bool:
+    """Return whether the operating system refused a file; a network's refusal is another matter."""
+    if isinstance(error, OSError):
+        return error.filename is not None or error.errno in _DISK
+    return "os error" in str(error)  # safetensors hands on what the system said, in its own words
+
+
+def _explained(error: OSError | SafetensorError, options: argparse.Namespace) -> FedwardError:
+    """Return what was refused and where: a file, or the folder or stream that the command writes."""
+    where = getattr(error, "filename", None) or getattr(options, "out", None) or "standard output"
+    try:
+        sys.stdout.flush()
+    except OSError:
+        where = "standard output"
+        _drop_output()
+    return FedwardError(
+        str(where),
+        expected="a place that can be read and written",
+        found=getattr(error, "strerror", None) or str(error),
+        remedy="Make room there, or name another folder.",
+    )
+
+
+def _drop_output() -> None:
+    """Send what is still to be printed nowhere: the interpreter would fail over it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,12 +92,19 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("job", nargs="?", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
     run.add_argument("--out", type=Path, help="new run folder (default: runs/JOB)")
     run.add_argument("--engine", choices=("local", "simulator"), default="local", help="default: local")
-    run.add_argument("--sites", type=int, help="number of sites, site-1 to site-N (default: the job's)")
-    run.add_argument("--site-files", type=Path, help="folder with site-1.yaml ... for sites with data of their own")
+    run.add_argument(
+        "--sites", type=int, help="number of sites, site-1 to site-N (default: those of --site-files, or the job's)"
+    )
+    run.add_argument(
+        "--site-files",
+        type=Path,
+        default=os.environ.get("FEDWARD_SITES") or None,
+        help="folder with a file SITE.yaml for each site, with data of its own (default: $FEDWARD_SITES)",
+    )
     run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5 or net=resnet18")
     run.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="start from the last model of a finished run")
     run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
-    run.set_defaults(command=_run, hint="; finished rounds are kept, continue with `fedward run --resume`")
+    run.set_defaults(command=_run)
 
     partition = commands.add_parser("partition", help="write site files that cut a data set into ten sites")
     partition.add_argument("dataset", type=Path, help="folder with manifest.csv and images")
@@ -141,20 +188,40 @@ def _run(options: argparse.Namespace) -> int:
     from fedward.federation.local import run_local
 
     if options.resume:
-        if options.set or options.job or options.init:
-            raise ConfigError(
-                "fedward run --resume",
-                expected="the run folder alone",
-                found="a job, --set or --init",
-                remedy="A run goes on with the settings it was started with; start a new one for others.",
-            )
-        run_local(None, options.resume, resume=True, site_folders=_site_folders(options))
-        return 0
+        return _resume(options)
     experiment = load_experiment(_job(options), options.set)
-    folder = options.out or Path("runs") / Path(_job(options)).stem
+    options.out = _new_folder(options)
     sites, folders = _sites(options, experiment), _site_folders(options)
-    run_local(experiment, folder, sites=sites, site_folders=folders, init=options.init)
+    options.hint = _hint(options)
+    run_local(experiment, options.out, sites=sites, site_folders=folders, init=options.init)
     return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from fedward.federation.local import run_local
+    from fedward.federation.run_folder import RunFolder
+
+    if options.set or options.job or options.init or options.out or options.sites is not None:
+        raise ConfigError(
+            "fedward run --resume",
+            expected="the run folder alone",
+            found="a job, --sites, --out, --set or --init",
+            remedy="A run goes on with the settings it was started with; start a new one for others.",
+        )
+    options.out = options.resume
+    if RunFolder.reopen(options.out).finished:
+        print(f"finished already: {options.out / 'report.html'}")
+        return 0
+    options.hint = _hint(options)
+    run_local(None, options.out, resume=True, site_folders=_site_folders(options))
+    return 0
+
+
+def _hint(options: argparse.Namespace) -> str:
+    """Return how to continue a run that is interrupted."""
+    files = ["--site-files", str(options.site_files)] if options.site_files else []
+    command = shlex.join(["fedward", "run", "--resume", str(options.out), *files])
+    return f"; finished rounds are kept, continue with `{command}`"
 
 
 def _run_simulator(options: argparse.Namespace) -> int:
@@ -168,8 +235,7 @@ def _run_simulator(options: argparse.Namespace) -> int:
             found="--engine simulator",
             remedy="Leave --engine away; the weights are the same. A FLARE job resumes through its run folder.",
         )
-    name = Path(_job(options)).stem
-    folder = options.out or Path("runs") / name
+    name, folder = Path(_job(options)).stem, _new_folder(options)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"folder {folder}", expected="a new or empty folder", found="files in it", remedy="Name another with --out."
@@ -231,6 +297,13 @@ def _jobs(options: argparse.Namespace) -> int:
     from fedward.federation.flare.jobs import export_job, stale_jobs
 
     if options.check:
+        if options.only or options.clinical or options.set or options.sites or options.init:
+            raise ConfigError(
+                "fedward jobs --check",
+                expected="the folder alone",
+                found="--only, --clinical, --set, --sites or --init",
+                remedy="Leave them away: what is checked are the jobs as the package ships them.",
+            )
         stale = stale_jobs(options.folder)
         for name in stale:
             print(f"fedward: job {name} is stale; export it with `make jobs`", file=sys.stderr)
@@ -242,6 +315,7 @@ def _jobs(options: argparse.Namespace) -> int:
             found="all of them",
             remedy="Name it with --only: their networks differ, and so would the weights.",
         )
+    options.out = options.folder
     for name in [options.only] if options.only else JOBS:
         experiment = load_experiment(name, options.set)
         export_job(experiment, options.folder / name, options.clinical, options.sites, options.init)
@@ -311,6 +385,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from fedward.report import write_report
 
+    options.out = options.run
     print(write_report(options.run, options.compare))
     return 0
 
@@ -321,8 +396,17 @@ def _job(options: argparse.Namespace) -> str:
     return str(options.job)
 
 
+def _new_folder(options: argparse.Namespace) -> Path:
+    folder: Path = options.out or Path("runs") / Path(_job(options)).stem
+    return folder
+
+
 def _sites(options: argparse.Namespace, experiment: Experiment) -> list[str]:
-    return simulated_sites(experiment) if options.sites is None else site_names(options.sites)
+    """Return the sites' names: as many as asked for, else those that have files, else the job's."""
+    from fedward.federation.site_data import named_sites
+
+    named = named_sites(options.site_files) if options.site_files else []
+    return (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)
 
 
 def _site_folders(options: argparse.Namespace) -> list[Path]:

@@ -1,5 +1,8 @@
 """Errors that name the site, what was expected, what was found and what to do."""
 
+from collections.abc import Callable
+from functools import partial
+
 
 class FedwardError(Exception):
     """Base of every error this package raises on purpose.
@@ -10,6 +13,10 @@ class FedwardError(Exception):
     def __init__(self, where: str, *, expected: str, found: str, remedy: str) -> None:
         self.where, self.expected, self.found, self.remedy = where, expected, found, remedy
         super().__init__(f"{where}: expected {expected}, found {found}. {remedy}")
+
+    def __reduce__(self) -> tuple[Callable[[str], "FedwardError"], tuple[str]]:
+        """Say how it is made again in another process: an exception's own way knows no keywords."""
+        return partial(type(self), expected=self.expected, found=self.found, remedy=self.remedy), (self.where,)
 
 
 class ConfigError(FedwardError):

@@ -139,15 +139,17 @@ def _apply(raw: dict[str, Any], change: str) -> None:
     key, equals, value = change.partition("=")
     if not equals:
         raise ConfigError("--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5.")
-    *parents, last = key.split(".")
-    target = raw if key.split(".")[0] in Experiment.model_fields else raw.setdefault("options", {})
+    path = key.split(".")
+    *parents, last = path if path[0] in Experiment.model_fields else ["options", *path]
+    target = raw
     for parent in parents:
-        target[parent] = target.get(parent) or {}
+        if target.get(parent) is None:
+            target[parent] = {}
         target = target[parent]
         if not isinstance(target, dict):
             raise ConfigError("--set", expected="a field", found=f"{key}: {parent} has none", remedy="Name its parent.")
     try:
         target[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        found = " ".join(str(error).split())
+    except Exception as error:  # a value that cannot be (a 13th month), or too deep, is no YAMLError
+        found = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"--set {key}", expected="a value in YAML", found=found, remedy="Quote it.") from error

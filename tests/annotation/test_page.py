@@ -351,6 +351,9 @@ def test_a_site_with_an_npz_file_shows_each_split(tmp_path: Path) -> None:
     assert Image.open(io.BytesIO(pictures.png("test-1"))).getpixel((0, 0)) == (2, 2, 2)
     with pytest.raises(DataError, match="train-2"):
         pictures.png("train-2")
+    (tmp_path / "site.yaml").write_text("kind: npz\nfile: a.npz\nlabels: {0: WART}\n")
+    with pytest.raises(DataError, match=r"site site, field labels: .*WART"):
+        Pictures(tmp_path / "site.yaml", CLASSES)
 
 
 # --- socket and token

@@ -1,6 +1,5 @@
 """The table of FedPerl's benchmark, from runs of a few steps."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from fedward import cli
 from fedward.bench import fedperl
 from fedward.bench.fedperl import Cell, Changes, run_cell, run_folder, score, table
-from fedward.bench.runs import run_all
+from fedward.errors import ConfigError
 from fedward.evaluation import last_round
 from fedward.report.run import Run
 
@@ -58,7 +57,7 @@ def test_finished_runs_are_not_run_again_and_shown_by_the_command(
 ) -> None:
     before = (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns
     arguments = ["bench", "fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1", "2"]
-    assert cli.main(arguments) == 0
+    assert cli.main([*arguments, *(word for change in FEW for word in ("--set", change))]) == 0
     assert len(lines_of(capsys.readouterr().out, "Lower (FedAvg, few labels)")) == len(fedperl.PROTOCOLS)
     assert (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns == before
 
@@ -68,14 +67,19 @@ def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "magic" in capsys.readouterr().err
 
 
-def square(number: int) -> str:
-    if number == 3:
-        raise ValueError("three")
-    return str(number**2)
+def test_results_of_other_settings_are_refused_not_shown_as_new(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1"]) == 2
+    shown = capsys.readouterr()
+    assert "lower/seed-1: expected a run with the settings that are asked for" in shown.err
+    assert not shown.out
 
 
-def test_a_failing_run_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="three"):
-        run_all({f"number {n}": partial(square, n) for n in (2, 3, 4)}, workers=1)
-    said = capsys.readouterr().out.splitlines()
-    assert sorted(line.split(" ", 1)[1] for line in said) == ["number 2: 4", "number 3: three", "number 4: 16"]
+def test_one_table_shows_runs_on_the_same_images(tmp_path: Path) -> None:
+    out, sites = tmp_path / "out", tmp_path / "sites"
+    fedperl.run([], CHANGES, out, sites, 1)
+    fedperl.run([], CHANGES, out, sites, 1)
+    for others in (None, tmp_path / "others"):
+        with pytest.raises(ConfigError, match=r"--site-files: expected \.\./sites, found"):
+            fedperl.run([], CHANGES, out, others, 1)
+    out.rename(tmp_path / "moved")
+    fedperl.run([], CHANGES, tmp_path / "moved", sites, 1)

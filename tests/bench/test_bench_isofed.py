@@ -139,6 +139,12 @@ def test_wrong_use_is_told(arguments: list[str], tmp_path: Path, capsys: pytest.
     assert any(word in text for word in ("neither --table nor --dataset", "magic", "bloodmnist.npz"))
 
 
+def test_a_table_and_data_sets_are_not_asked_for_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "isofed", "--table", "2", "--dataset", "blood"])
+    assert "--dataset: not allowed with argument --table" in capsys.readouterr().err
+
+
 def test_a_missing_file_is_named_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"organamnist\.npz"):
         isofed.run([Cell("organa", 0.8, 2, "isofed", 1)], TINY, tmp_path, tmp_path / "out", workers=1)

@@ -1,14 +1,16 @@
-"""What all benchmarks ask of the runs they tabulate: the settings that were asked for, and every site at work."""
+"""What all benchmarks ask of their runs: that none stops another, the settings asked for, and every site at work."""
 
 import json
+import pickle
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from fedward.bench.runs import require_all, run_or_resume, without_result
+from fedward import cli
+from fedward.bench.runs import require_all, run_all, run_or_resume, without_result
 from fedward.config import Experiment
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
 from fedward.federation.local import run_local
 from fedward.report.run import Run
 from tiny import tiny
@@ -56,3 +58,34 @@ def test_a_site_that_did_not_train_is_named(whole: Path, tmp_path: Path) -> None
     with pytest.raises(RunError, match="site-2: no finite loss"):
         require_all(Run.load(broken), SITES)
     require_all(Run.load(broken), ["site-1"])
+
+
+def square(number: int) -> str:
+    if number == 2:
+        raise DataError("number 2", expected="another", found="two", remedy="Take 3.")
+    if number == 3:
+        raise ValueError("three")
+    return str(number**2)
+
+
+def test_a_failing_run_stops_no_other_and_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match="number 2: expected another, found two") as caught:
+        run_all({f"number {n}": partial(square, n) for n in (2, 3, 4, 5)}, workers=1)
+    assert caught.value.remedy == "Take 3."
+    said = sorted(line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines())
+    assert said == [f"number 2: {caught.value}", "number 3: three", "number 4: 16", "number 5: 25"]
+
+
+@pytest.mark.parametrize("kind", [FedwardError, ConfigError, DataError, WireError, RunError, WorkError])
+def test_an_error_stays_whole_on_its_way_from_another_process(kind: type[FedwardError]) -> None:
+    error = kind("here", expected="a", found="b", remedy="Mend it.")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "two"])
+def test_no_workers_are_refused(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "fedperl", "--workers", workers])
+    assert f"expected a whole number of at least 1, found {workers}" in capsys.readouterr().err

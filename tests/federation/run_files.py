@@ -1,12 +1,15 @@
 """What a run leaves in its folder, and when two of them are equal."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from fedward.errors import RunError
 from fedward.federation.store import StoredState
 
 
@@ -27,3 +30,10 @@ def assert_equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -
     assert list(a) == list(b)
     for key, value in a.items():
         assert torch.equal(value, b[key]), key
+
+
+@contextmanager
+def in_vain() -> Iterator[None]:
+    """A run of which nobody's training is used comes to its last round and fails then."""
+    with pytest.raises(RunError, match="expected a site that trained, in some round, found none"):
+        yield

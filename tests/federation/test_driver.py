@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,9 @@ import pytest
 import torch
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
-from run_files import assert_equal, rows, weights
+from run_files import assert_equal, in_vain, rows, weights
 
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
 from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
@@ -350,12 +351,15 @@ def test_a_run_without_any_reply_gives_up_and_can_be_resumed(tmp_path):
     "faults", "fewer sites answer than `minimum_replies`", "the model stays as it was, the round says so"
 )
 def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
-    folder = run_tampered(
-        tmp_path,
-        lambda site, a: [a] if site == "site-1" else [],
-        options={"participants": 3, "rounds": 1},
-        minimum_replies=2,
-    )
+    folder = tmp_path / "run"
+    with in_vain():
+        run_tampered(
+            tmp_path,
+            lambda site, a: [a] if site == "site-1" else [],
+            options={"participants": 3, "rounds": 1},
+            minimum_replies=2,
+        )
+    assert json.loads((folder / "run.json").read_text())["status"] == "failed"
     assert_equal(dict(build("small_cnn", 8, 3, seed=3).state_dict()), weights(folder))
     (row,) = rows(folder, "rounds")
     assert row["replied"] == []
@@ -380,7 +384,9 @@ def test_a_model_that_was_not_used_is_nobodys_peer(tmp_path, monkeypatch):
 
 def test_a_site_without_labels_takes_no_supervised_step_and_weighs_nothing(tmp_path):
     experiment = tiny("fedavg", stand_in={"images": 40, "labelled": 0.0}, options={"rounds": 2})
-    folder = run_local(experiment, tmp_path / "run", sites=SITES)
+    folder = tmp_path / "run"
+    with in_vain():
+        run_local(experiment, folder, sites=SITES)
     held = {site: len(site_data(site, experiment, tmp_path, []).unlabelled) for site in SITES}
     for row in rows(folder, "rounds"):
         assert row["replied"] == []
@@ -395,6 +401,17 @@ def test_a_site_without_labels_learns_from_its_pseudo_labels(tmp_path):
     experiment = tiny("ssfl", stand_in={"images": 40, "labelled": 0.0}, options={"rounds": 2})
     folder = run_local(experiment, tmp_path / "run", sites=SITES)
     assert all(len(row["replied"]) == 2 for row in rows(folder, "rounds"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [({"net": "foo"}, "foo"), ({"minimum_replies": 4}, "at most the number of sites, 3, found 4")],
+)
+def test_settings_that_cannot_work_leave_no_folder(tmp_path, changes, found):
+    """The run can be started again with others, under the same name."""
+    with pytest.raises(ConfigError, match=found):
+        run_local(tiny("fedavg", **changes), tmp_path / "run", sites=SITES)
+    assert not (tmp_path / "run").exists()
 
 
 def test_resume_with_other_settings_is_refused(tmp_path):
@@ -467,7 +484,9 @@ def test_below_the_minimum_of_replies_with_steps_only_those_without_are_heard(tm
     listen(monkeypatch, heard)
     made = {"site-1": lambda a: [a], "site-2": lambda a: [idle(a)], "site-9": lambda a: []}
     options = {"participants": 3, "rounds": 2}
-    folder = run_tampered(tmp_path, lambda site, a: made[site](a), options=options, minimum_replies=minimum)
+    folder = tmp_path / "run"
+    with in_vain() if minimum > 1 else nullcontext():
+        run_tampered(tmp_path, lambda site, a: made[site](a), options=options, minimum_replies=minimum)
     assert [{reply.site: reply.steps for reply in replies} for _, replies in heard] == [heard_of] * 2
     unmoved = all(
         torch.equal(value, weights(folder)[key]) for key, value in build("small_cnn", 8, 3, seed=3).state_dict().items()

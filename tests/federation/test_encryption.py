@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
 from nvflare.fuel.sec.security_content_service import SecurityContentManager, SecurityContentService
 from nvflare.fuel.utils import fobs
-from run_files import rows, weights
+from run_files import in_vain, rows, weights
 
 from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
@@ -426,11 +427,16 @@ def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
     """One update alone, or two where the job asks for three: nobody is asked to decrypt, and the model stays."""
     experiment = secure(minimum_replies=3 if len(silent) == 1 else 1, options={"rounds": 1})
 
+    tasks = set()
+
     def silence(site, request, answer):
+        tasks.add(request.meta["task"])
         return None if site in silent and request.meta["task"] == "train" else answer
 
-    inner = run(tmp_path, experiment, silence)
-    assert not [site for site, request, _ in inner.seen if request.meta["task"] == wire.DECRYPT]
+    with in_vain():
+        run(tmp_path, experiment, silence)
+    assert "train" in tasks
+    assert wire.DECRYPT not in tasks
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
     assert f"{experiment.smallest_sum} or more encrypted updates, found {3 - len(silent)}" in failed["site-1"]
@@ -469,8 +475,8 @@ def test_what_only_the_key_shows_to_be_damaged_costs_the_round(tmp_path):
             return Message({**answer.meta, wire.KEY: KEY.fingerprint}, answer.arrays)
         return answer
 
-    experiment = secure(options={"rounds": 1})
-    run(tmp_path, experiment, tamper, keys={"site-2": OTHER_KEY})
+    with in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), tamper, keys={"site-2": OTHER_KEY})
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
     assert "a ciphertext is damaged, or made with another key" in failed["site-1"]
@@ -487,7 +493,8 @@ def test_where_no_key_is_that_of_most_nobody_counts(tmp_path):
     def silence(site, request, answer):
         return None if site == "site-1" else answer
 
-    run(tmp_path, secure(options={"rounds": 1}), silence, keys={"site-9": OTHER_KEY})
+    with in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), silence, keys={"site-9": OTHER_KEY})
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
     assert "one key at most sites" in failed["site-2"]
@@ -500,7 +507,8 @@ def test_disagreeing_decryptions_are_not_used(tmp_path):
         name = next(iter(answer.arrays))
         return Message(answer.meta, {**answer.arrays, name: answer.arrays[name] + np.float32(1e-6)})
 
-    run(tmp_path, secure(options={"rounds": 1}), lie)
+    with in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), lie)
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
     assert "different ones: site-1, site-9 against site-2" in failed["site-1"]
@@ -511,7 +519,8 @@ def test_two_sites_must_tell_the_mean(tmp_path, deaf, counts):
     def tamper(site, request, answer):
         return None if site in deaf and request.meta["task"] == wire.DECRYPT else answer
 
-    run(tmp_path, secure(options={"rounds": 1}), tamper)
+    with nullcontext() if counts else in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), tamper)
     (failed,) = failures(tmp_path)
     assert (failed == {}) == counts
     if not counts:

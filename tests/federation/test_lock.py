@@ -1,5 +1,6 @@
 """Only one process writes a run folder."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -30,9 +31,15 @@ def holder(tmp_path):
     process.wait()
 
 
-def test_a_second_writer_is_refused(tmp_path, holder):
-    with pytest.raises(RunError, match="another process that writes it"), sole_writer(tmp_path / "run", patience=0):
+def test_a_second_writer_is_refused_and_told_once_that_it_waits(tmp_path, holder, caplog):
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(RunError, match="another process that writes it"),
+        sole_writer(tmp_path / "run", patience=0.3),
+    ):
         pytest.fail("there were two writers")
+    (message,) = caplog.messages
+    assert message == f"run folder {tmp_path / 'run'}: another process writes it; waiting up to 0.3 s for it to end"
 
 
 def test_a_process_that_dies_lets_go(tmp_path, holder):

@@ -117,6 +117,22 @@ def test_without_a_whole_state_a_run_does_not_go_on_and_nothing_is_changed(tmp_p
     assert not [event for event in events(folder) if event[0] in ("unusable", "resumed")]
 
 
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "a list"),
+        ("{}", "id, sites, status, experiment"),
+        ('{"id": "a", "sites": ["b"], "status": "running", "experiment": 3}', "broken experiment"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_a_broken_run_json_is_told(tmp_path, content, found):
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(RunError, match=f"expected a readable run.json, found .*{found}"):
+        RunFolder.reopen(tmp_path)
+
+
 def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypatch):
     """The server died between the two."""
     folder, add = tmp_path / "run", AuditLog.add

@@ -1,6 +1,7 @@
 """Which data a site works on: its own file's, or the stand-in, and never both in one federation or one run."""
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from fedward.federation import wire
 from fedward.federation.local import run_local
 from fedward.federation.public import PublicImages
 from fedward.federation.site import Site
-from fedward.federation.site_data import note_source, require_same_source, site_data
+from fedward.federation.site_data import named_sites, note_source, require_same_source, site_data
+from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
 from fedward.nets import build
 from tiny import tiny
@@ -43,6 +45,53 @@ def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> No
     (tmp_path / "resources.json").write_text("{}")
     with_folders = site_data("site-1", tiny("fedavg"), tmp_path, [tmp_path, tmp_path / "absent"])
     assert with_folders.labelled.ids == site_data("site-1", tiny("fedavg"), tmp_path, []).labelled.ids
+
+
+def test_sites_are_named_by_their_files(tmp_path: Path) -> None:
+    for name in ("hospital-b.yaml", "hospital-a.yaml", "server.yaml", "notes.txt"):
+        (tmp_path / name).write_text(FILE)
+    assert named_sites(tmp_path) == ["hospital-a", "hospital-b"]
+
+
+def test_a_file_for_any_site_names_none(tmp_path: Path) -> None:
+    (tmp_path / "fedward_site.yaml").write_text(FILE)
+    assert named_sites(tmp_path) == []
+
+
+def nothing(folder: Path) -> None:
+    """Leave the folder away."""
+
+
+def a_file(folder: Path) -> None:
+    folder.write_text(FILE)
+
+
+def the_servers(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "server.yaml").write_text(FILE)
+
+
+def another_suffix(folder: Path) -> None:
+    the_servers(folder)
+    (folder / "site-1.yml").write_text(FILE)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (nothing, "no such folder"),
+        (a_file, "a file"),
+        (the_servers, "no such file in it"),
+        (another_suffix, r"only site-1\.yml\. Rename them from \.yml to \.yaml"),
+    ],
+)
+def test_site_files_that_are_none_never_mean_the_phantom(
+    tmp_path: Path, make: Callable[[Path], None], found: str
+) -> None:
+    make(tmp_path / "sites")
+    with pytest.raises(ConfigError, match=f"found {found}"):
+        run_local(tiny("fedavg"), tmp_path / "run", sites=["site-1"], site_folders=[tmp_path / "sites"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_server_has_no_stand_in_among_sites_with_files(tmp_path: Path) -> None:
@@ -80,6 +129,16 @@ def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pyt
         answer = Site("site-1", experiment, tmp_path).handle(request)
     assert answer.meta["error"].startswith("DataError: the site's data or settings")
     assert "as when this run began" in caplog.text
+    assert "Traceback" not in caplog.text, "its text says all"
+
+
+def test_an_unexpected_error_leaves_its_traceback_in_the_sites_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        Site("site-1", tiny("fedavg"), tmp_path).handle(Message({"task": "train"}, {}))
+    assert "KeyError" in caplog.text
+    assert "Traceback" in caplog.text
 
 
 def test_a_run_resumed_without_its_site_files_is_refused_and_goes_on_with_them(tmp_path: Path) -> None:

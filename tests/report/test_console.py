@@ -48,6 +48,20 @@ def test_one_header_one_row_a_round_one_closing_block(tmp_path):
     assert lines[7:] == ["files: run.json"]
 
 
+def test_a_reader_who_has_left_ends_no_run():
+    calls = []
+
+    class Left(io.StringIO):
+        def write(self, text: str) -> int:
+            calls.append(text)
+            raise BrokenPipeError
+
+    console = Console(Left())
+    console.header(Experiment(method="fedavg"), ["a"])
+    console.round(ROW, {})
+    assert len(calls) == 1
+
+
 def test_a_resumed_run_says_so():
     experiment = Experiment(method="fedavg")
     assert "resumed after round 3" in printed(lambda console: console.header(experiment, ["a"], resumed_after=3))

@@ -362,6 +362,24 @@ def test_missing_columns_are_named(hospital):
         load_site(hospital.write(), hospital.spec)
 
 
+@pytest.mark.parametrize(
+    "text", ["x" * 150_000, f'"{"x" * 150_000}",image', "x," * 150_000, "\n\nsample_id,image,label,group"]
+)
+def test_a_first_line_that_is_no_header_is_told_in_few_words(hospital, text):
+    site_file = hospital.write()
+    (hospital.folder / "manifest.csv").write_text(text)
+    with pytest.raises(DataError, match=r"manifest.csv, line 1: expected columns .*missing: sample_id") as caught:
+        load_site(site_file, hospital.spec)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_header_may_be_longer_than_a_cell(hospital):
+    whole = load_site(hospital.write(), hospital.spec)
+    for line in (hospital.header, *hospital.rows):
+        line += ["more" * 5 + str(number) for number in range(6000)]
+    assert same(whole, load_site(hospital.write(), hospital.spec))
+
+
 def test_repeated_columns_are_named(hospital):
     hospital.header.append("label")
     for row in hospital.rows:
@@ -431,7 +449,7 @@ def test_a_wrong_site_file_names_the_field(hospital, content, found):
         load_site(site_file, hospital.spec)
 
 
-@pytest.mark.parametrize("text", ["kind: [", None])
+@pytest.mark.parametrize("text", ["kind: [", None, "birth: 2024-13-45", "!!int a", "[" * 5000, "!!bool x"])
 def test_an_unreadable_site_file(tmp_path, text):
     site_file = tmp_path / "site-1.yaml"
     if text:

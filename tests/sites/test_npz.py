@@ -5,7 +5,9 @@ import yaml
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.sites import load_site
+from fedward.sites.npz import read_split
 from fedward.sites.partition import write_npz_site_files
+from fedward.sites.site_file import read_site_file
 
 SPEC = DataSpec(classes=("A", "B", "C"), image_size=16)
 SETS = ("labelled", "unlabelled", "val", "test")
@@ -108,6 +110,8 @@ PICKLE = pytest.mark.proves("attacks", "pickled objects in a site's npz file", "
         {"train_labels": np.zeros((60, 1), np.float32)},
         {"train_images": np.zeros((60, 16, 16, 3), np.float32)},
         {"train_images": np.zeros((60, 16), np.uint8)},
+        {"train_images": np.zeros((), np.uint8)},
+        {"train_images": np.zeros((), np.uint8), "train_labels": np.zeros((), np.uint8)},
         pytest.param({"train_images": np.array([None] * 60)}, marks=PICKLE),
     ],
 )
@@ -123,6 +127,31 @@ def test_broken_files_are_refused(tmp_path, content):
         (tmp_path / "toy.npz").write_bytes(content)
     with pytest.raises(DataError, match="an npz file with train_images"):
         load_site(site(tmp_path), SPEC)
+
+
+def test_a_single_array_is_no_archive(tmp_path):
+    with (tmp_path / "toy.npz").open("wb") as file:
+        np.save(file, np.zeros((60, 16, 16), np.uint8))
+    with pytest.raises(DataError, match="an npz file with train_images"):
+        load_site(site(tmp_path), SPEC)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_bit_rot_is_refused_or_changes_no_shape(tmp_path, compressed):
+    """The archive's own checksum is checked only once its header and its compression have been understood."""
+    path, rng = tmp_path / "toy.npz", np.random.default_rng(0)
+    arrays = {"train_images": rng.integers(0, 9, (6, 4, 4), np.uint8), "train_labels": np.arange(6)}
+    (np.savez_compressed if compressed else np.savez)(path, **arrays)
+    whole, file, refused = path.read_bytes(), read_site_file(site(tmp_path)), 0
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ rng.integers(1, 256)]) + whole[place + 1 :])
+        try:
+            images, labels = read_split(file, "train")
+        except DataError:
+            refused += 1
+        else:
+            assert (images.shape, labels.shape) == ((6, 4, 4), (6,))
+    assert refused > len(whole) / 2
 
 
 def test_missing_arrays_are_refused(tmp_path):

@@ -199,6 +199,27 @@ def test_read_skin_makes_an_image_without_lesion_a_group_of_its_own(tmp_path):
         read_skin(tmp_path / "m.csv")
 
 
+def test_what_is_no_skin_data_set_is_told_without_a_word_of_site_files(tmp_path):
+    (tmp_path / "m.csv").write_text("sample_id,image\n")
+    for name, place, found in (("none.csv", "", "No such file"), ("m.csv", ", line 1", "missing: diagnosis")):
+        with pytest.raises(DataError, match=f"{name}{place}: .*{found}.*Name the folder of a pooled skin") as caught:
+            read_skin(tmp_path / name)
+        assert "site file" not in str(caught.value)
+
+
+def test_site_files_of_other_content_are_kept_and_nothing_is_written(tmp_path):
+    layout = {name: [Sample(name, f"{name}.jpg", "NV", name, "s")] for name in ("site-1", "site-2")}
+    first = write_site_files(layout, tmp_path, tmp_path / "out")
+    assert write_site_files(layout, tmp_path, tmp_path / "out") == first
+    mended = tmp_path / "out" / "site-2.yaml"
+    mended.write_text(mended.read_text() + "processes: 2\n")
+    (tmp_path / "out" / "site-1.yaml").unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(ConfigError, match=r"site-2\.yaml: .*mended by hand"):
+        write_site_files(layout, tmp_path, tmp_path / "out")
+    assert {path: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
 # --- sites with all labels, or none
 
 CLASSES = ("A", "B", "C")

@@ -13,7 +13,7 @@ from fedward.sites.assemble import check_set_aside
 from fedward.sites.data import SPLITS, BadRow, Pixels
 from fedward.sites.images import open_image
 from fedward.sites.manifest import read_rows
-from fedward.sites.npz import read_split
+from fedward.sites.npz import class_names, read_split
 from fedward.sites.site_file import ManifestSite, read_site_file
 
 LARGEST = 4096
@@ -28,7 +28,7 @@ class Pictures:
         classes: the job's classes.
 
     Raises:
-        DataError: the site file, its CSV or its npz cannot be used.
+        DataError: the site file, its CSV or its npz cannot be used, or names classes that the job has not.
     """
 
     def __init__(self, site_file: Path, classes: Sequence[str]) -> None:
@@ -43,6 +43,7 @@ class Pictures:
             self.names = dict(file.labels)
             self._images = {row.sample_id: partial(open_image, row.path) for row in rows}
         else:  # npz
+            class_names(file, classes)
             splits = {split: read_split(file, split)[0] for split in SPLITS}
             self._images = {
                 f"{split}-{index}": partial(_take, image)

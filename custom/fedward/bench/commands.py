@@ -49,8 +49,9 @@ def _add_fedal(papers: Any) -> None:
 
 def _add_isofed(papers: Any) -> None:
     isofed = papers.add_parser("isofed", help="IsoFed's Tables 1 and 2, on MedMNIST")
-    isofed.add_argument("--table", type=int, choices=(1, 2), help="all data sets and settings of a table")
-    isofed.add_argument("--dataset", choices=("blood", "path", "pneumonia", "organa"), nargs="+")
+    asked = isofed.add_mutually_exclusive_group()
+    asked.add_argument("--table", type=int, choices=(1, 2), help="all data sets and settings of a table")
+    asked.add_argument("--dataset", choices=("blood", "path", "pneumonia", "organa"), nargs="+")
     isofed.add_argument("--gamma", type=float, choices=(0.8, 0.5), nargs="+", default=[0.8, 0.5])
     isofed.add_argument("--labelled", type=int, choices=(3, 2, 1), nargs="+", default=[3, 2, 1], help="of four sites")
     isofed.add_argument("--methods", nargs="+", help="rows of the table (default: the paper's)")
@@ -75,8 +76,14 @@ def _add_fedperl(papers: Any) -> None:
 
 def _add_common(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--out", type=Path, default=Path(out), help=f"runs; finished ones are kept (default: {out})")
-    parser.add_argument("--workers", type=int, default=2, help="runs at once (default: 2)")
+    parser.add_argument("--workers", type=_workers, default=2, help="runs at once (default: 2)")
     parser.add_argument("--show", action="store_true", help="run nothing, print what is finished")
+
+
+def _workers(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text}")
+    return int(text)
 
 
 def _isofed(options: argparse.Namespace) -> int:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from os.path import relpath
 from pathlib import Path
 from typing import NamedTuple
 
 from fedward.bench.numbers import difference, mean
-from fedward.bench.runs import run_all, run_or_resume
+from fedward.bench.runs import require_same, run_all, run_or_resume
+from fedward.config import Experiment
+from fedward.errors import ConfigError
 from fedward.evaluation import Selection, best_global, best_per_site, last_round
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.report.run import Run
@@ -54,7 +57,15 @@ class Changes(NamedTuple):
 
 
 def run(cells: Sequence[Cell], changes: Changes, out: Path, site_files: Path | None, workers: int) -> None:
-    """Run everything that has not finished; runs that were killed go on where they were."""
+    """Run everything that has not finished; runs that were killed go on where they were.
+
+    Raises:
+        ConfigError: a run in ``out`` has other settings or other images than are asked for.
+    """
+    for cell in cells:
+        if (run_folder(cell, out) / "run.json").exists():
+            require_same(run_folder(cell, out), experiment_of(cell, changes))
+    _require_same_images(out, site_files)
     missing = [cell for cell in cells if not _finished(cell, out)]
     run_all(
         {f"{cell.row} seed {cell.seed}": partial(run_cell, cell, changes, out, site_files) for cell in missing}, workers
@@ -63,12 +74,17 @@ def run(cells: Sequence[Cell], changes: Changes, out: Path, site_files: Path | N
 
 def run_cell(cell: Cell, changes: Changes, out: Path, site_files: Path | None) -> str:
     """Run one cell. The upper bound sees other labels, so its site files lie in a folder beside the others'."""
-    row = ROWS[cell.row]
-    own = changes.peers if row.job == "fedperl" else ()
-    experiment = load_experiment(row.job, [*changes.all, *own, *row.changes, f"seed={cell.seed}"])
+    experiment = experiment_of(cell, changes)
     files = site_files and site_files / ("all-labels" if cell.row == "upper" else "few-labels")
     run_or_resume(experiment, run_folder(cell, out), simulated_sites(experiment), files, out / "cache")
     return "done"
+
+
+def experiment_of(cell: Cell, changes: Changes) -> Experiment:
+    """Return what a cell runs."""
+    row = ROWS[cell.row]
+    own = changes.peers if row.job == "fedperl" else ()
+    return load_experiment(row.job, [*changes.all, *own, *row.changes, f"seed={cell.seed}"])
 
 
 def run_folder(cell: Cell, out: Path) -> Path:
@@ -111,6 +127,25 @@ def score(run: Run, metric: str, choose: Callable[..., Selection]) -> float:
 def _finished(cell: Cell, out: Path) -> bool:
     folder = run_folder(cell, out)
     return (folder / "run.json").exists() and Run.load(folder).status == "finished"
+
+
+def _require_same_images(out: Path, site_files: Path | None) -> None:
+    """Note beside the first runs whose images they see; raise ConfigError where later ones are to see others.
+
+    The site files are named by their path from ``out``, so that both can move together.
+    """
+    asked = relpath(site_files.resolve(), out.resolve()) if site_files else "phantom"
+    note = out / "images.txt"
+    if not note.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        note.write_text(asked, encoding="utf-8")
+    elif (known := note.read_text(encoding="utf-8")) != asked:
+        raise ConfigError(
+            f"runs in {out}, --site-files",
+            expected=known,
+            found=asked,
+            remedy="Name another folder with --out: a table must not mix them.",
+        )
 
 
 def _gap(

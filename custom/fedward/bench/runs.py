@@ -46,7 +46,7 @@ def without_result(
     for cell in cells:
         file = result_file(cell)
         for run in file.parent.glob("run*/run.json"):
-            _require_same(run.parent, experiment_of(cell))
+            require_same(run.parent, experiment_of(cell))
         missing += [] if file.exists() else [cell]
     return missing
 
@@ -63,7 +63,8 @@ def require_all(run: Run, sites: Iterable[str]) -> None:
             )
 
 
-def _require_same(folder: Path, experiment: Experiment) -> None:
+def require_same(folder: Path, experiment: Experiment) -> None:
+    """Raise ConfigError where the run that lies in ``folder`` has other settings than ``experiment``."""
     stored = json.loads((folder / "run.json").read_text(encoding="utf-8"))["experiment"]
     if Experiment.model_validate(stored).model_dump(mode="json") != experiment.model_dump(mode="json"):
         raise ConfigError(
@@ -91,7 +92,7 @@ def run_or_resume(
     """
     started = (folder / "run.json").exists()
     if started:
-        _require_same(folder, experiment)
+        require_same(folder, experiment)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".txt").open("a") as console, redirect_stdout(console):
         run_local(

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from fedward.config import Experiment
-from fedward.errors import RunError, WireError
+from fedward.errors import ConfigError, RunError, WireError
 from fedward.evaluation.selection import earliest_best, judged
 from fedward.federation import wire, wire_checks
 from fedward.federation.initial import Source, Weights, described, initial_model
@@ -67,12 +67,13 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         watch: called with the run folder after every commit and change of status.
 
     Raises:
-        RunError: no usable replies in three exchanges in a row, the folder does not fit ``experiment`` or ``init``, or
-            another process writes it.
-        ConfigError: the method needs images of the server's own and there are none, or ``init`` cannot be used.
+        RunError: no usable replies in three exchanges in a row, or in a whole run; the folder does not fit
+            ``experiment`` or ``init``, or another process writes it.
+        ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed, no images of the
+            server's own where the method needs some, or ``init`` cannot be used.
     """
-    # Before there is a folder: weights that do not fit leave none.
-    taken = initial_model(experiment, Weights.of(init.files, init.facts))[1] if init and not resume else None
+    # Before there is a folder: settings that do not work leave none.
+    taken = None if resume else _checked(experiment, folder, transport.sites(), site_folders, init)
     with sole_writer(folder):
         if resume:
             run = RunFolder.reopen(folder, experiment, transport.sites())
@@ -82,6 +83,25 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             run = RunFolder.create(folder, experiment, transport.sites(), engine, taken)
         run.watch = watch or run.watch
         return _Driver(experiment, run, transport, site_folders, init, console or Console()).run()
+
+
+def _checked(
+    experiment: Experiment, folder: Path, sites: Sequence[str], site_folders: Sequence[Path], init: Source | None
+) -> dict[str, Any] | None:
+    """Return what a new run takes from the weights it starts from; raise ConfigError if its settings cannot work."""
+    if len(sites) < experiment.minimum_replies:
+        raise ConfigError(
+            "minimum_replies",
+            expected=f"at most the number of sites, {len(sites)}",
+            found=str(experiment.minimum_replies),
+            remedy="Lower it, or run with more sites.",
+        )
+    method, images = method_of(experiment), PublicImages(experiment, folder / "server", site_folders)
+    if not images.there and method.wants_validation:
+        images.require_validation()
+    if not images.there and method.wants_own_images:
+        images.require()
+    return initial_model(experiment, Weights.of(init.files, init.facts) if init else None)[1]
 
 
 @dataclass
@@ -346,6 +366,13 @@ class _Driver:
         best = run.best()
         summary = {"rounds": state.round, "best_round": best and best[0], "best_value": best and best[1]}
         run.models.clear()
+        if run.asked_in_vain:
+            raise RunError(
+                f"run {run.path}",
+                expected="a site that trained, in some round",
+                found="none",
+                remedy="See in rounds.jsonl why; mend it, and start a new run in another folder.",
+            )
         run.set_status("finished", summary)
         write_report(run.path)
         self.console.closing(run.path, summary, self.method.untrained)

@@ -11,7 +11,7 @@ from fedward.federation.initial import Source
 from fedward.federation.public import refuse_sites_file
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site import Site
-from fedward.federation.site_data import require_same_source
+from fedward.federation.site_data import named_sites, require_same_source
 from fedward.federation.transport import Deliver, Transport
 from fedward.federation.wire import Message
 
@@ -59,9 +59,12 @@ def run_local(
     finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder,
     where everything lies that sites remember.
 
-    Raises as :func:`~fedward.federation.driver.run_experiment` does, ConfigError where the server's own images are
-    those of a site, and DataError where a resumed run has lost its site files.
+    Raises as :func:`~fedward.federation.driver.run_experiment` does, ConfigError where a folder of ``site_folders``
+    holds no site's file or the server's own images are those of a site, and DataError where a resumed run has lost its
+    site files.
     """
+    for named in site_folders:
+        named_sites(named)
     if resume:
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites

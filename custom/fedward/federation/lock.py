@@ -1,6 +1,7 @@
 """One writer at a time: a job that was believed lost may still be writing when its successor starts."""
 
 import fcntl
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,14 @@ from pathlib import Path
 from fedward.errors import RunError
 
 _TICK = 0.2
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
 def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
     """Hold a folder for this process, which must end with it: the operating system lets go when a process dies.
+
+    The log says once that it waits.
 
     Args:
         folder: created if it does not exist.
@@ -24,17 +28,23 @@ def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w", encoding="utf-8") as file:
-        since = time.monotonic()
-        while not _taken(file.fileno()):
-            if time.monotonic() - since >= patience:
-                raise RunError(
-                    f"run folder {folder}",
-                    expected="to be its only writer",
-                    found=f"another process that writes it, for {patience:g} s",
-                    remedy="Wait for that process to end, or stop it.",
-                )
-            time.sleep(_TICK)
+        if not _taken(file.fileno()):
+            _wait(folder, file.fileno(), patience)
         yield
+
+
+def _wait(folder: Path, file: int, patience: float) -> None:
+    _log.warning("run folder %s: another process writes it; waiting up to %g s for it to end", folder, patience)
+    since = time.monotonic()
+    while not _taken(file):
+        if time.monotonic() - since >= patience:
+            raise RunError(
+                f"run folder {folder}",
+                expected="to be its only writer",
+                found=f"another process that writes it, for {patience:g} s",
+                remedy="Wait for that process to end, or stop it.",
+            )
+        time.sleep(_TICK)
 
 
 def _taken(file: int) -> bool:

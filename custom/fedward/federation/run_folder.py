@@ -24,6 +24,8 @@ from fedward.methods.workflow import State
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
 _LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
 _KEPT_STATES = 2
+_INFO = {"id": str, "sites": list, "status": str, "experiment": dict}
+"""What run.json must hold for a run to be opened again."""
 
 _log = logging.getLogger(__name__)
 
@@ -98,8 +100,8 @@ class RunFolder:
         run = cls(path)
         run._reopened = True
         try:
-            run._info = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            run._info = _read_info(path / "run.json")
+        except (OSError, ValueError, RecursionError) as error:
             raise RunError(
                 f"run folder {path}",
                 expected="a readable run.json",
@@ -148,6 +150,12 @@ class RunFolder:
     def info(self) -> dict[str, Any]:
         """What run.json says."""
         return dict(self._info)
+
+    @property
+    def asked_in_vain(self) -> bool:
+        """Whether sites were asked to work, and in no committed exchange a reply of one was used."""
+        rows = [json.loads(line) for line in self._states.log("rounds").read_text(encoding="utf-8").splitlines()]
+        return bool(rows) and not any(row["replied"] for row in rows)
 
     def note(self, log: str, row: dict[str, Any]) -> None:
         """Remember a row as :meth:`append` does, of a decision that the audit log holds from now on."""
@@ -249,3 +257,12 @@ class RunFolder:
         self._info["audit"] = self.audit.end
         save_json(self.path / "run.json", self._info)
         self.watch(self.path)
+
+
+def _read_info(file: Path) -> dict[str, Any]:
+    info = json.loads(file.read_text(encoding="utf-8"))
+    if not isinstance(info, dict):
+        raise ValueError(f"a {type(info).__name__}, not what a run is")
+    if missing := [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]:
+        raise ValueError(f"no or a broken {', '.join(missing)}")
+    return info

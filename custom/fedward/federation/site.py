@@ -84,7 +84,9 @@ class Site:
         try:
             answer = self._open(request) if request.meta["task"] == wire.DECRYPT else self._work(request, aborted)
         except Exception as error:
-            _log.exception("site %s, round %s: %s", self.name, request.meta.get("round"), error)
+            # An error raised on purpose says all in its text; of another the traceback is needed.
+            log = _log.error if isinstance(error, FedwardError) else _log.exception
+            log("site %s, round %s: %s", self.name, request.meta.get("round"), error)
             return Message({"site": self.name, "round": request.meta.get("round"), "error": public_text(error)})
         return answer
 

@@ -45,6 +45,24 @@ def site_files(folders: Sequence[Path]) -> list[str]:
     return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.stem != SERVER)
 
 
+def named_sites(folder: Path) -> list[str]:
+    """Return the names of the sites that a folder holds files of, sorted; none of ``fedward_site.yaml``, of any site.
+
+    Raises:
+        ConfigError: it is no folder, or holds no site's file: the sites would train on the phantom instead.
+    """
+    if files := site_files([folder]):
+        return [Path(file).stem for file in files if file != "fedward_site.yaml"]
+    unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
+    there = f"only {unread}" if unread else "no such file in it"
+    raise ConfigError(
+        f"site files {folder}",
+        expected="a folder with a file SITE.yaml for each site",
+        found=there if folder.is_dir() else "a file" if folder.exists() else "no such folder",
+        remedy="Rename them from .yml to .yaml." if unread else "Name the folder with the sites' files.",
+    )
+
+
 def require_same_source(name: str, site_folders: Sequence[Path], folder: Path, run: str) -> None:
     """Refuse to go on with a run on the phantom that began on the site's own images, or the other way round.
 

@@ -15,7 +15,7 @@ FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors", "
 
 
 class Console:
-    """Prints a run's progress; everything it says is also in the run folder.
+    """Prints a run's progress; everything it says is also in the run folder, so it is silent once its reader has left.
 
     Args:
         stream: where to; standard output by default.
@@ -23,6 +23,8 @@ class Console:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
+        self._unread = False
+        """Whether the other end of the pipe is closed, as by ``| head``: no reason to end a run of hours."""
         self._metric = "accuracy"
 
     def header(
@@ -106,7 +108,12 @@ class Console:
             self._line(line)
 
     def _line(self, text: str) -> None:
-        print(text, file=self._stream or sys.stdout, flush=True)
+        if self._unread:
+            return
+        try:
+            print(text, file=self._stream or sys.stdout, flush=True)
+        except BrokenPipeError:
+            self._unread = True
 
 
 def _spread(values: Mapping[str, float]) -> str:

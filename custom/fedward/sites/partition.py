@@ -1,6 +1,7 @@
 """Cutting one data set into sites, for simulation: by source, by a Dirichlet law, or like FedPerl's ten."""
 
 import csv
+import io
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,15 @@ def read_skin(manifest: Path) -> list[Sample]:
         DataError: it cannot be read, or a row of it is malformed.
     """
     columns = ("sample_id", "image", "diagnosis", "lesion_id", "source")
-    records, aside = read_table(manifest, columns, "(all)")
+    try:
+        records, aside = read_table(manifest, columns, "(all)")
+    except DataError as error:
+        raise DataError(
+            error.where.removeprefix("site (all), "),
+            expected=error.expected,
+            found=error.found,
+            remedy="Name the folder of a pooled skin data set, or mend its manifest.csv.",
+        ) from None
     if aside:
         raise DataError(
             f"{manifest}, line {aside[0].row}", expected="a whole row", found=aside[0].reason, remedy="Fetch it again."
@@ -183,8 +192,8 @@ def write_site_files(
     Args:
         layout: site -> its samples; ``server`` becomes a validation set.
         dataset_folder: the folder the samples' image paths are relative to.
-        out_folder: made if absent; files of the same name are replaced. The site files name the data set by a relative
-            path, so both folders can move together.
+        out_folder: made if absent. The site files name the data set by a relative path, so both folders can move
+            together.
         labelled: share of training labels seen, for all sites or by site.
         val: share of the groups set apart for validation.
         test: share of the groups set apart for test.
@@ -192,15 +201,16 @@ def write_site_files(
 
     Returns:
         The site files, in the layout's order.
+
+    Raises:
+        ConfigError: one of the files exists with other content, perhaps mended by hand; nothing is written.
     """
-    out_folder.mkdir(parents=True, exist_ok=True)
     folder = os.path.relpath(dataset_folder.resolve(), out_folder.resolve())
-    written: list[Path] = []
+    files: dict[Path, str] = {}
     for site, samples in layout.items():
-        with (out_folder / f"{site}.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(_HEADER)
-            writer.writerows([getattr(sample, name) for name in _HEADER] for sample in samples)
+        rows = io.StringIO(newline="")
+        csv.writer(rows).writerows([_HEADER, *([getattr(sample, name) for name in _HEADER] for sample in samples)])
+        files[out_folder / f"{site}.csv"] = rows.getvalue()
         shares = {"val": 1.0, "test": 0.0} if site == "server" else {"val": val, "test": test}
         content = {
             "kind": "manifest",
@@ -209,8 +219,9 @@ def write_site_files(
             "labelled": labelled[site] if isinstance(labelled, Mapping) else labelled,
             "split": {**shares, "seed": seed},
         }
-        written.append(_write_yaml(out_folder / f"{site}.yaml", content))
-    return written
+        files[out_folder / f"{site}.yaml"] = _yaml(content)
+    _write_unless_changed(files)
+    return [file for file in files if file.suffix == ".yaml"]
 
 
 def write_npz_site_files(
@@ -305,5 +316,23 @@ def _indices(npz: Path, sites: int, gamma: float, seed: int) -> list[dict[str, A
 
 
 def _write_yaml(path: Path, content: Mapping[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump(dict(content), sort_keys=False, default_flow_style=None), "utf-8")
+    path.write_text(_yaml(content), "utf-8")
     return path
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(content), sort_keys=False, default_flow_style=None)
+
+
+def _write_unless_changed(files: Mapping[Path, str]) -> None:
+    for path, text in files.items():
+        if path.exists() and path.read_bytes() != text.encode():
+            raise ConfigError(
+                f"{path}",
+                expected="no such file, or the one that would be written",
+                found="another one, of other settings or mended by hand",
+                remedy="Name another folder, or delete the file.",
+            )
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())

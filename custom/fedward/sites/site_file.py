@@ -125,8 +125,8 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     where = f"site file {site_file}"
     try:
         content = yaml.safe_load(site_file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        found = " ".join(str(error).split())
+    except Exception as error:  # a value that cannot be (a 13th month), or too deep, is no YAMLError
+        found = " ".join(str(error).split()) or type(error).__name__
         raise DataError(where, expected="a readable YAML file", found=found, remedy="Write or repair it.") from None
     try:
         read = _SITE.validate_python(content)

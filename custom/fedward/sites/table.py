@@ -77,8 +77,7 @@ def _decode(path: Path, where: str) -> str:
 
 
 def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
-    first = text.splitlines()[0] if text.strip() else ""
-    headers = {mark: [name.strip() for name in next(csv.reader([first], delimiter=mark), [])] for mark in _DELIMITERS}
+    headers = {mark: _header(text, mark) for mark in _DELIMITERS}
     best = max(_DELIMITERS, key=lambda mark: (len(set(needed) & set(headers[mark])), len(headers[mark])))
     header = headers[best]
     missing = [name for name in needed if name not in header]
@@ -86,7 +85,7 @@ def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
         raise DataError(
             f"{where}, line 1",
             expected=f"columns {', '.join(needed)}",
-            found=f"{', '.join(header) or 'nothing'} (missing: {', '.join(missing)})",
+            found=f"{', '.join(header) or 'nothing':.500} (missing: {', '.join(missing)})",
             remedy="Name the site's columns under 'columns' in the site file.",
         )
     repeated = sorted({name for name in header if name and header.count(name) > 1})
@@ -98,3 +97,11 @@ def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
             remedy="Rename or drop a column.",
         )
     return best
+
+
+def _header(text: str, mark: str) -> list[str]:
+    """Return the column names where ``mark`` is the delimiter; none where a name would be longer than a cell may be."""
+    try:
+        return [name.strip() for name in next(csv.reader(io.StringIO(text, newline=""), delimiter=mark), [])]
+    except csv.Error:
+        return []

@@ -30,8 +30,11 @@ def test_by_default_everything_lies_in_flares_own_folders(workspace, tmp_path):
 
 def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
-    monkeypatch.setenv("FEDWARD_SITES", "/data/sites")
-    assert site_folders(workspace) == [tmp_path / "local", Path("/data/sites")]
+    sites = tmp_path / "sites"
+    sites.mkdir()
+    (sites / "site-1.yaml").touch()
+    monkeypatch.setenv("FEDWARD_SITES", str(sites))
+    assert site_folders(workspace) == [tmp_path / "local", sites]
     assert run_folder(workspace, "job-id", JOB) == Path("/data/runs/lead@a.org/fedperl")
 
 
@@ -53,6 +56,12 @@ def test_at_a_server_no_run_lies_in_results_or_in_the_folder_of_another_submitte
     assert folders["lead@a.org"].parent not in (disguised, *disguised.parents)
     with pytest.raises(ConfigError, match="job's submitter"):
         run_folder(workspace, ID, SIMULATED)
+
+
+def test_a_folder_of_site_files_that_is_none_is_refused(workspace, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDWARD_SITES", str(tmp_path / "absent"))
+    with pytest.raises(ConfigError, match="absent: expected a folder with a file"):
+        site_folders(workspace)
 
 
 @pytest.mark.parametrize("variable", ["FEDWARD_RUNS", "FEDWARD_SITES"])

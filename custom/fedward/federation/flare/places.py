@@ -27,9 +27,18 @@ SITES = "FEDWARD_SITES"
 
 
 def site_folders(workspace: Workspace) -> list[Path]:
-    """Return where a site's data file may lie: its own ``local`` folder, then the folder ``FEDWARD_SITES`` names."""
-    named = _named(SITES)
-    return [Path(workspace.get_site_config_dir()), *([named] if named else [])]
+    """Return where a site's data file may lie: its own ``local`` folder, then the folder ``FEDWARD_SITES`` names.
+
+    Raises:
+        ConfigError: the variable names no absolute path, or no folder with a site's file.
+    """
+    from fedward.federation.site_data import named_sites  # with torch, which those who send a job do not need
+
+    folders = [Path(workspace.get_site_config_dir())]
+    if (named := _named(SITES)) is not None:
+        named_sites(named)
+        folders.append(named)
+    return folders
 
 
 def site_state(workspace: Workspace) -> Path:
