@@ -61,7 +61,7 @@ def test_the_controller_tells_its_runs_progress(folder):
     controller.folder = folder
     assert collected(controller) == {STATS: progress(folder)}
     (folder / "run.json").write_text("{}")
-    assert "files as a run writes them" in collected(controller)[STATS]["error"]
+    assert "expected a readable run.json" in collected(controller)[STATS]["error"]
 
 
 def test_other_events_are_none_of_its_business(folder):
