@@ -73,7 +73,8 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             server's own where the method needs some, or ``init`` cannot be used.
     """
     # Before there is a folder: settings that do not work leave none.
-    taken = None if resume else _checked(experiment, folder, transport.sites(), site_folders, init)
+    fresh = None if resume else _checked(experiment, folder, transport.sites(), site_folders, init)
+    first, taken = fresh or (None, None)
     with sole_writer(folder):
         if resume:
             run = RunFolder.reopen(folder, experiment, transport.sites())
@@ -82,13 +83,16 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         else:
             run = RunFolder.create(folder, experiment, transport.sites(), engine, taken)
         run.watch = watch or run.watch
-        return _Driver(experiment, run, transport, site_folders, init, console or Console()).run()
+        return _Driver(experiment, run, transport, site_folders, init, console or Console()).run(first)
 
 
 def _checked(
     experiment: Experiment, folder: Path, sites: Sequence[str], site_folders: Sequence[Path], init: Source | None
-) -> dict[str, Any] | None:
-    """Return what a new run takes from the weights it starts from; raise ConfigError if its settings cannot work."""
+) -> tuple[State, dict[str, Any] | None]:
+    """Return the model a new run starts from, and what of it is taken from ``init``.
+
+    Raises ConfigError if the run's settings cannot work.
+    """
     if len(sites) < experiment.minimum_replies:
         raise ConfigError(
             "minimum_replies",
@@ -101,7 +105,7 @@ def _checked(
         images.require_validation()
     if not images.there and method.wants_own_images:
         images.require()
-    return initial_model(experiment, Weights.of(init.files, init.facts) if init else None)[1]
+    return initial_model(experiment, Weights.of(init.files, init.facts) if init else None)
 
 
 @dataclass
@@ -132,14 +136,15 @@ class _Driver:
         self._empty = 0
         self._last_round = -1
 
-    def run(self) -> Path:
+    def run(self, first: State | None = None) -> Path:
+        """Carry the run out, or on; ``first``: the model of a new run, made here if None."""
         run = self.run_folder
         if run.finished:
             return run.path
         run.set_status("running", {})
         state = run.restore(self.method.state_type)
         facts = None if state else run.info.get("init")
-        state = state or self.method.start(self._initial_model(facts))
+        state = state or self.method.start(first or self._initial_model(facts))
         taken = (facts["folder"], described(facts)) if facts else None
         self.console.header(self.experiment, run.sites, resumed_after=state.round, taken=taken)
         try:
