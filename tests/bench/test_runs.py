@@ -1,7 +1,9 @@
 """What all benchmarks ask of their runs: that none stops another, the settings asked for, and every site at work."""
 
 import json
+import os
 import pickle
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -74,6 +76,18 @@ def test_a_failing_run_stops_no_other_and_is_named(capsys: pytest.CaptureFixture
     assert caught.value.remedy == "Take 3."
     said = sorted(line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines())
     assert said == [f"number 2: {caught.value}", "number 3: three", "number 4: 16", "number 5: 25"]
+
+
+def kill_itself() -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
+def test_a_process_that_is_killed_ends_them_all_in_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RunError, match="one was killed") as caught:
+        run_all({f"number {n}": partial(kill_itself) for n in range(20)}, workers=2)
+    assert "fewer --workers" in caught.value.remedy
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("kind", [FedwardError, ConfigError, DataError, WireError, RunError, WorkError])

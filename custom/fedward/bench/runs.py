@@ -4,6 +4,7 @@ import json
 import multiprocessing
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,21 @@ from fedward.report.run import Run
 def run_all(work: Mapping[str, partial[str]], workers: int) -> None:
     """Call everything in processes of its own, print each result as it comes, and raise the first error at the end.
 
-    A failing run does not stop the others: what they did is kept, and the command can be called again.
+    A failing run does not stop the others: what they did is kept, and the command can be called again. Only a process
+    that is killed ends them all, with a RunError.
     """
     errors: list[BaseException] = []
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(_call, call): name for name, call in work.items()}
         for done, future in enumerate(as_completed(futures), 1):
             error = future.exception()
+            if isinstance(error, BrokenProcessPool):  # which ends all runs, not this one alone
+                raise RunError(
+                    f"{workers} processes",
+                    expected="each to live until its runs have ended",
+                    found="one was killed, as a machine does that has no memory left",
+                    remedy="Run the command again, with fewer --workers: finished runs are kept, begun ones go on.",
+                ) from error
             print(f"{done}/{len(work)} {futures[future]}: {error or future.result()}", flush=True)
             errors += [error] if error else []
     if errors:

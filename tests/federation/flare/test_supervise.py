@@ -296,6 +296,16 @@ def test_a_federation_without_any_site_is_watched_on(finish):
     assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
 
 
+def test_sites_that_are_connected_and_do_not_answer_are_watched_on(finish):
+    federation = Federation(GOOD)
+
+    def get_client_job_status() -> list[dict[str, Any]]:  # FLARE has no error of its own for this
+        raise RuntimeError("runtime error encountered: ERROR_RUNTIME: no responses from clients")
+
+    federation.get_client_job_status = get_client_job_status
+    assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
+
+
 def test_an_idle_site_is_taken_in_by_starting_the_job_again(finish):
     federation = Federation({"looks": ["RUNNING"] * 9, "idle": ["site-2"]}, GOOD)
     folder, said = finish(federation)

@@ -79,7 +79,7 @@ class Watch:
             return
         try:
             rows = flare.get_client_job_status() or []
-        except NoClientsAvailable:  # not a single site is connected
+        except (NoClientsAvailable, RuntimeError):  # no site is connected; or none of those that are has answered
             rows = []
         working = {row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.JOB_ID) == self.job_id}
         free = {row[MetaKey.CLIENT_NAME] for row in rows if row.get(MetaKey.STATUS) == MetaStatusValue.NO_JOBS}
