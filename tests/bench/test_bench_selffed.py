@@ -170,7 +170,7 @@ def test_rows_do_equal_work_on_equal_networks(row: str, name: str) -> None:
     assert (settings.learning_rate, settings.optimizer) == (scale.learning_rate, "adamw")
     assert (settings.weight_decay, settings.class_weighting) == (0.05, "none")
     assert experiment.net.removeprefix("masked_") == f"swin_{scale.image_size}"
-    assert (experiment.seed, experiment.evaluate_every) == (7, max(1, settings.rounds // 10))
+    assert (experiment.seed, experiment.evaluate_every) == (7, max(1, settings.rounds // 6))
     assert experiment.pretrained == (row == "imagenet")
     assert ROWS[row].method == "fedperl" or settings.pretraining_rounds == 0
 

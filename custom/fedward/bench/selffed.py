@@ -215,7 +215,7 @@ def _experiment(
         "pretrained": pretrained,
         "stand_in": None,
         "seed": seed,
-        "evaluate_every": max(1, options["rounds"] // 10),
+        "evaluate_every": max(1, options["rounds"] // 6),
         "key_metric": CHOOSES,
     }
     return Experiment.parse(raw, source)
