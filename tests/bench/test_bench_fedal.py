@@ -17,7 +17,7 @@ from fedward.bench.fedal_figure import curves, draw, numbers
 from fedward.bench.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4, Score
 from fedward.bench.fedal_results import Schedule, curve_of, scores_of
 from fedward.bench.fedal_sites import CLASSES, COLUMNS, POOL, federation, pooled, site_of, write_site_files
-from fedward.bench.fedal_table import bought_table, table_3, table_4
+from fedward.bench.fedal_table import bought_table, curve_table, table_3, table_4
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.federation.local import LocalTransport
@@ -409,6 +409,14 @@ def test_labels_are_counted_over_hospitals_and_shared_out_by_class() -> None:
     text = bought_table([*RESULTS, fake("centralised", 1, 90)], "images")
     assert lines_of(text, "FedAL") == [["FedAL", "2", "42 ± 3", "57.3 ± 3.9", "28.6 ± 1.9", "14.1 ± 5.8"]]
     assert not lines_of(text, "Centralised")
+
+
+def test_along_the_curve_the_common_start_does_not_count() -> None:
+    """A point at the start, 10 lower, and one later; random has 79 twice, FedAL 80 and 82."""
+    text = curve_table(RESULTS, "images")
+    assert lines_of(text, "FedAL") == [["FedAL", "2", *("81.00 ± 1.41", "+2.00 [-10.71, +14.71]") * 3]]
+    assert lines_of(text, "FedAvg + random") == [["FedAvg + random", "2", *("79.00 ± 0.00", "-") * 3]]
+    assert not lines_of(text, "FedAvg, all labels"), "it has no curve"
 
 
 def test_splits_do_not_mix() -> None:

@@ -123,7 +123,7 @@ def _fedperl(options: argparse.Namespace) -> int:
 def _fedal(options: argparse.Namespace) -> int:
     from fedward.bench import fedal
     from fedward.bench.fedal_figure import curves, draw, numbers
-    from fedward.bench.fedal_table import bought_table, table_3, table_4
+    from fedward.bench.fedal_table import bought_table, curve_table, table_3, table_4
 
     everything = not options.table and not options.fig
     tables = list(fedal.TABLES) if everything else options.table
@@ -139,6 +139,8 @@ def _fedal(options: argparse.Namespace) -> int:
             print({3: table_3, 4: table_4}[table](results, split))
         if tables:
             print(bought_table(results, split))
+        if figures:
+            print(curve_table(results, split))
         for figure in figures:
             drawn = options.methods or fedal.FIGURES[figure]
             found = curves([result for result in results if result["row"] in drawn], split)

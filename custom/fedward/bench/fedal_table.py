@@ -1,6 +1,7 @@
 """The tables of the FedAL benchmark in markdown: our scores beside the paper's, and their distance from FedAL's."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from fedward.bench.fedal import ROWS
@@ -57,6 +58,31 @@ def bought_table(results: Sequence[Result], split: str) -> str:
         number = mean([sum(of_run.values()) for of_run in counts], digits=0)
         lines.append(line(ROWS[row].title, str(len(seeds)), number, *(mean(share, digits=1) for share in shares)))
     return "\n".join(lines)
+
+
+def curve_table(results: Sequence[Result], split: str) -> str:
+    """Return the means over all points of the curves but the first, which all have in common.
+
+    One round says little of a few hundred test images; a sampler that finds its labels earlier is higher all along.
+    ``minus random``: paired by seed, with the 95 % interval.
+    """
+    rows = _by_row([result for result in results if not ROWS[result["row"]].everything], split)
+    random = rows.get("random", {})
+    lines = [f"\n### Mean along the curve, split by {split}\n"]
+    lines += head("method", "seeds", *(part for name in METRICS.values() for part in (name, "minus random [95 %]")))
+    for row, seeds in rows.items():
+        pairs = [] if row == "random" else sorted(set(seeds) & set(random))
+        cells = []
+        for metric in METRICS:
+            cells.append(mean([_along(result, metric) for result in seeds.values()], digits=2))
+            ours, theirs = ([_along(each[seed], metric) for seed in pairs] for each in (seeds, random))
+            cells.append(difference(ours, theirs, digits=2) if pairs else "-")
+        lines.append(line(ROWS[row].title, str(len(seeds)), *cells))
+    return "\n".join(lines)
+
+
+def _along(result: Result, metric: str) -> float:
+    return fmean(point["test"][metric] for point in result["curve"] if point["queries"])
 
 
 def _counts(result: Result) -> dict[str, int]:
