@@ -62,20 +62,22 @@ def numbers(found: Sequence[Curve]) -> str:
 
 def draw(found: Sequence[Curve], picture: Path) -> None:
     """Write the curves as SVG, a panel for each metric; rows with all labels are level lines."""
-    colours = mpl.colormaps["tab10"]
+    colours, places = mpl.colormaps["tab10"], list(ROWS)  # a row looks alike in all figures
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(12, 3.8), layout="constrained")
         panels = figure.subplots(1, len(METRICS))
         for panel, (metric, name) in zip(panels, METRICS.items(), strict=True):
-            for index, line in enumerate(found):
+            for line in found:
+                index = places.index(line.row)
                 style = {"color": colours(index), "linestyle": _DASHES[index % len(_DASHES)]}
                 if ROWS[line.row].everything:
                     panel.axhline(line.values[metric][0], label=ROWS[line.row].title, **style)
                 else:
                     label = ROWS[line.row].title
                     panel.plot(line.percents, line.values[metric], marker="o", markersize=3, label=label, **style)
-            panel.set(xlabel="labelled training images, %; last point: best round of several", ylabel=f"test {name}, %")
+            panel.set_ylabel(f"test {name}, %")
             panel.spines[["top", "right"]].set_visible(False)
+        figure.supxlabel("labelled training images, %; the last point is the best of several rounds", size="medium")
         handles = panels[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
+        figure.legend(*handles, loc="outside upper center", ncols=4, frameon=False)
         save(figure, picture)
