@@ -397,6 +397,35 @@ def test_info_nce_equals_a_loop(size: tuple[int, int, int, int], temperature: fl
 
 
 @grid
+@given(size=sizes, seed=st.integers(0, 99))
+def test_keys_of_the_image_itself_are_no_negatives(size: tuple[int, int, int, int], seed: int) -> None:
+    """Each query alone, with a queue of the others; and no gradient comes of what is left out."""
+    query, key, queue = views(*size)
+    query.requires_grad_()
+    own = torch.rand(size[0], size[1], generator=draws(seed)) < 0.5
+    loss = info_nce(query, key, queue, 0.2, own)
+    alone = [info_nce(query[[n]], key[[n]], queue[~own[n]], 0.2) for n in range(size[0])]
+    torch.testing.assert_close(loss, torch.stack(alone).mean())
+    (gradient,) = torch.autograd.grad(loss, query, retain_graph=True)
+    (expected,) = torch.autograd.grad(torch.stack(alone).mean(), query)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_among_its_own_keys_alone_an_image_has_nothing_to_be_told_from() -> None:
+    query, key, queue = views(3, 4, 5, 0)
+    loss = info_nce(query.requires_grad_(), key, queue, 0.2, torch.ones(3, 4, dtype=torch.bool))
+    loss.backward()
+    assert loss.item() == 0
+    assert query.grad is not None
+    assert not query.grad.any()
+
+
+def test_info_nce_refuses_a_mask_of_another_shape() -> None:
+    with pytest.raises(ConfigError, match=r"own \(1, 4\)"):
+        info_nce(*views(3, 4, 5, 0), 0.2, torch.ones(1, 4, dtype=torch.bool))
+
+
+@grid
 @given(size=sizes, data=st.data())
 def test_info_nce_invariances(size: tuple[int, int, int, int], data: st.DataObject) -> None:
     query, key, queue = views(*size)

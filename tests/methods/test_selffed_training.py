@@ -48,7 +48,8 @@ def pictures(seed: int, images: int = IMAGES) -> Tensor:
 def batch_for(name: str, seed: int = 0) -> Batch:
     if name == "supervised":
         return Batch(labelled=pictures(seed), labels=torch.arange(IMAGES) % CLASSES)
-    return Batch(weak=pictures(seed), strong=pictures(seed + 100) if name == "contrastive" else None)
+    which = torch.arange(IMAGES) + IMAGES * seed
+    return Batch(weak=pictures(seed), strong=pictures(seed + 100) if name == "contrastive" else None, which=which)
 
 
 def objective(name: str, settings: SelfFedSettings = SETTINGS) -> Objective:
@@ -59,8 +60,13 @@ def objective(name: str, settings: SelfFedSettings = SETTINGS) -> Objective:
     }[name]()
 
 
+def queue_of(keys: Tensor) -> dict[str, Tensor]:
+    """Keys of images that no batch has."""
+    return {"keys": keys, "images": -1 - torch.arange(len(keys))[:, None]}
+
+
 def inputs_of(seed: int = 0, memory: dict | None = None) -> RoundInputs:
-    full = {QUEUE: {"keys": torch.randn(4, PROJECTION, generator=torch_generator(seed, "queue"))}}
+    full = {QUEUE: queue_of(torch.randn(4, PROJECTION, generator=torch_generator(seed, "queue")))}
     return RoundInputs(torch.ones(CLASSES), 0, full if memory is None else memory, torch_generator(seed, "mask"))
 
 
@@ -226,7 +232,22 @@ def test_target_and_queue_follow_each_step() -> None:
     assert parts_of(set(inputs.memory[TARGET])) == {"encoder", "projection"}
     kept = torch.cat(keys)[-SETTINGS.queue :]
     torch.testing.assert_close(inputs.memory[QUEUE]["keys"], kept)
+    assert inputs.memory[QUEUE]["images"].flatten().tolist() == list(range(2 * IMAGES))[-SETTINGS.queue :]
     assert not inputs.memory[QUEUE]["keys"].requires_grad
+
+
+def test_an_image_that_comes_again_is_not_told_from_its_own_keys() -> None:
+    """Half of the batch is in the queue from the step before, beside keys of others."""
+    net, batch = make_net(), batch_for("contrastive")
+    keys = torch.randn(IMAGES, PROJECTION, generator=torch_generator(7))
+    images = torch.tensor([[0], [1], [2], [70], [71], [72]])
+    found = losses_of("contrastive", net, inputs_of(memory={QUEUE: {"keys": keys, "images": images}}), batch).terms
+    query, key = features(net, batch.strong), features(net, batch.weak)
+    own = torch.zeros(IMAGES, IMAGES, dtype=torch.bool)
+    own[range(3), range(3)] = True
+    expected = info_nce(query, key, keys, SETTINGS.temperature, own)
+    torch.testing.assert_close(found["loss_contrastive"], expected)
+    assert expected < info_nce(query, key, keys, SETTINGS.temperature)
 
 
 def _with(net: nn.Module, target: Mapping[str, Tensor]) -> nn.Module:
@@ -251,7 +272,7 @@ def test_a_remembered_target_answers_in_the_next_round() -> None:
 def test_steps_lower_the_contrastive_loss() -> None:
     """Among keys of other images, which stay where they are."""
     net, batch = make_net(), batch_for("contrastive")
-    inputs = inputs_of(memory={QUEUE: {"keys": features(net, pictures(50, 8)).detach()}})
+    inputs = inputs_of(memory={QUEUE: queue_of(features(net, pictures(50, 8)).detach())})
     made, values = objective("contrastive"), []
     made.begin(net, inputs)
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)

@@ -185,7 +185,15 @@ def test_a_site_without_labels_declines_phase_2(contrastive: str) -> None:
 def test_phases_of_one_round_draw_other_numbers() -> None:
     first, second = make(contrastive="client").phases(FINE_TUNE, 3, 9)
     assert (first.stream, second.stream) == ((CONTRAST,), ())
-    assert first.learning_rate == make().settings.contrastive_rate
+
+
+@pytest.mark.parametrize("contrastive", ["server", "client"])
+def test_the_contrast_rises_and_falls_with_the_classifier(contrastive: str) -> None:
+    method = make(rounds=10, pretraining_rounds=4, warm_up=2, contrastive=contrastive, contrastive_rate=1e-4)
+    task = CONTRAST if contrastive == "server" else FINE_TUNE
+    rates = [method.phases(task, round_, 9)[0].learning_rate for round_ in range(5, 11)]
+    assert rates == pytest.approx([scheduled_rate(1e-4, index + 0.5, 6, 2) for index in range(6)])
+    assert rates[-1] < 1e-5 < max(rates)
 
 
 def test_rates_are_those_of_the_middle_of_each_round_of_its_phase() -> None:

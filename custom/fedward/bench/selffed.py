@@ -1,9 +1,14 @@
 """SelfFed's Figures 3 and 6 (Khowaja et al., arXiv 2307.01514) and its ablations: what pre-training is worth.
 
 Sites pre-train without labels, then fine-tune on the few they have. Rows of a seed share the split, the initial model,
-the rounds and the local work of each phase; what differs is how the encoder was pre-trained, and what SelfFed adds to
-the fine-tuning. Pre-training is a run of its own, which all fine-tunings that begin with it share (``--init``).
-Validation images choose the round; accuracy is that of all test images.
+and how many images a site sees in a round of each phase; what differs is how the encoder was pre-trained, and what
+SelfFed adds to the fine-tuning. Pre-training is a run of its own, which all fine-tunings that begin with it share
+(``--init``). Validation images choose the round; accuracy is that of all test images.
+
+Not all work is equal. Contrast comes on top of the fine-tuning: at the server, on public images that no other row sees,
+or at the sites. Where few sites of a round take part, that is so in the fine-tuning alone, which is then less work.
+Pre-training on pooled images takes the steps one after the other that five sites take side by side, and bounds masked
+pre-training, not what contrast adds. FedPerl's rows are to be compared with each other: their schedule is its own.
 
 The paper gives no table, and no numbers of its figures in its text.
 """
@@ -34,7 +39,7 @@ class Row(NamedTuple):
     """The row that differs in one thing, which it is compared with."""
     method: str = "selffed"
     long: bool = False
-    """Whether it fine-tunes for as many rounds as others have in both phases."""
+    """Whether it fine-tunes for as long as others train in both phases."""
 
 
 _PLAIN = {"contrastive": "off", "beta": 1.0}
@@ -42,7 +47,7 @@ _FEW = 3
 """Sites of a round, of five, where not all take part: 60 %."""
 ROWS = {
     "scratch": Row("no pre-training", "none", _PLAIN),
-    "scratch_long": Row("no pre-training, rounds of both phases", "none", _PLAIN, long=True),
+    "scratch_long": Row("no pre-training, as long as both phases", "none", _PLAIN, long=True),
     "imagenet": Row("ImageNet weights", "imagenet", _PLAIN),
     "moco": Row("federated MoCo", "contrastive", _PLAIN),
     "mae": Row("federated MAE", "masked", _PLAIN),
@@ -96,9 +101,15 @@ class Scale(NamedTuple):
     images: int | None = None
     """The same in the fine-tuning, so that more labels are not more work; of each phase of a round."""
     queue: int = 4096
-    """Earlier keys to tell an image from; fewer than anybody who contrasts has images."""
+    """Earlier keys to tell an image from."""
     pretraining_rate: float = 3.75e-4
     learning_rate: float = 7.5e-4
+
+    @property
+    def rounds_of_both(self) -> int:
+        """Rounds of fine-tuning in which a site sees as many images as in both phases, where their number is fixed."""
+        same = self.pretraining_images / self.images if self.pretraining_images and self.images else 1
+        return self.rounds + round(self.pretraining_rounds * same)
 
 
 SCALES = {
@@ -180,7 +191,7 @@ def pretraining_experiment(run: Pretraining) -> Experiment:
 def experiment_of(cell: Cell) -> Experiment:
     """Return a cell's experiment: phase 2 alone, or FedPerl."""
     scale, row = SCALES[cell.scale], ROWS[cell.row]
-    rounds = scale.rounds + (scale.pretraining_rounds if row.long else 0)
+    rounds = scale.rounds_of_both if row.long else scale.rounds
     options = {"rounds": rounds, "batch": scale.batch, "learning_rate": scale.learning_rate, **row.options}
     if row.method == "selffed":
         options |= {

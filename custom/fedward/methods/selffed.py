@@ -188,7 +188,7 @@ def masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     return error.square().sum() / (hidden.sum() * prediction.shape[1]).clamp_min(1)
 
 
-def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> Tensor:
+def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float, own: Tensor | None = None) -> Tensor:
     """Return how badly views of one image find each other among older ones.
 
     ``L_NCE = -(1/N) Σ_n log [ e^(q_n·k_n/μ) / (e^(q_n·k_n/μ) + Σ_j e^(q_n·k_j/μ)) ]``, k_j in the queue, all of them
@@ -201,6 +201,8 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> T
         key: k (N, D): the target network's, of the other view of the same images in the same order.
         queue: k_j (Q, D): earlier keys, see :func:`enqueue`; the present ones do not belong there.
         temperature: μ > 0.
+        own: (N, Q) bool, True where k_j is an earlier key of the very image of q_n: it is left out of the sum. None:
+            nowhere.
 
     Returns:
         Scalar >= 0, at most ``log(Q + 1) + 2/μ``, of the query's dtype, float32 at least, also under autocast. The
@@ -214,25 +216,32 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float) -> T
         Q = 0                   0 with a gradient of 0: there is nothing to tell apart
         N = 0                   0 with a gradient of 0
         a vector of zeros       has similarity 0 to all; gradients stay finite
+        all keys its own        0 with a gradient of 0, as Q = 0
         small temperature       finite: computed in log space
         NaN, infinity           the loss is NaN: a broken net is noticed
         ======================  =======================================================
 
-    Deviates: eq. (5) leaves the positive pair out of the denominator, so that the loss has no lower bound.
+    Deviates: eq. (5) leaves the positive pair out of the denominator, so that the loss has no lower bound; MoCo, which
+    has a million images, also tells an image from its own earlier keys.
     """
     fits = query.dim() == 2 and query.shape[1] and key.shape == query.shape and queue.shape[1:] == query.shape[1:]
+    fits = fits and (own is None or own.shape == (len(query), len(queue)))
     if not fits or not 0 < temperature < math.inf:
         raise ConfigError(
             "selffed.info_nce",
-            expected="query and key (N, D), a queue (Q, D), D >= 1, and a temperature > 0",
-            found=f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(queue.shape)}, temperature {temperature}",
+            expected="query and key (N, D), a queue (Q, D), D >= 1, own (N, Q) if any, and a temperature > 0",
+            found=f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(queue.shape)}, own "
+            f"{None if own is None else tuple(own.shape)}, temperature {temperature}",
             remedy="Pass the projections of two views of one batch, and the keys of earlier ones.",
         )
     dtype = torch.promote_types(query.dtype, torch.float32)
     q, k, negatives = (_directions(vectors.to(dtype)) for vectors in (query, key.detach(), queue.detach()))
     positive = (q * k).sum(dim=1, keepdim=True)
     with torch.autocast(query.device.type, enabled=False):  # similarities of three digits would be divided by μ
-        logits = torch.cat([positive, q @ negatives.T], dim=1) / temperature
+        others = q @ negatives.T
+        if own is not None:
+            others = others.masked_fill(own, -math.inf)
+        logits = torch.cat([positive, others], dim=1) / temperature
     return (logits.logsumexp(dim=1) - logits[:, 0]).sum() / max(len(query), 1)
 
 

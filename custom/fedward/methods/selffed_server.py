@@ -38,7 +38,7 @@ class SelfFedState(FedAvgState):
     target: State = field(default_factory=dict)
     """Target network of the server's contrastive step; empty before the first."""
     queue: State = field(default_factory=dict)
-    """Its queue, as ``{"keys": (Q, D)}``."""
+    """Its queue, as ``{"keys": (Q, D), "images": (Q, 1)}``."""
 
 
 class SelfFed(FedAvg):
@@ -124,11 +124,15 @@ class SelfFed(FedAvg):
         return scheduled_rate(choice.learning_rate, round_ - before - 0.5, choice.rounds - before, choice.warm_up)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return the pretext's phase, or cross-entropy (after a contrastive phase where sites contrast)."""
-        contrast = Phase(Contrastive(self.settings), self.settings.contrastive_rate, (CONTRAST,))
+        """Return the pretext's phase, or cross-entropy (after a contrastive phase where sites contrast).
+
+        The contrast slows down with the cross-entropy, whose last small steps could not follow it otherwise.
+        """
         if task == PRETRAIN:
             masked = self.settings.pretext == "masked"
             return [Phase((MaskedModelling if masked else Contrastive)(self.settings), self.rate(round_))]
+        rate = self.rate(round_) * self.settings.contrastive_rate / self.settings.learning_rate
+        contrast = Phase(Contrastive(self.settings), rate, (CONTRAST,))
         if task == CONTRAST:
             return [contrast]
         if not labelled:

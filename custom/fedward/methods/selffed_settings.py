@@ -18,7 +18,8 @@ class SelfFedSettings(Settings):
     participants: int | None = Field(None, ge=1)
     """None: all sites, as in Fed-MAE. Not in the paper."""
     images_per_round: int | None = Field(None, ge=1)
-    """None: a site passes once through its images, in phase 1 through all of them, in phase 2 through the labelled."""
+    """None: a site passes once through its images, in phase 1, and where images are contrasted, through all of them,
+    in phase 2 through the labelled."""
     batch: int = Field(64, ge=1)
     """Paper: 64 for chest X-rays, 128 and 256 for retina."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
@@ -47,11 +48,12 @@ class SelfFedSettings(Settings):
     """Whose images the contrastive network sees between two rounds of phase 2: the server's own public ones, as in the
     paper, or each site's, with a queue and a target network that stay there; ``off`` with ``beta`` = 1 is Fed-MAE."""
     contrastive_rate: Positive = 1e-4
-    """Its learning rate. Not in the paper."""
+    """Its largest learning rate; it rises and falls as that of phase 2. Not in the paper."""
     temperature: Positive = 0.2
     """mu of :func:`fedward.methods.selffed.info_nce`. Not in the paper; MoCo v2's."""
     queue: int = Field(4096, ge=1)
-    """N: keys of earlier batches. Not in the paper. More than there are images: an image is its own negative."""
+    """N: keys of earlier batches; those of an image itself are no negatives of it. Not in the paper; few where there
+    are few images: all of them are soon among the keys."""
     target_decay: Share = 0.99
     """theta, once a step. Paper: around 0.9; once a round, as it seems."""
     upload: Literal["model", "encoder"] = "model"

@@ -23,7 +23,7 @@ from fedward.methods.selffed import (
 from fedward.methods.selffed_settings import SelfFedSettings
 
 TARGET, QUEUE = "target", "queue"
-"""Roles in a memory: the target network, and ``{"keys": (Q, D)}``, oldest first."""
+"""Roles in a memory: the target network, and ``{"keys": (Q, D), "images": (Q, 1)}``, oldest first: what each is of."""
 MASKED_NETS = ("masked_swin_28", "masked_swin_32", "masked_swin_64", "masked_swin_224")
 HIDDEN = 0.5
 """Grey of a hidden unit in a picture."""
@@ -145,24 +145,25 @@ class Contrastive(Objective):
             self._target.load_state_dict(memory[TARGET])
         # The tensors of a state_dict are the module's own: the memory follows the target.
         memory[TARGET] = self._target.state_dict()
-        memory.setdefault(QUEUE, {"keys": torch.empty(0, PROJECTION)})
+        memory.setdefault(QUEUE, {"keys": torch.empty(0, PROJECTION), "images": torch.empty(0, 1, dtype=torch.int64)})
         self._memory = memory
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
         """Return ``L_NCE``; 0 in the very first step, whose queue is empty."""
-        if batch.weak is None or batch.strong is None:
+        if batch.weak is None or batch.strong is None or batch.which is None:
             return Losses({})
         with torch.no_grad():
-            self._keys = self._target(batch.weak)
-        queue = self._memory[QUEUE]["keys"].to(self._keys.device)
-        return Losses({"loss_contrastive": info_nce(self._online(batch.strong), self._keys, queue, self._temperature)})
-
-    @property
-    def _temperature(self) -> float:
-        return self._settings.temperature
+            self._newest = {"keys": self._target(batch.weak), "images": batch.which.unsqueeze(1)}
+        keys, images = (self._earlier(name) for name in ("keys", "images"))
+        own = self._newest["images"] == images.T
+        loss = info_nce(self._online(batch.strong), self._newest["keys"], keys, self._settings.temperature, own)
+        return Losses({"loss_contrastive": loss})
 
     def after_step(self, net: nn.Module) -> None:
         """Let target and queue follow."""
         ema(self._target, self._online, self._settings.target_decay)
-        queue = self._memory[QUEUE]["keys"].to(self._keys.device)
-        self._memory[QUEUE] = {"keys": enqueue(queue, self._keys, self._settings.queue)}
+        size = self._settings.queue
+        self._memory[QUEUE] = {name: enqueue(self._earlier(name), new, size) for name, new in self._newest.items()}
+
+    def _earlier(self, name: str) -> Tensor:
+        return self._memory[QUEUE][name].to(self._newest[name].device)

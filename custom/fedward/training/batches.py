@@ -116,7 +116,9 @@ class RoundBatches:
                 parts["labelled"] = self._views.weak(labelled.take(index), draws["weak labelled"]).split(sizes)
                 parts["labels"] = labelled.labels[index.to(labelled.labels.device)].split(sizes)
             if unlabelled and hidden is not None:
-                parts |= self._unlabelled_parts(unlabelled.take(hidden[window]), sizes)
+                index = hidden[window]
+                parts["which"] = index.to(unlabelled.pixels.device).split(sizes)
+                parts |= self._unlabelled_parts(unlabelled.take(index), sizes)
             for tensors in zip(*parts.values(), strict=True):
                 yield Batch(**dict(zip(parts, tensors, strict=True)))
 
