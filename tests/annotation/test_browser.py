@@ -188,6 +188,25 @@ def test_a_second_reader_sees_the_same_images_and_the_agreement(
     assert tab.text("count") == "3 of 24"
 
 
+def test_two_tabs_may_have_two_readers(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+    """A name that is changed in one tab is not that of the answers given in the other."""
+    address = serve(0, "--readers", "2").address
+    tab.open(address)
+    tab.browser.switch_to.new_window("tab")
+    other = Tab(tab.browser, tab.browser.current_window_handle).open(address)
+    other.find("reader").click()
+    other.find("name").clear()
+    other.find("name").send_keys("Ben" + Keys.ENTER)
+    other.until(lambda: other.text("reader") == "Ben")
+    other.wait_for_image()
+    other.answer("2")
+    tab.to_front()
+    assert tab.text("reader") == "Anna"
+    tab.answer("1")
+    said = {(each.annotator, each.label) for each in big_clinic.queue.decisions()}
+    assert said == {("Ben", "NV"), ("Anna", "MEL")}
+
+
 def test_killed_between_two_answers_the_server_loses_none_and_the_open_page_goes_on(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:

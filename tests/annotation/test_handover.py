@@ -73,6 +73,20 @@ def test_what_was_handed_out_comes_back_and_changes_nothing(
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_a_class_that_is_also_a_word_of_the_site_stays_itself(
+    clinic: Any, clinician: Make, tmp_path: Path, form: str
+) -> None:
+    """At this site ``NV`` is written for melanoma; what was exported is written in the job's words."""
+    clinic.ask(*clinic.ids)
+    clinician("anna").say("s00", "NV")
+    export(clinic, form, tmp_path / "out")
+    names = {"NV": "MEL"}
+    imported = clinic.queue.import_labels(tried(tmp_path / "out", form), CLASSES, clinic.ids, names=names)
+    assert (imported.added, imported.known, imported.conflicts) == (0, 1, ())
+    assert clinic.queue.labels() == {"s00": "NV"}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_answers_reach_an_empty_queue_with_who_and_when(
     clinic: Any, clinician: Make, tmp_path: Path, form: str
 ) -> None:

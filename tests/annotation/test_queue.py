@@ -233,6 +233,21 @@ def test_several_readers_see_each_image_once_each(clinic: Any) -> None:
     assert (view.waiting, view.decided, view.read_twice, view.unanimous) == (0, 1, 1, 0)
 
 
+def test_an_image_with_a_class_of_another_job_waits_again(clinic: Any, clinician: Make) -> None:
+    clinic.ask("s00", "s01", "s02")
+    clinician("anna").say("s00", "AK")
+    clinician("anna").say("s01", "MEL")
+    clinician("anna").say("s02", None)
+    desk = Desk(clinic.queue, clinic.ids, classes=("MEL", "NV"))
+    view = desk.view("anna")
+    assert view.image is not None
+    assert (view.image.sample_id, view.waiting, view.decided, view.mine) == ("s00", 1, 2, 2)
+    desk.answer(Message("anna", "s00", "label", "NV", "again", view.seen))
+    assert (desk.view("anna").waiting, desk.view("anna").decided) == (0, 3)
+    assert clinic.queue.labels() == {"s00": "NV", "s01": "MEL"}
+    assert Desk(clinic.queue, clinic.ids).view("ben").waiting == 0, "without classes any answer is one"
+
+
 def test_agreement_is_over_images_that_two_gave_a_class(clinic: Any, clinician: Make) -> None:
     anna, ben = clinician("anna"), clinician("ben")
     for sample_id, first, second in [("s00", "MEL", "MEL"), ("s01", "MEL", "NV"), ("s02", "NV", None)]:
@@ -322,6 +337,23 @@ def test_a_database_of_another_program_is_no_queue(tmp_path: Path) -> None:
         database.execute("CREATE TABLE answers (question TEXT)")
     with pytest.raises(DataError, match=r"already exists.*a new one is made in its place"):
         Queue(tmp_path)
+
+
+def test_a_full_disk_is_called_so_and_leaves_what_was_there(clinic: Any, clinician: Make) -> None:
+    """SQLite ends the transaction by itself."""
+    clinician("anna").say("s00", "MEL")
+    insert = "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, 1, 'fedal', 's01', 1, ?)"
+
+    def fill() -> None:
+        with clinic.queue.database.writing() as database:
+            pages = database.execute("PRAGMA page_count").fetchone()[0]
+            database.execute(f"PRAGMA max_page_count = {pages}")
+            database.executemany(insert, [(f"run {number}", times.now()) for number in range(9999)])
+
+    with pytest.raises(DataError, match="Make room"):
+        fill()
+    assert clinic.queue.labels() == {"s00": "MEL"}
+    assert clinic.queue.pending() == []
 
 
 @pytest.mark.parametrize(

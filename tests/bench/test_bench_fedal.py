@@ -3,7 +3,7 @@
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +15,11 @@ from fedward.bench import fedal
 from fedward.bench.fedal import ROWS, SCALES, Cell, cells, experiment_of, result_file, run_cell, site_folder
 from fedward.bench.fedal_figure import curves, draw, numbers
 from fedward.bench.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4, Score
-from fedward.bench.fedal_results import Schedule, curve_of, scores_of
+from fedward.bench.fedal_results import Schedule, classes_bought, curve_of, scores_of
 from fedward.bench.fedal_sites import CLASSES, COLUMNS, POOL, federation, pooled, site_of, write_site_files
 from fedward.bench.fedal_table import bought_table, curve_table, table_3, table_4
 from fedward.config import Experiment
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, RunError
 from fedward.federation.local import LocalTransport
 from fedward.methods import method_of
 from fedward.report.run import QueryRow, Run
@@ -211,7 +211,7 @@ def test_a_result_holds_the_test_scores_after_the_best_late_round_and_after_the_
     validation = run.series("val", "f1_macro")
     late = {round_: np.mean([validation[site_of(name)][round_] for name in HOSPITALS]) for round_ in (3, 4)}
     best = 4 if late[4] > late[3] + 1e-12 else 3
-    assert found["rounds"] == [best]
+    assert found["round"] == best
     for protocol, round_ in (("chosen", best), ("last", 4)):
         for hospital in HOSPITALS:
             rows = run.at(site_of(hospital), "test", round_)
@@ -222,7 +222,7 @@ def test_samplers_buy_equally_many_labels_and_the_bounds_none(out: Path) -> None
     labels = {row: [point["percent"] for point in result(out, row)["curve"]] for row in ("fedal", "random", "full")}
     assert labels["fedal"] == labels["random"] == pytest.approx([10, 30, 50], abs=2)
     assert labels["full"] == [100, 100, 100]
-    assert result(out, "fedal")["curve"][-1]["round"] == result(out, "fedal")["rounds"][0]
+    assert result(out, "fedal")["curve"][-1]["round"] == result(out, "fedal")["round"]
     bought = {(row.site, row.round): row.bought for row in run_of(out, "fedal").queries}
     assert bought == {(row.site, row.round): row.bought for row in run_of(out, "random").queries}
 
@@ -242,14 +242,14 @@ def test_the_pool_alone_trains_where_images_are_centralised(out: Path) -> None:
     assert all(len(row.replied) == 4 for row in run_of(out, "full").rounds)
 
 
-def test_localised_hospitals_have_a_run_and_a_round_each(out: Path) -> None:
+def test_localised_hospitals_have_a_run_each_and_a_round_in_common(out: Path) -> None:
     found = result(out, "localised")
-    assert len(found["rounds"]) == 4
     assert found["curve"] == []
-    for hospital, round_ in zip(HOSPITALS, found["rounds"], strict=True):
+    for hospital in HOSPITALS:
         run = run_of(out, "localised", f"run-{site_of(hospital)}")
         assert run.sites == (site_of(hospital),)
-        assert found["chosen"][hospital]["accuracy"] == 100 * run.at(run.sites[0], "test", round_)["accuracy"].value
+        accuracy = run.at(run.sites[0], "test", found["round"])["accuracy"].value
+        assert found["chosen"][hospital]["accuracy"] == 100 * accuracy
 
 
 def test_a_killed_cell_goes_on_and_has_the_result_of_an_undisturbed_one(
@@ -311,34 +311,55 @@ SMALL = Schedule(rounds=5, query_every=2, steps=1)
 """A query at the start of round 3; judged after rounds 2, 4 and 5."""
 
 
-def hand_run(tmp_path: Path, validation: dict[int, float]) -> Run:
+def hand_run(folder: Path, validation: dict[int, float], site: str = "hospital-A") -> Run:
     """A run of one hospital whose test scores tell the round: 0.01 for each."""
+    folder.mkdir(exist_ok=True)
     experiment: Experiment = experiment_of(Cell("tiny", "images", "fedal", 1))
     head = {"format": 1, "method": "fedal", "experiment": experiment.model_dump(mode="json"), "versions": {}, "seed": 1}
-    head |= {"sites": ["hospital-A"], "started": "", "engine": "local", "status": "finished"}
-    (tmp_path / "run.json").write_text(json.dumps(head))
+    head |= {"sites": [site], "started": "", "engine": "local", "status": "finished"}
+    (folder / "run.json").write_text(json.dumps(head))
     rows = [
-        {"round": round_, "site": "hospital-A", "split": split, "name": name, "value": value, "n": 9, "classes": []}
+        {"round": round_, "site": site, "split": split, "name": name, "value": value, "n": 9, "classes": []}
         for round_, chosen in validation.items()
         for split, value in (("val", chosen), ("test", round_ / 100))
         for name in METRICS
     ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     counts = {field.name: 0 for field in fields(QueryRow)}
     queries = [
-        {**counts, "round": round_, "site": "hospital-A", "labelled": 1 if round_ < 3 else 3, "unlabelled": 6}
+        {**counts, "round": round_, "site": site, "labelled": 1 if round_ < 3 else 3, "unlabelled": 6}
         for round_ in validation
     ]
-    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
-    return Run.load(tmp_path)
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    return Run.load(folder)
 
 
 def test_a_round_before_the_last_labels_is_never_chosen(tmp_path: Path) -> None:
     run = hand_run(tmp_path, {0: 0.9, 2: 0.8, 4: 0.6, 5: 0.5})
     scores = scores_of([run], SMALL)
-    assert scores["rounds"] == [4]
+    assert scores["round"] == 4
     assert scores["chosen"]["A"] == pytest.approx(dict.fromkeys(METRICS, 4.0))
     assert scores["last"]["A"] == pytest.approx(dict.fromkeys(METRICS, 5.0))
+
+
+def test_hospitals_that_are_alone_have_one_round_in_common(tmp_path: Path) -> None:
+    """Each would choose another one by itself; on average round 4 is best."""
+    alone = [
+        hand_run(tmp_path / "A", {2: 0.9, 4: 0.6, 5: 0.7}, "hospital-A"),
+        hand_run(tmp_path / "B", {2: 0.9, 4: 0.8, 5: 0.1}, "hospital-B"),
+    ]
+    scores = scores_of(alone, SMALL)
+    assert scores["round"] == 4
+    assert scores["chosen"] == {name: pytest.approx(dict.fromkeys(METRICS, 4.0)) for name in "AB"}
+    assert scores["last"]["A"] == pytest.approx(dict.fromkeys(METRICS, 5.0))
+
+
+def test_bought_labels_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:
+    run = hand_run(tmp_path, {2: 0.9, 4: 0.6})
+    assert classes_bought(run) == {}, "it has bought none"
+    bought = replace(run, queries=tuple(replace(row, bought=2) for row in run.queries))
+    with pytest.raises(RunError, match=r"hospital-A: expected the labels .* found none"):
+        classes_bought(bought)
 
 
 def test_the_curve_has_a_point_for_each_number_of_queries_and_none_for_the_initial_model(tmp_path: Path) -> None:
@@ -426,7 +447,9 @@ def test_splits_do_not_mix() -> None:
 def test_table_4_has_each_hospital_and_the_mean() -> None:
     text = table_4(RESULTS, "images")
     scores = ["82.0", "78.3", "83.0", "82.7", "85.0", "82.9", "86.0", "70.1", "84.0", "78.5"]
-    assert lines_of(text, "FedAvg, all labels") == [["FedAvg, all labels", "100 %", "1", *scores]]
+    chosen, last = lines_of(text, "FedAvg, all labels")
+    assert chosen == ["FedAvg, all labels", "100 %", "1", *scores]
+    assert last[3::2] == ["81.0", "82.0", "84.0", "85.0", "83.0"]
     assert lines_of(text, "FedAvg + random")[0][3:5] == ["77.0 ± 0.0", "76.0"]
 
 

@@ -281,6 +281,15 @@ def test_a_round_asked_for_again_has_the_labels_it_had(clinic, queue, tmp_path):
     assert renew(again, 3, 4, never)[0] == {"s0": 1, "s1": 1}
 
 
+def test_a_site_that_begins_in_the_middle_of_a_run_says_so(clinic, queue, tmp_path, caplog):
+    """It joins late, or has lost its memory: the answers it had are then not used."""
+    renew(clinic, 1, 2)
+    renew(clinic, 2, 3)
+    assert "begin anew" not in caplog.text
+    renew(SiteLabels("clinic", People(data(), queue), tmp_path / "lost", RUN), 3, 3)
+    assert "site clinic, round 3: no note of earlier questions of this run" in caplog.text
+
+
 def test_another_run_starts_anew(clinic, queue, tmp_path):
     renew(clinic, 1, 2)
     other = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", "f" * 32)

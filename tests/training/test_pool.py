@@ -34,7 +34,7 @@ NETS = {"local": net(1, heads=True), "global": net(2, heads=True)}
 
 
 def look(uses: Uses, free: Images, known: Images | None = None, nets: Callable[[str], nn.Module] = NETS.__getitem__):
-    return observe("north", free, known or images(2, 9), uses, nets, CPU, weak)
+    return observe("north", free, [images(2, 9) if known is None else known], uses, nets, CPU, weak)
 
 
 def never(name: str) -> nn.Module:
@@ -96,6 +96,13 @@ def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
         logits = NETS["local"].classifier(pool.labelled)
     torch.testing.assert_close(logits.softmax(1), predict(NETS["local"], Pixels.of(known, CPU)))
     assert not pool.probabilities.numel()
+
+
+def test_images_that_wait_for_a_label_are_no_farther_than_those_that_have_one() -> None:
+    free, known, waiting = images(5), images(2, 9), images(3, 8)
+    pool = observe("north", free, [known, images(0), waiting], Uses(features="local"), NETS.__getitem__, CPU, weak)
+    apart = [look(Uses(features="local"), free, each).labelled for each in (known, waiting)]
+    assert torch.equal(pool.labelled, torch.cat(apart))
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -82,7 +82,7 @@ def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") ->
     from fedward.annotation.page.guard import Guard, is_loopback
     from fedward.annotation.page.server import Token, address, listen, serve, server
 
-    desk = Desk(queue, pictures.ids, options.readers)
+    desk = Desk(queue, pictures.ids, options.readers, options.classes)
     with listen(options.host, options.port) as listening:
         token = Token(queue.folder)
         page = Page(

@@ -5,6 +5,8 @@ each transaction on the disk before it is acknowledged. It needs a local disk: w
 processes, which network file systems do not offer.
 """
 
+import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -122,8 +124,14 @@ class Database:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.touch(mode=0o600)
+            with _alone(folder):
+                self._make()
         except OSError as error:
             raise self._unusable(error.strerror or str(error), _ALLOW) from None
+
+    def _make(self) -> None:
+        with self._connection() as database:
+            database.execute("PRAGMA journal_mode = WAL")
         with self.writing() as database:
             version, newest = database.execute("PRAGMA user_version").fetchone()[0], len(_SCHEMAS)
             if not 0 <= version <= newest:
@@ -148,18 +156,23 @@ class Database:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self._connection() as database:
+            database.execute(begin)
+            try:
+                yield database
+            except BaseException:
+                if database.in_transaction:  # a full disk has ended it already
+                    database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
             with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as database:
                 database.row_factory = sqlite3.Row
-                database.execute("PRAGMA journal_mode = WAL")
                 database.execute("PRAGMA synchronous = FULL")
-                database.execute(begin)
-                try:
-                    yield database
-                except BaseException:
-                    database.execute("ROLLBACK")
-                    raise
-                database.execute("COMMIT")
+                yield database
         except sqlite3.Error as error:
             text = str(error)
             raise self._unusable(text, next((_REMEDIES[key] for key in _REMEDIES if key in text), _ALLOW)) from error
@@ -171,6 +184,17 @@ class Database:
             found=found,
             remedy=remedy,
         )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process after the other open the queue: SQLite does not wait for who changes the journal's mode."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _statements(schema: str) -> Iterator[str]:

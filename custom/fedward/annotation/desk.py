@@ -67,19 +67,24 @@ class Desk:
         queue: where answers go.
         known_ids: the ids of the site's images; the others that are asked for are left out of the page.
         readers: how many people are to decide each image, at least 1.
+        classes: what they may say; an image with another class, of an earlier job, waits again. None: anything.
     """
 
-    def __init__(self, queue: Queue, known_ids: Collection[str], readers: int = 1) -> None:
+    def __init__(
+        self, queue: Queue, known_ids: Collection[str], readers: int = 1, classes: Collection[str] | None = None
+    ) -> None:
         self._database, self._known, self._readers = queue.database, frozenset(known_ids), readers
+        self._classes = classes
 
     def view(self, annotator: str, showing: str = "") -> View:
         """Return what waits for an annotator; ``showing``, the image they look at, stays if it still waits."""
         with self._database.reading() as database:
-            waiting = [each for each in pending(database, annotator, self._readers) if each.sample_id in self._known]
+            open_ = pending(database, annotator, self._readers, self._classes)
+            waiting = [each for each in open_ if each.sample_id in self._known]
             requests = {
                 name: each for name, each in asked(database).items() if name in self._known and not each.withdrawn
             }
-            made = [each for each in decisions(database) if each.sample_id in requests]
+            made = [each for each in decisions(database, self._classes) if each.sample_id in requests]
             mine = {each.sample_id for each in made if each.annotator == annotator}
             image = next((each for each in waiting if each.sample_id == showing), waiting[0] if waiting else None)
             if showing in requests and showing not in mine:

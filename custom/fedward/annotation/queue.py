@@ -1,5 +1,6 @@
 """The site's queue of questions and answers: what the federation asks, what clinicians say."""
 
+import json
 import math
 import sqlite3
 from collections import defaultdict
@@ -10,6 +11,9 @@ from fedward.annotation import handover, times
 from fedward.annotation.database import Database
 from fedward.annotation.merge import merge
 from fedward.annotation.records import NOBODY, Agreement, Conflict, Decision, Imported, Request
+
+_USABLE = "(:classes IS NULL OR label IS NULL OR label IN (SELECT value FROM json_each(:classes)))"
+"""Whether a decision is "cannot tell" or one of the classes, where these are given as JSON."""
 
 
 def queue_folder(site_file: Path) -> Path:
@@ -122,7 +126,7 @@ class Queue:
             path: the file or folder.
             classes: the job's classes.
             known_ids: the ids of the site's images.
-            names: the site's or the reader's word -> the job's class.
+            names: the site's or the reader's word -> the job's class; a class's own name means that class.
             annotator: whose answers they are, where the file names nobody.
 
         Raises:
@@ -131,7 +135,8 @@ class Queue:
         returned = handover.read(path)
         source = f"{returned.form} {path.name}"
         moment = min(times.from_seconds(handover.written(path)), times.now())
-        words = {**{name: name for name in classes}, **(names or {})}
+        # A class's own name comes last: what was exported means the same when it returns.
+        words = {**(names or {}), **{name: name for name in classes}}
         with self.database.writing() as database:
             return merge(database, returned, words, known_ids, source=source, moment=moment, nobody=annotator)
 
@@ -155,16 +160,19 @@ class Queue:
         return handover.write(form, path, content, classes, picture)
 
 
-def pending(database: sqlite3.Connection, annotator: str = "", readers: int = 1) -> list[Request]:
+def pending(
+    database: sqlite3.Connection, annotator: str = "", readers: int = 1, classes: Collection[str] | None = None
+) -> list[Request]:
     """Return the images that fewer than ``readers`` people have decided, this annotator not among them.
 
-    What the annotator skipped comes last; else newest requests first, then by falling score.
+    What the annotator skipped comes last; else newest requests first, then by falling score. With ``classes``, another
+    class is no decision.
     """
     rows = database.execute(
-        """
+        f"""
         WITH made AS (
             SELECT sample_id, count(*) AS readings, max(annotator = :annotator) AS mine
-            FROM decisions GROUP BY sample_id
+            FROM decisions WHERE {_USABLE} GROUP BY sample_id
         ), skipped AS (
             SELECT sample_id, count(*) AS skips
             FROM standing WHERE kind = 'skip' AND annotator = :annotator GROUP BY sample_id
@@ -173,7 +181,7 @@ def pending(database: sqlite3.Connection, annotator: str = "", readers: int = 1)
         WHERE NOT withdrawn AND coalesce(readings, 0) < :readers AND NOT coalesce(mine, 0)
         ORDER BY coalesce(skips, 0), time DESC, score DESC NULLS LAST, sample_id
         """,
-        {"annotator": annotator, "readers": readers},
+        {"annotator": annotator, "readers": readers, "classes": _listed(classes)},
     )
     return [_request(row) for row in rows]
 
@@ -183,9 +191,13 @@ def asked(database: sqlite3.Connection) -> dict[str, Request]:
     return {row["sample_id"]: _request(row) for row in database.execute("SELECT * FROM asked ORDER BY sample_id")}
 
 
-def decisions(database: sqlite3.Connection) -> list[Decision]:
-    """Return what each annotator says of each image at present, by sample id, the newest first."""
-    rows = database.execute("SELECT * FROM decisions ORDER BY sample_id, time DESC, answer DESC")
+def decisions(database: sqlite3.Connection, classes: Collection[str] | None = None) -> list[Decision]:
+    """Return what each annotator says of each image at present, by sample id, the newest first.
+
+    With ``classes``, those that name another class are left out.
+    """
+    query = f"SELECT * FROM decisions WHERE {_USABLE} ORDER BY sample_id, time DESC, answer DESC"
+    rows = database.execute(query, {"classes": _listed(classes)})
     return [
         Decision(**{name: row[name] for name in ("sample_id", "annotator", "label", "time", "source")}) for row in rows
     ]
@@ -204,6 +216,10 @@ def agreement(made: Sequence[Decision]) -> Agreement:
         if len({decision.label for decision in said}) > 1
     ]
     return Agreement(len(twice), len(twice) - len(disputed), tuple(disputed))
+
+
+def _listed(classes: Collection[str] | None) -> str | None:
+    return None if classes is None else json.dumps(sorted(classes))
 
 
 def _show_life(database: sqlite3.Connection, run: str) -> None:

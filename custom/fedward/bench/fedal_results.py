@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from fedward.bench.fedal_paper import HOSPITALS, METRICS
 from fedward.bench.fedal_sites import CLASSES, site_of
+from fedward.errors import RunError
 from fedward.evaluation import best_global, last_round, mean_over_sites
 from fedward.federation.labels import bought
 from fedward.report.run import Run
@@ -35,22 +36,22 @@ class Schedule(NamedTuple):
 
 
 def scores_of(runs: Sequence[Run], schedule: Schedule) -> dict[str, Any]:
-    """Return the test scores of the hospitals, each from the run it is a site of, after two rounds of that run.
+    """Return the test scores of the hospitals, each from the run it is a site of, after two rounds.
 
     Returns:
-        ``chosen``: hospital -> scores after the round that is best on validation images among those with all labels;
-        ``last``: after the last round; ``rounds``: the chosen round of each run.
+        ``chosen``: hospital -> scores after the round that is best on the validation images of all hospitals, among
+        those with all labels. A hospital that is a run of its own does not choose alone either: it would choose more
+        freely than in a federation. ``last``: after the last round; ``round``: the chosen one.
     """
     chosen: dict[str, Scores] = {}
     last: dict[str, Scores] = {}
-    rounds = []
+    best = _best_round(runs, schedule, schedule.steps)
     for run in runs:
-        best, end = _best_round(run, schedule, schedule.steps), last_round(run.metrics, CHOOSES).round
-        rounds.append(best)
+        end = last_round(run.metrics, CHOOSES).round
         for hospital in [name for name in HOSPITALS if site_of(name) in run.sites]:
             chosen[hospital] = _test(run, site_of(hospital), best)
             last[hospital] = _test(run, site_of(hospital), end)
-    return {"chosen": chosen, "last": last, "rounds": rounds}
+    return {"chosen": chosen, "last": last, "round": best}
 
 
 def curve_of(run: Run, schedule: Schedule) -> list[dict[str, Any]]:
@@ -60,7 +61,7 @@ def curve_of(run: Run, schedule: Schedule) -> list[dict[str, Any]]:
     :func:`scores_of` chooses.
     """
     table = {split: {name: mean_over_sites(run.metrics, name, split) for name in METRICS} for split in ("val", "test")}
-    best = {queries: _best_round(run, schedule, queries) for queries in range(schedule.steps + 1)}
+    best = {queries: _best_round([run], schedule, queries) for queries in range(schedule.steps + 1)}
     return [
         {
             "queries": queries,
@@ -77,12 +78,19 @@ def classes_bought(run: Run) -> dict[str, dict[str, int]]:
     """Return hospital -> class -> labels it bought in a finished run, the first ones among them.
 
     They are in the memory of each site, which lies in the run folder where all run in one process. Hospitals that asked
-    for none are left out.
+    for none are left out. Raises RunError where such a memory is gone.
     """
     found = {}
     for hospital in HOSPITALS:
         memory = run.folder / "sites" / site_of(hospital) / "memory"
         labels = [label for of_run in memory.glob("*") for label in bought(memory, of_run.name, _END).values()]
+        if not labels and any(row.bought for row in run.queries if row.site == site_of(hospital)):
+            raise RunError(
+                f"run {run.folder}, {site_of(hospital)}",
+                expected=f"the labels that it bought, in {memory}",
+                found="none",
+                remedy="Run the cell again in another folder: the memory of this run is gone.",
+            )
         if labels:
             found[hospital] = {name: labels.count(index) for index, name in enumerate(CLASSES)}
     return found
@@ -93,9 +101,10 @@ def mean_over_hospitals(scores: Mapping[str, Scores], metric: str) -> float:
     return fmean(own[metric] for own in scores.values())
 
 
-def _best_round(run: Run, schedule: Schedule, queries: int) -> int | None:
+def _best_round(runs: Sequence[Run], schedule: Schedule, queries: int) -> int | None:
     """Return the best round of those with the labels of so many queries; None if none of them was evaluated."""
-    return best_global([row for row in run.metrics if schedule.queries_before(row.round) == queries], CHOOSES).round
+    rows = [row for run in runs for row in run.metrics if schedule.queries_before(row.round) == queries]
+    return best_global(rows, CHOOSES).round
 
 
 def _test(run: Run, site: str, round_: int | None) -> Scores:

@@ -1,7 +1,8 @@
 """The four hospitals of FedAL's experiments as site files, cut anew for each seed, and their training images pooled.
 
 The paper splits each hospital 7:1:2 by image. Many lesions were photographed more than once, so that training images
-show the lesions of test images; a split by lesion has no such leak.
+show the lesions of test images; a split by lesion has no such leak within a hospital, as far as lesions are known.
+Nine melanomas were photographed both at B and at C, and a hospital knows nothing of another's split.
 """
 
 import csv

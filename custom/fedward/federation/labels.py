@@ -118,7 +118,8 @@ class People:
                 *(self._site, foreign),
             )
         unasked = len(set(given) & set(self.pool) - set(asked) - set(self.known))
-        return Answers(labels, self._queue.cannot_tell() & set(asked), unusable + foreign, unasked)
+        cannot_tell = (self._queue.cannot_tell() & set(asked)) - set(labels)  # an answer may change in between
+        return Answers(labels, cannot_tell, unusable + foreign, unasked)
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
@@ -225,6 +226,7 @@ class SiteLabels:
         noted = self._notes.at(round_, part)
         note = _Note.of(noted or self._notes.before(round_, part))
         if noted is None:
+            self._tell_if_new(round_, part)
             note = self._choose(note, wanted, choose)
             self._notes.save(round_, part, asdict(note))
         if not note.done:
@@ -258,6 +260,15 @@ class SiteLabels:
                     remedy="The run was stopped; questions and answers are kept.",
                 )
             time.sleep(1.0)
+
+    def _tell_if_new(self, round_: int, part: int) -> None:
+        """Log that labelling begins in the middle of a run, which is right for a site that joins only now."""
+        if round_ > 1 and self._notes.before(round_, part) is None:
+            _log.warning(
+                "site %s, round %d: no note of earlier questions of this run, so they begin anew. If the site has "
+                "taken part in it before, its folder was replaced: put the former one in its place.",
+                *(self._site, round_),
+            )
 
     def _tell(self, round_: int, note: _Note, answers: Answers) -> None:
         """Log which labels do not train: those of the round before that are gone, and those of other runs."""

@@ -197,10 +197,12 @@ class Site:
         if sampler.uses.own_model and "local" not in known:
             _log.warning("site %s, round %d: no own model yet, the global one stands for it", self.name, round_)
         models = {"global": model, "local": known.get("local", model)}
+        free = set(ids)
+        waiting = self.data.unlabelled.named([name for name in self.data.unlabelled.ids if name not in free])
         return observe(
             self.name,
             self.data.unlabelled.named(ids),
-            self.data.labelled,
+            (self.data.labelled, waiting),
             sampler.uses,
             lambda name: self._load(self._net, models[name]),
             self.device,

@@ -74,7 +74,8 @@ def mean_over_models(p: Tensor) -> Tensor:
 def annotation_budget(pool: int, initial: int, target_fraction: float, steps: int) -> list[int]:
     """Return how many images a site labels in each step.
 
-    ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up, for k = 1 ... G.
+    ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up, for k = 1 ... G; in
+    ``round(γ N_m)`` a half goes to the even number, as Python rounds.
 
     Source: Deng et al., arXiv 2406.11310, eq. (1), with the share γ of Tables 3 and 4.
 

@@ -22,7 +22,7 @@ from fedward.views.colour import LUMA
 def observe(
     site: str,
     images: Images,
-    labelled: Images,
+    taken: Sequence[Images],
     uses: Uses,
     nets: Callable[[str], nn.Module],
     device: torch.device,
@@ -33,7 +33,7 @@ def observe(
     Args:
         site: its name, for errors.
         images: those that may be chosen.
-        labelled: those that have labels.
+        taken: those that have labels, and those that wait for one.
         uses: what is looked at.
         nets: ``local`` or ``global`` -> the network with these weights; it may be one that is loaded anew each time.
         device: where the networks are.
@@ -50,8 +50,9 @@ def observe(
         pool = replace(pool, features=principal_axes(_grey(images)))
     if uses.features == "local":
         net = nets("local")
-        known, features = (_features(net, Pixels.of(each, device)) for each in (labelled, images))
-        pool = replace(pool, features=features, labelled=known)
+        centres = [_features(net, Pixels.of(each, device)) for each in taken if len(each)]
+        features = _features(net, Pixels.of(images, device))
+        pool = replace(pool, features=features, labelled=torch.cat(centres) if centres else torch.empty(0, 0))
     return pool
 
 
@@ -83,8 +84,8 @@ def _with_heads(net: nn.Module, pixels: Pixels) -> Tensor:
 
 
 def _features(net: nn.Module, pixels: Pixels) -> Tensor:
-    """Return (N, D) what the classifier receives; (0, 0) for no image."""
-    return torch.cat([features.cpu() for _, features in _batches(net, pixels)]) if len(pixels) else torch.empty(0, 0)
+    """Return (N, D) what the classifier receives, N >= 1."""
+    return torch.cat([features.cpu() for _, features in _batches(net, pixels)])
 
 
 @torch.no_grad()

@@ -54,7 +54,7 @@ class Pool:
     features: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     """(N, D) floating point."""
     labelled: Tensor = field(default_factory=lambda: torch.empty(0, 0))
-    """(L, D) features of the images that have labels; empty: there are none."""
+    """(L, D) features of the images that have labels, or wait for one; empty: there are none."""
 
 
 @torch.no_grad()

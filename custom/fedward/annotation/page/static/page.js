@@ -7,6 +7,7 @@ const choices = [...document.querySelectorAll(".choice")];
 const LOOK_AGAIN = 10_000; // milliseconds, while nothing waits
 const LONGEST_WAIT = 5_000; // milliseconds between attempts to send
 
+let reader = localStorage.getItem("fedward-reader") ?? ""; // of this tab: others may have other readers
 let view = null; // what the server said last
 let shown = null; // id of the image on the stage
 let ready = false; // the image on the stage can be seen, and nothing is being sent
@@ -29,7 +30,7 @@ function trouble(text) {
 
 /** Send an answer until the server has stored or refused it; it carries a key, so arriving twice does no harm. */
 async function post(path, body) {
-  const message = JSON.stringify({ annotator: reader(), key: newKey(), ...body });
+  const message = JSON.stringify({ annotator: reader, key: newKey(), ...body });
   for (let wait = 500; ; wait = Math.min(2 * wait, LONGEST_WAIT)) {
     try {
       const answer = await fetch(path, { method: "POST", body: message, headers: { "X-Form-Secret": secret } });
@@ -61,10 +62,10 @@ async function send(path, body, text, button) {
 }
 
 async function look(showing = shown ?? "") {
-  if (!reader()) return;
+  if (!reader) return;
   const mine = ++turn;
   try {
-    const answer = await fetch(`/state?${new URLSearchParams({ annotator: reader(), showing })}`);
+    const answer = await fetch(`/state?${new URLSearchParams({ annotator: reader, showing })}`);
     const content = await answer.json();
     if (mine !== turn) return;
     trouble(answer.ok ? "" : content.message);
@@ -265,30 +266,26 @@ new MutationObserver(() => (whole = !zoomed())).observe(image, { attributeFilter
 
 // --- the reader
 
-function reader() {
-  return localStorage.getItem("fedward-reader") ?? "";
-}
-
 function askName() {
-  $("name").value = reader();
+  $("name").value = reader;
   $("who").showModal();
 }
 
 function greet() {
-  $("reader").textContent = reader();
-  $("reader").setAttribute("aria-label", `Reader: ${reader()}. Change`);
+  $("reader").textContent = reader;
+  $("reader").setAttribute("aria-label", `Reader: ${reader}. Change`);
 }
 
 $("reader").addEventListener("click", () => {
   if (!sending) askName();
 });
 $("who").addEventListener("cancel", (event) => {
-  if (!reader()) event.preventDefault();
+  if (!reader) event.preventDefault();
 });
 $("who").querySelector("form").addEventListener("submit", () => {
-  const name = $("name").value.trim();
-  if (!name) return;
-  localStorage.setItem("fedward-reader", name);
+  if (!$("name").value.trim()) return;
+  reader = $("name").value.trim();
+  localStorage.setItem("fedward-reader", reader);
   $("said").textContent = "";
   greet();
   stage.focus();
@@ -350,5 +347,5 @@ setInterval(() => {
 
 greet();
 setReady(false);
-if (reader()) look();
+if (reader) look();
 else askName();
