@@ -38,10 +38,10 @@ class Batch:
     """Weak views of unlabelled images, alpha(u)."""
     strong: Tensor | None = None
     """Second views of the same images: strong, A(u), or weak again, of another draw."""
-    which: Tensor | None = None
-    """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
     peers: Tensor | None = None
     """(P, B, K) the peers' probabilities on ``weak``, without gradient; None when the site has no peers."""
+    which: Tensor | None = None
+    """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
 
 
 @dataclass(frozen=True)
