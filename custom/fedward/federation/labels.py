@@ -224,9 +224,11 @@ class SiteLabels:
             WorkError: aborted while waiting.
         """
         noted = self._notes.at(round_, part)
-        note = _Note.of(noted or self._notes.before(round_, part))
+        earlier = noted or self._notes.before(round_, part)
+        note = _Note.of(earlier)
         if noted is None:
-            self._tell_if_new(round_, part)
+            if round_ > 1 and earlier is None:
+                self._tell_that_it_begins(round_)
             note = self._choose(note, wanted, choose)
             self._notes.save(round_, part, asdict(note))
         if not note.done:
@@ -261,14 +263,13 @@ class SiteLabels:
                 )
             time.sleep(1.0)
 
-    def _tell_if_new(self, round_: int, part: int) -> None:
+    def _tell_that_it_begins(self, round_: int) -> None:
         """Log that labelling begins in the middle of a run, which is right for a site that joins only now."""
-        if round_ > 1 and self._notes.before(round_, part) is None:
-            _log.warning(
-                "site %s, round %d: no note of earlier questions of this run, so they begin anew. If the site has "
-                "taken part in it before, its folder was replaced: put the former one in its place.",
-                *(self._site, round_),
-            )
+        _log.warning(
+            "site %s, round %d: no note of earlier questions of this run, so they begin anew. If the site has "
+            "taken part in it before, its folder was replaced: put the former one in its place.",
+            *(self._site, round_),
+        )
 
     def _tell(self, round_: int, note: _Note, answers: Answers) -> None:
         """Log which labels do not train: those of the round before that are gone, and those of other runs."""

@@ -197,17 +197,21 @@ class Site:
         if sampler.uses.own_model and "local" not in known:
             _log.warning("site %s, round %d: no own model yet, the global one stands for it", self.name, round_)
         models = {"global": model, "local": known.get("local", model)}
-        free = set(ids)
-        waiting = self.data.unlabelled.named([name for name in self.data.unlabelled.ids if name not in free])
         return observe(
             self.name,
             self.data.unlabelled.named(ids),
-            (self.data.labelled, waiting),
+            self._taken(ids),
             sampler.uses,
             lambda name: self._load(self._net, models[name]),
             self.device,
             VIEWS[self.experiment.data.views].weak,
         )
+
+    def _taken(self, free: Sequence[str]) -> Iterable[Images]:
+        """Yield the images that have labels, then those that wait for one; read only when they are looked at."""
+        yield self.data.labelled
+        open_, others = set(free), self.data.unlabelled
+        yield others.named([name for name in others.ids if name not in open_])
 
     def _score_counts(self, ids: Sequence[str], model: State, known: Mapping[str, State], round_: int) -> list[int]:
         """Return how many images have a score in each of equal intervals."""

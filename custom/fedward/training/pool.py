@@ -1,6 +1,6 @@
 """What a sampler sees of a site's unlabelled images: only what it looks at is computed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,7 @@ from fedward.views.colour import LUMA
 def observe(
     site: str,
     images: Images,
-    taken: Sequence[Images],
+    taken: Iterable[Images],
     uses: Uses,
     nets: Callable[[str], nn.Module],
     device: torch.device,
