@@ -17,14 +17,15 @@ LONGEST_MODULE, LONGEST_FUNCTION = 500, 60
 MAY_USE: dict[str, set[str]] = {
     "errors": set(),
     "seeds": set(),
+    "yaml_text": set(),
     "views": {"errors"},
     "evaluation": {"errors"},
     "nets": {"errors", "seeds"},
-    "sites": {"errors", "seeds"},
+    "sites": {"errors", "seeds", "yaml_text"},
     "annotation": {"config", "errors", "sites"},
     "methods": {"errors", "seeds"},
     "config": {"errors", "evaluation", "methods", "nets"},
-    "jobs": {"config", "errors"},
+    "jobs": {"config", "errors", "yaml_text"},
     "report": {"config", "errors", "evaluation"},
     "training": {"errors", "methods", "seeds", "sites", "views"},
     "federation": {

@@ -240,6 +240,13 @@ def test_changes_go_to_the_experiment_or_to_the_method() -> None:
     assert experiment.data.image_size == JOBS["fedperl"].data.image_size
 
 
+def test_off_and_no_are_words_and_true_is_not() -> None:
+    experiment = cli.load_experiment("selffed", ["contrastive=off", "data.classes=[NO, yes]", "pretrained=true"])
+    assert experiment.options["contrastive"] == "off"
+    assert experiment.data.classes == ("NO", "yes")
+    assert experiment.pretrained is True
+
+
 def test_later_changes_win_and_shipped_jobs_stay_as_they_are() -> None:
     before = {name: experiment.model_dump_json() for name, experiment in JOBS.items()}
     experiment = cli.load_experiment("ssfl", ["rounds=7", "rounds=9", "stand_in=null", "stand_in.labelled=0.3"])

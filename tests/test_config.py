@@ -1,6 +1,7 @@
 """An experiment: what is refused and how, what is filled in, and that it survives JSON."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ def refusal(raw: Any) -> str:
         ({"method": "ssfl", "timeout": 0}, "timeout: "),
         ({"method": "ssfl", "threads": -1}, "threads: "),
         ({"method": "ssfl", "options": 3}, "options: "),
+        ({"method": "ssfl", "largest_update": math.inf}, "largest_update: "),
+        ({"method": "ssfl", "options": {"learning_rate": math.inf}}, "learning_rate"),
+        ({"method": "ssfl", "options": {"unlabelled_weight": math.inf}}, "unlabelled_weight"),
         ({"method": "ssfl", "data": {"image_size": 8}}, "data.image_size: "),
         ({"method": "ssfl", "data": {"channels": 2}}, "data.channels: "),
         ({"method": "ssfl", "data": {"classes": ["MEL"]}}, "data.classes: "),

@@ -26,6 +26,8 @@ from fedward.jobs import JOBS, load_experiment, simulated_sites, site_names
 
 _PATIENCE = 600.0
 """Seconds for which a supervised job waits for a server that cannot be reached."""
+_SETTING = "such as rounds=5 or data.image_size=64; may be repeated. A run's run.json lists all"
+"""Help of ``--set``."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 """What the operating system says of a disk without naming a file."""
 
@@ -83,7 +85,9 @@ def _drop_output() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fedward", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="fedward", description="Federated learning for hospitals that are short of labels."
+    )
     parser.set_defaults(hint="")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -101,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("FEDWARD_SITES") or None,
         help="folder with a file SITE.yaml for each site, with data of its own (default: $FEDWARD_SITES)",
     )
-    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5 or net=resnet18")
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=_SETTING)
     run.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="start from the last model of a finished run")
     run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
     run.set_defaults(command=_run)
@@ -120,12 +124,14 @@ def _parser() -> argparse.ArgumentParser:
     submit.add_argument("--out", type=Path, default=Path("runs"), help="folder for the results (default: runs)")
     submit.add_argument("--supervise", action="store_true", help="send it again, from its last round, if it breaks off")
     submit.add_argument("--continue", dest="run", type=_run_id, metavar="RUN", help="go on with an interrupted run")
-    submit.add_argument("--timeout", type=float, default=0.0, metavar="SECONDS", help="default: wait for ever")
+    submit.add_argument(
+        "--timeout", type=float, default=0.0, metavar="SECONDS", help="default: wait for ever; not with --supervise"
+    )
     submit.set_defaults(command=_submit)
 
     report = commands.add_parser("report", help="write report.html of a run, compared with others if named")
-    report.add_argument("run", type=Path)
-    report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN")
+    report.add_argument("run", type=Path, metavar="RUN_FOLDER", help="where report.html is written")
+    report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help="drawn beside it")
     report.set_defaults(command=_report)
     for add in (_add_jobs, _add_doctor, add_annotate, _add_watching, add_bench):
         add(commands)
@@ -134,11 +140,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_jobs(commands: Any) -> None:
     jobs = commands.add_parser("jobs", help="export the jobs, or check that exported ones are fresh")
-    jobs.add_argument("folder", type=Path)
+    jobs.add_argument("folder", type=Path, help="gets a folder for each job")
     jobs.add_argument("--check", action="store_true", help="change nothing; fail if a job is stale")
     jobs.add_argument("--only", choices=sorted(JOBS), help="one job only")
     jobs.add_argument("--clinical", action="store_true", help="without own code: the package is installed at the sites")
-    jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the export")
+    jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=_SETTING)
     jobs.add_argument("--sites", nargs="+", default=[], metavar="NAME", help="default: the job's; clinical: all")
     jobs.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="carry the last model of a finished run")
     jobs.set_defaults(command=_jobs)
@@ -148,8 +154,11 @@ def _add_doctor(commands: Any) -> None:
     doctor = commands.add_parser("doctor", help="check a site's data, or a FLARE startup kit, before it joins")
     doctor.add_argument("subject", type=Path, metavar="SITE_FILE|KIT", help="a site file, or the folder of a kit")
     doctor.add_argument("--job", type=Path, metavar="FOLDER", help="would this exported job run with the kit?")
-    doctor.add_argument("--image-size", type=int, default=DataSpec().image_size)
-    doctor.add_argument("--classes", nargs="+", default=list(DataSpec().classes))
+    size, classes = DataSpec().image_size, DataSpec().classes
+    doctor.add_argument("--image-size", type=int, default=size, help=f"the job's (default: {size} pixels)")
+    doctor.add_argument(
+        "--classes", nargs="+", default=list(classes), help=f"the job's (default: {', '.join(classes)})"
+    )
     doctor.add_argument("--out", type=Path, default=Path(), help="folder for the contact sheet (default: this one)")
     doctor.set_defaults(command=_doctor)
 

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fedward.config import DataSpec, Experiment, StandIn
 from fedward.errors import ConfigError
+from fedward.yaml_text import read_yaml
 
 _PHANTOM = {
     "rounds": 10,
@@ -149,7 +148,6 @@ def _apply(raw: dict[str, Any], change: str) -> None:
         if not isinstance(target, dict):
             raise ConfigError("--set", expected="a field", found=f"{key}: {parent} has none", remedy="Name its parent.")
     try:
-        target[last] = yaml.safe_load(value)
-    except Exception as error:  # a value that cannot be (a 13th month), or too deep, is no YAMLError
-        found = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"--set {key}", expected="a value in YAML", found=found, remedy="Quote it.") from error
+        target[last] = read_yaml(value)
+    except ValueError as error:
+        raise ConfigError(f"--set {key}", expected="a value in YAML", found=str(error), remedy="Quote it.") from error

@@ -1,13 +1,16 @@
 """The table of FedPerl's benchmark, from runs of a few steps."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedward import cli
 from fedward.bench import fedperl
 from fedward.bench.fedperl import Cell, Changes, run_cell, run_folder, score, table
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, RunError
 from fedward.evaluation import last_round
 from fedward.report.run import Run
 
@@ -60,6 +63,33 @@ def test_finished_runs_are_not_run_again_and_shown_by_the_command(
     assert cli.main([*arguments, *(word for change in FEW for word in ("--set", change))]) == 0
     assert len(lines_of(capsys.readouterr().out, "Lower (FedAvg, few labels)")) == len(fedperl.PROTOCOLS)
     assert (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns == before
+
+
+def changed(file: Path, change: Any) -> None:
+    """Change each row of a log."""
+    rows = [change(json.loads(line)) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_run_in_which_a_site_never_trained_is_in_no_table(out: Path, tmp_path: Path) -> None:
+    cell = Cell("lower", 1)
+    shutil.copytree(run_folder(cell, out), folder := run_folder(cell, tmp_path))
+    changed(folder / "rounds.jsonl", lambda row: {**row, "failed": {"site-2": "no file of its own"}})
+    for use in (lambda: table([cell], tmp_path), lambda: run_cell(cell, CHANGES, tmp_path, None)):
+        with pytest.raises(RunError, match="expected all sites to train, found site-2: no file of its own"):
+            use()
+
+
+def test_a_metric_without_any_value_is_named_with_its_run(out: Path, tmp_path: Path) -> None:
+    cell = Cell("lower", 1)
+    shutil.copytree(run_folder(cell, out), folder := run_folder(cell, tmp_path))
+    undefined = {"test": {"value": None}}
+    changed(
+        folder / "metrics.jsonl",
+        lambda row: row | (undefined.get(row["split"], {}) if row["name"] == "auroc_macro" else {}),
+    )
+    with pytest.raises(RunError, match="lower/seed-1, auroc_macro: expected a value on some site's test images"):
+        table([cell], tmp_path)
 
 
 def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """The benchmark's cells, budgets, judge and tables; one cell runs whole on a file of random images."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ from fedward import cli
 from fedward.bench import isofed
 from fedward.bench.isofed import Budget, Cell, cells, experiment_of, result_file, run_cell
 from fedward.bench.isofed_paper import PAPER, Scores
-from fedward.bench.isofed_table import adaptation, read_results, table
-from fedward.errors import ConfigError, DataError
+from fedward.bench.isofed_table import adaptation, table
+from fedward.bench.runs import read_results
+from fedward.errors import ConfigError, DataError, RunError
 from fedward.methods import method_of
 from fedward.report.run import Run
 
@@ -76,6 +78,20 @@ def test_a_cell_runs_is_judged_on_all_test_images_and_is_not_run_again(data: Pat
     before = result_file(tmp_path / "out", cell).stat().st_mtime_ns
     isofed.run([cell], TINY, data, tmp_path / "out", workers=1)
     assert result_file(tmp_path / "out", cell).stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match=r"--data: expected .*data, found .*others"):
+        isofed.run([cell], TINY, tmp_path / "others", tmp_path / "out", workers=1)
+
+
+def test_a_site_that_fails_costs_the_cell_and_one_that_declines_does_not(data: Path, tmp_path: Path) -> None:
+    cell = Cell("pneumonia", 0.8, 2, "isofed", 1)
+    run_cell(cell, TINY, data, tmp_path)
+    log = result_file(tmp_path, cell).parent / "run" / "rounds.jsonl"
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert any("took no step" in reason for row in rows for reason in row["failed"].values())
+    rows[-1]["failed"]["site-4"] = "no image can be read"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(RunError, match="found site-4: no image can be read"):
+        run_cell(cell, TINY, data, tmp_path)
 
 
 def test_sites_have_all_labels_or_none_and_hold_no_test_image(data: Path, tmp_path: Path) -> None:
@@ -109,7 +125,8 @@ def test_the_table_shows_means_over_seeds_the_paper_and_paired_differences(tmp_p
         scores = Scores(accuracy, 90.0, 70.0, 60.0)._asdict()
         file.write_text(json.dumps({**cell.__dict__, **scores}))
     wanted = cells(["blood"], [0.8], [2], ["rscfed", "isofed", "mt_wfedavg"], [1, 2])
-    text = table(read_results(tmp_path, wanted))
+    text = table(read_results(wanted, partial(result_file, tmp_path)))
+    assert "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|" in text, "settings and methods to the left"
     lines = [[part.strip() for part in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
     (ours,) = (line for line in lines if line[:3] == ["2:2", "0.8", "IsoFed"])
     assert ours[3:] == ["2", "82.0 ± 2.8", "80.5", "90.0 ± 0.0", "97.2", "70.0 ± 0.0", "77.1", "60.0 ± 0.0", "78.1"]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from fedward.bench.selffed_runs import pretrain, pretraining_folder, result_file
 from fedward.bench.selffed_sites import POOL, SERVER, DataSet, divide, write_npz, write_skin
 from fedward.bench.selffed_table import draw, figure_table, rows_table
 from fedward.config import DataSpec
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, RunError
 from fedward.jobs import site_names
 from fedward.methods import method_of
 from fedward.report.run import Run
@@ -236,6 +237,29 @@ def test_a_cell_runs_from_its_pre_training_is_judged_on_all_test_images_and_is_n
     before = result_file(tmp_path, todo[0]).stat().st_mtime_ns
     run(todo, data, tmp_path, workers=1)
     assert result_file(tmp_path, todo[0]).stat().st_mtime_ns == before
+    # A result hangs on the images, and on the settings and the weights of its pre-training.
+    with pytest.raises(ConfigError, match=r"--data: expected .*, found .*others"):
+        run(todo, tmp_path / "others", tmp_path, workers=1)
+    pre_training = pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "masked", 1))
+    shutil.copy(result_file(tmp_path, todo[0]).parent / "run" / "model.safetensors", pre_training)
+    with pytest.raises(ConfigError, match=r"selffed/seed-1/run: expected one from the weights in .*pre-training"):
+        run(todo, data, tmp_path, workers=1)
+    about = json.loads((pre_training / "run.json").read_text())
+    about["experiment"]["options"]["pretraining_rate"] = 9e-3
+    (pre_training / "run.json").write_text(json.dumps(about))
+    with pytest.raises(ConfigError, match="masked/seed-1: expected a run with the settings that are asked for"):
+        run(todo, data, tmp_path, workers=1)
+
+
+def test_a_pre_training_that_fails_costs_the_cells_that_begin_with_it_and_no_others(data: Path, tmp_path: Path) -> None:
+    begins, fresh = (Cell("tiny", 1.0, 0.1, row, 1) for row in ("mae", "scratch"))
+    pre_training = pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "masked", 1))
+    pre_training.mkdir(parents=True)
+    (pre_training / "somebody's").touch()
+    with pytest.raises(RunError, match="masked/seed-1: expected a new or empty folder"):
+        run([begins, fresh], data, tmp_path, workers=2)
+    assert result_file(tmp_path, fresh).exists()
+    assert not result_file(tmp_path, begins).parent.exists()
 
 
 def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -275,6 +299,8 @@ def test_rows_are_compared_with_one_of_them() -> None:
 def test_a_figure_is_drawn_with_what_is_there(tmp_path: Path) -> None:
     draw([result("mae", 1, 70.0), result("mae", 1, 75.0, share=0.7)], 6, tmp_path / "figure.svg")
     text = (tmp_path / "figure.svg").read_text()
+    draw([], 6, tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").read_text() == text, "without results the picture stays"
     assert "federated MAE" in text
     assert "labelled share" in text
     assert "70%" in text
@@ -290,3 +316,15 @@ def test_the_command_shows_what_is_finished(tmp_path: Path, capsys: pytest.Captu
     assert "| federated MAE | 1 |" in shown
     assert "### Ablations" in shown
     assert (tmp_path / "small" / "figure-6.svg").exists()
+
+
+def test_a_seed_named_twice_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = result_file(tmp_path, Cell("small", 1.0, 0.1, "mae", 1))
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({**result("mae", 1, 71.25), "scale": "small"}))
+    show = ["bench", "selffed", "--init", "--show", "--out", str(tmp_path), "--methods", "mae", "--seeds"]
+    assert cli.main([*show, "1"]) == 0
+    once = capsys.readouterr().out
+    assert cli.main([*show, "1", "1"]) == 0
+    assert capsys.readouterr().out == once
+    assert "| federated MAE | 1 | 71.2 |" in once

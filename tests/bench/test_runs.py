@@ -1,18 +1,16 @@
-"""What all benchmarks ask of their runs: that none stops another, the settings asked for, and every site at work."""
+"""What all benchmarks ask of their runs: the settings and weights asked for, and every site at work."""
 
 import json
-import os
-import pickle
-import signal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fedward import cli
-from fedward.bench.runs import require_all, run_all, run_or_resume, without_result
+from fedward.bench.runs import read_results, require_all, require_same, run_or_resume, without_result
 from fedward.config import Experiment
-from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
+from fedward.errors import ConfigError, RunError
+from fedward.federation.audit import file_digest
 from fedward.federation.local import run_local
 from fedward.report.run import Run
 from tiny import tiny
@@ -49,57 +47,92 @@ def test_a_run_is_not_continued_with_other_settings(whole: Path, tmp_path: Path)
     assert (whole / "run" / "run.json").read_bytes() == before
 
 
+def copied(whole: Path, to: Path) -> Path:
+    """Return a copy of the finished run's folder, without its states."""
+    to.mkdir()
+    for file in whole.joinpath("run").glob("*.json*"):
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def changed(file: Path, **values: Any) -> None:
+    """Change some values of a JSON file."""
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
 def test_a_site_that_did_not_train_is_named(whole: Path, tmp_path: Path) -> None:
     require_all(Run.load(whole / "run"), SITES)
-    broken = tmp_path / "run"
-    broken.mkdir()
-    for file in whole.joinpath("run").glob("*.json*"):
-        (broken / file.name).write_bytes(file.read_bytes())
+    broken = copied(whole, tmp_path / "run")
     row = json.loads((broken / "rounds.jsonl").read_text().splitlines()[0])
     (broken / "rounds.jsonl").write_text(json.dumps({**row, "failed": {"site-2": "no finite loss"}}) + "\n")
-    with pytest.raises(RunError, match="site-2: no finite loss"):
-        require_all(Run.load(broken), SITES)
+    for may_decline in (False, True):
+        with pytest.raises(RunError, match="round 1: expected all sites to train, found site-2: no finite loss"):
+            require_all(Run.load(broken), SITES, may_decline=may_decline)
     require_all(Run.load(broken), ["site-1"])
 
 
-def square(number: int) -> str:
-    if number == 2:
-        raise DataError("number 2", expected="another", found="two", remedy="Take 3.")
-    if number == 3:
-        raise ValueError("three")
-    return str(number**2)
+def test_a_site_may_decline_where_a_benchmark_says_so(whole: Path, tmp_path: Path) -> None:
+    broken = copied(whole, tmp_path / "run")
+    row = json.loads((broken / "rounds.jsonl").read_text().splitlines()[0])
+    declined = {"site-2": "took no step as train: 0 labelled, 20 unlabelled images"}
+    (broken / "rounds.jsonl").write_text(json.dumps({**row, "failed": declined}) + "\n")
+    require_all(Run.load(broken), SITES, may_decline=True)
+    with pytest.raises(RunError, match="site-2: took no step"):
+        require_all(Run.load(broken), SITES)
 
 
-def test_a_failing_run_stops_no_other_and_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(DataError, match="number 2: expected another, found two") as caught:
-        run_all({f"number {n}": partial(square, n) for n in (2, 3, 4, 5)}, workers=1)
-    assert caught.value.remedy == "Take 3."
-    said = sorted(line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines())
-    assert said == [f"number 2: {caught.value}", "number 3: three", "number 4: 16", "number 5: 25"]
+def test_a_site_that_did_not_judge_the_last_model_is_named(whole: Path, tmp_path: Path) -> None:
+    broken = copied(whole, tmp_path / "run")
+    summary = json.loads((broken / "run.json").read_text())["summary"]
+    changed(broken / "run.json", summary={**summary, "unjudged": {}})
+    require_all(Run.load(broken), ["site-1"])
+    summary.pop("unjudged", None)
+    changed(broken / "run.json", summary=summary)
+    require_all(Run.load(broken), ["site-1"])  # as older versions wrote it
+    changed(broken / "run.json", summary={**summary, "unjudged": {"site-2": "out of memory"}})
+    with pytest.raises(RunError, match=r"last evaluation: .* found site-2: out of memory"):
+        require_all(Run.load(broken), ["site-1"])
 
 
-def kill_itself() -> str:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return "alive"
+def test_a_run_that_has_not_finished_is_no_whole_one(whole: Path, tmp_path: Path) -> None:
+    changed(copied(whole, tmp_path / "run") / "run.json", status="failed")
+    with pytest.raises(RunError, match="expected one that has finished, found failed"):
+        require_all(Run.load(tmp_path / "run"), SITES)
 
 
-def test_a_process_that_is_killed_ends_them_all_in_one_message(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(RunError, match="one was killed") as caught:
-        run_all({f"number {n}": partial(kill_itself) for n in range(20)}, workers=2)
-    assert "fewer --workers" in caught.value.remedy
-    assert capsys.readouterr().out == ""
+def test_a_run_of_another_version_or_a_damaged_one_is_told(whole: Path, tmp_path: Path) -> None:
+    experiment, file = experiment_of(1e-3, ""), copied(whole, tmp_path / "run") / "run.json"
+    require_same(file.parent, experiment)
+    content = file.read_text()
+    changed(file, format=99)
+    with pytest.raises(RunError, match=r"run\.json: expected format 1, found 99\. .* version that wrote it"):
+        require_same(file.parent, experiment)
+    file.write_text(content)
+    changed(file, experiment={**json.loads(content)["experiment"], "gone": 1})
+    with pytest.raises(ConfigError, match=f"run folder {file.parent}: .* found gone"):
+        require_same(file.parent, experiment)
+    file.write_text("{")
+    with pytest.raises(RunError, match=r"expected a readable run\.json"):
+        require_same(file.parent, experiment)
 
 
-@pytest.mark.parametrize("kind", [FedwardError, ConfigError, DataError, WireError, RunError, WorkError])
-def test_an_error_stays_whole_on_its_way_from_another_process(kind: type[FedwardError]) -> None:
-    error = kind("here", expected="a", found="b", remedy="Mend it.")
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is kind
-    assert (str(copy), vars(copy)) == (str(error), vars(error))
+def test_a_run_that_began_with_other_weights_is_refused(whole: Path, tmp_path: Path) -> None:
+    experiment, run = experiment_of(1e-3, ""), copied(whole, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"expected one from the weights in .*, found one from fresh weights"):
+        require_same(run, experiment, whole / "run")
+    changed(run / "run.json", init={"folder": "elsewhere", "sha256": "0" * 64})
+    for init in (None, whole / "run"):
+        with pytest.raises(ConfigError, match="found one from others, SHA-256 0000"):
+            require_same(run, experiment, init)
+    require_same(run, experiment, tmp_path / "not there yet")
+    changed(run / "run.json", init={"sha256": file_digest(whole / "run" / "model.safetensors")})
+    require_same(run, experiment, whole / "run")
 
 
-@pytest.mark.parametrize("workers", ["0", "-1", "two"])
-def test_no_workers_are_refused(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["bench", "fedperl", "--workers", workers])
-    assert f"expected a whole number of at least 1, found {workers}" in capsys.readouterr().err
+def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+    (tmp_path / "whole").write_text('{"accuracy": 1}')
+    assert read_results(["whole", "none"], tmp_path.joinpath) == [{"accuracy": 1}]
+    for content in ("{", "3"):
+        (tmp_path / "damaged").write_text(content)
+        with pytest.raises(RunError, match=r"result .*damaged: .*Delete the file"):
+            read_results(["whole", "damaged"], tmp_path.joinpath)

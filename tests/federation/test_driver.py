@@ -101,6 +101,7 @@ def test_a_run_leaves_the_files_readers_need(tmp_path):
     assert evaluated == {(round_, site) for round_ in range(4) for site in SITES}
     assert (folder / "report.html").exists()
     assert json.loads((folder / "best.json").read_text())["round"] in range(4)
+    assert info["summary"]["unjudged"] == {}
 
 
 def test_peers_travel_after_the_warm_up_only_and_are_counted(tmp_path):
@@ -573,6 +574,70 @@ def test_a_note_written_by_a_round_that_never_ended_is_cut_on_resume(tmp_path, m
     assert [row["round"] for row in rows(folder, "groups")] == [1, 2]
     run_local(None, folder, resume=True)
     assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
+
+
+# --- the last evaluation, which is no round
+
+
+@pytest.mark.usefixtures("without_report")
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([Message({"site": "site-9", "round": 2, "error": "DataError: a broken image"})], "DataError: a broken image"),
+        ([], "no answer within 3600 s"),
+    ],
+)
+def test_a_site_lost_in_the_last_evaluation_is_told_in_the_summary(tmp_path, capsys, answers, reason):
+    """The rows of no round could: the last model's mean would be one over fewer sites, without a word."""
+
+    def lost(site, answer):
+        return answers if (site, answer.meta["round"]) == ("site-9", 2) else [answer]
+
+    folder = run_tampered(tmp_path, lost, options={"rounds": 1})
+    info = json.loads((folder / "run.json").read_text())
+    assert (info["status"], info["summary"]["unjudged"]) == ("finished", {"site-9": reason})
+    assert not any(row["failed"] for row in rows(folder, "rounds"))
+    judged = {row["site"] for row in rows(folder, "metrics") if (row["round"], row["split"]) == (1, "test")}
+    assert judged == {"site-1", "site-2"}
+    assert f"last model not evaluated at 1 site:\n       site-9: {reason}\n" in capsys.readouterr().out
+
+
+# --- a resume that is refused
+
+
+def refused(folder: Path, error: type[Exception], found: str) -> None:
+    """A resume is, and the folder says why, and not that the run still goes on."""
+    with pytest.raises(error, match=found):
+        run_local(None, folder, resume=True)
+    info = json.loads((folder / "run.json").read_text())
+    assert info["status"] == "failed"
+    assert re.search(found, info["summary"]["reason"])
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_run_without_a_whole_state_is_not_left_running(tmp_path, monkeypatch):
+    die_in_exchange(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt):
+        run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
+    for state in (tmp_path / "run" / "rounds").glob("*/state.safetensors"):
+        state.write_bytes(b"")
+    refused(tmp_path / "run", RunError, "expected one that is whole")
+
+
+@pytest.mark.usefixtures("without_report")
+def test_a_run_whose_first_weights_are_gone_is_not_left_running(tmp_path, monkeypatch):
+    experiment = tiny("fedavg", options={"rounds": 1})
+    source = run_local(experiment, tmp_path / "source", sites=SITES)
+
+    def die(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(experiment, tmp_path / "run", sites=SITES, init=source)
+    (source / "model.safetensors").unlink()
+    refused(tmp_path / "run", ConfigError, r"weights of .*source")
 
 
 # --- an error of the report

@@ -14,11 +14,13 @@ from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.federation.audit import file_digest
 from fedward.federation.driver import run_experiment
+from fedward.federation.flare.places import put_into_results
 from fedward.federation.initial import Source, Weights, initial_model, take_over
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
-from fedward.federation.store import StoredState, save_json, save_model
+from fedward.federation.store import StoredState, save_json
 from fedward.nets import build
+from finished_run import finished_run
 from tiny import tiny
 
 SITES = ["site-1", "site-9"]
@@ -31,11 +33,8 @@ def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def finished(folder: Path, experiment: Experiment, seed: int = 77) -> Path:
-    """Write what a finished run leaves of its last model, with weights of another seed."""
-    state, _ = initial_model(experiment.model_copy(update={"seed": seed}), None)
-    save_model(folder / "model.safetensors", state)
-    save_json(folder / "model.json", {"data": experiment.data.model_dump(mode="json")})
-    return folder
+    """Write what a finished run leaves, with weights of another seed."""
+    return finished_run(folder, experiment, initial_model(experiment.model_copy(update={"seed": seed}), None)[0])
 
 
 def taken(experiment: Experiment, folder: Path) -> tuple[Mapping[str, torch.Tensor], dict[str, Any]]:
@@ -99,10 +98,19 @@ def test_the_classifier_of_other_classes_is_fresh_even_where_its_shape_fits(
     assert torch.equal(state["classifier.weight"], initial_model(experiment, None)[0]["classifier.weight"])
 
 
+def test_auxiliary_classifiers_of_other_classes_are_fresh_too(tmp_path: Path) -> None:
+    def mcdal(classes: tuple[str, ...]) -> Experiment:
+        return tiny("fedal", options={"sampler": "mcdal"}, data=DataSpec(image_size=16, classes=classes))
+
+    classes = DataSpec().classes
+    source = finished(tmp_path / "source", mcdal(classes))
+    assert taken(mcdal(classes), source)[1]["new"] == []
+    assert parts(taken(mcdal(classes[::-1]), source)[1]["new"]) == {"classifier", "auxiliary"}
+
+
 def test_a_classifier_that_each_site_kept_for_itself_is_not_taken(tmp_path: Path) -> None:
     kept = finished(tmp_path / "kept", tiny("selffed"))
-    about = json.loads((kept / "model.json").read_text())
-    save_json(kept / "model.json", {**about, "untrained": ["classifier.weight", "classifier.bias"]})
+    change(kept / "model.json", untrained=["classifier.weight", "classifier.bias"])
     _, facts = taken(tiny("selffed"), kept)
     assert parts(facts["new"]) == parts(facts["unused"]) == {"classifier"}
 
@@ -122,8 +130,7 @@ def test_a_classifier_alone_is_no_start(tmp_path: Path) -> None:
     """Also where the network keeps it under another name than its property's."""
     folder, experiment = tmp_path / "run", swin("resnet10t")
     head = {f"net.fc.{name}": tensor for name, tensor in build("resnet10t", 8, seed=9).classifier.state_dict().items()}
-    save_model(folder / "model.safetensors", head)
-    save_json(folder / "model.json", {"data": experiment.data.model_dump(mode="json")})
+    finished_run(folder, experiment, head)
     with pytest.raises(ConfigError, match="none of that name"):
         initial_model(experiment, Weights.of(folder))
 
@@ -132,16 +139,19 @@ def test_statistics_are_taken_and_counters_are_not(tmp_path: Path) -> None:
     experiment = swin("resnet10t")
     net = build("resnet10t", 8, seed=5)
     net.train()(torch.rand(4, 3, 28, 28))
-    save_model(tmp_path / "model.safetensors", net.state_dict())
-    save_json(tmp_path / "model.json", {"data": experiment.data.model_dump(mode="json")})
+    source = finished_run(tmp_path / "run", experiment, net.state_dict())
     fresh = build("resnet10t", 8)
-    take_over(fresh, Weights.of(tmp_path), experiment.data.classes)
+    take_over(fresh, Weights.of(source), experiment.data.classes)
     for name, tensor in fresh.state_dict().items():
         assert torch.equal(tensor, net.state_dict()[name]) is ("num_batches" not in name), name
 
 
 def remove(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
+
+
+def change(file: Path, **values: Any) -> None:
+    save_json(file, {**json.loads(file.read_text()), **values})
 
 
 @pytest.mark.parametrize(
@@ -151,13 +161,64 @@ def remove(name: str) -> Callable[[Path], None]:
         remove("model.json"),
         lambda folder: (folder / "model.json").write_text("{}"),
         lambda folder: (folder / "model.json").write_text("no JSON"),
+        lambda folder: change(folder / "model.json", format=99),
     ],
 )
 def test_a_run_without_a_last_model_is_refused(selffed: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     shutil.copytree(selffed, tmp_path / "run")
     damage(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json"):
+    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json of format 1"):
         Weights.of(tmp_path / "run")
+
+
+def flip(place: int) -> Callable[[Path], None]:
+    """Return what changes one bit of the model, in a byte counted from the start or, below 0, from the end."""
+
+    def damage(folder: Path) -> None:
+        content = bytearray((folder / "model.safetensors").read_bytes())
+        content[place] ^= 64
+        (folder / "model.safetensors").write_bytes(content)
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (flip(-3), r"file model\.safetensors: expected SHA-256 [0-9a-f]{64}, on record"),
+        (flip(12), r"file model\.safetensors: expected SHA-256 [0-9a-f]{64}, on record"),
+        (lambda folder: RunFolder.reopen(folder).set_status("failed", {}), "expected a finished run, found .* failed"),
+        (remove("audit.jsonl"), r"expected a finished run, found audit\.jsonl without its end"),
+    ],
+)
+def test_a_model_that_is_not_what_a_finished_run_ended_with_is_refused(
+    selffed: Path, tmp_path: Path, damage: Callable[[Path], None], expected: str
+) -> None:
+    shutil.copytree(selffed, tmp_path / "run")
+    damage(tmp_path / "run")
+    with pytest.raises(ConfigError, match=f"--init {tmp_path / 'run'}.*{expected}"):
+        Weights.of(tmp_path / "run")
+
+
+def test_weights_alone_are_no_run(selffed: Path, carried: Source) -> None:
+    with pytest.raises(RunError, match=r"expected a readable run\.json"):
+        Weights.of(carried.files)
+
+
+def test_the_results_of_a_flare_job_are_a_start(selffed: Path, tmp_path: Path) -> None:
+    put_into_results(selffed, tmp_path / "results")
+    assert Weights.of(tmp_path / "results").sha256 == Weights.of(selffed).sha256
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_tensors_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: float) -> None:
+    experiment = tiny("fedavg")
+    state = dict(initial_model(experiment, None)[0])
+    broken = next(reversed(state))
+    state[broken] = torch.full_like(state[broken], value)
+    source = finished_run(tmp_path / "run", experiment, state)
+    with pytest.raises(ConfigError, match=f"tensor {broken}: expected finite numbers"):
+        initial_model(experiment, Weights.of(source))
 
 
 # --- a run
@@ -218,7 +279,7 @@ def test_other_weights_than_the_run_was_created_with_are_refused(
         with pytest.raises(KeyboardInterrupt):
             run_local(short(), tmp_path / "run", sites=SITES, init=source)
     shutil.copy(selffed / "model.safetensors", source / "model.safetensors")
-    with pytest.raises(ConfigError, match=r"file .*model\.safetensors: expected SHA-256 .* on record") as caught:
+    with pytest.raises(ConfigError, match=r"file model\.safetensors: expected SHA-256 .* on record") as caught:
         run_local(None, tmp_path / "run", resume=True)
     assert caught.value.found == file_digest(selffed / "model.safetensors")
 
@@ -271,8 +332,11 @@ def overwrite(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (remove("model.safetensors"), r"expected model\.safetensors and model\.json, found FileNotFoundError"),
-        (remove("model.json"), r"expected model\.safetensors and model\.json, found FileNotFoundError"),
+        (
+            remove("model.safetensors"),
+            r"expected model\.safetensors and model\.json of format 1, found FileNotFoundError",
+        ),
+        (remove("model.json"), r"expected model\.safetensors and model\.json of format 1, found FileNotFoundError"),
         (overwrite, r"expected SHA-256 [0-9a-f]{64}, on record .* found [0-9a-f]{64}\."),
     ],
 )

@@ -13,7 +13,7 @@ from public_images import write_public_npz
 from run_files import assert_equal, rows, steady_rows, weights
 
 from fedward.config import DataSpec, Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, WorkError
 from fedward.federation import ranks, wire
 from fedward.federation.driver import run_experiment
 from fedward.federation.flare.privacy import privatise
@@ -333,3 +333,9 @@ def test_the_servers_step_is_a_sites_contrastive_phase_on_those_images(tmp_path:
     assert len(memory["queue"]["keys"]) == 16
     again = PublicImages(experiment, tmp_path, []).learn(model, 2, CONTRAST, {})[0]
     assert_equal(trained, again)
+
+
+def test_a_servers_step_that_diverges_names_the_server_and_its_own_rate(tmp_path: Path) -> None:
+    experiment = selffed(contrastive_rate=1e30)
+    with pytest.raises(WorkError, match=r"server, contrast, round 2: expected a finite loss.*Lower contrastive_rate"):
+        PublicImages(experiment, tmp_path, []).learn(start(experiment, tmp_path), 2, CONTRAST, {})

@@ -153,6 +153,7 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"restarts": -1}, "restarts"),
         ({"restarts": "by hand"}, "restarts"),
         ({"labelled": True}, "labelled"),
+        ({"labelled": 0, "unlabelled": 0}, "steps: expected 0 without an image"),
         ({"labelled": 10**400}, "labelled"),
         ({"label_counts": {**COUNTS, "asked": -1}}, "label counts of s, asked"),
         ({"label_counts": {**COUNTS, "bought": 1.5}}, "label counts of s, bought"),

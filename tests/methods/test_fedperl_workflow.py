@@ -12,6 +12,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
+from fedward.methods.active import ActiveLearning
 from fedward.methods.fedavg import FedAvg, average_replies, draw_participants
 from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments
 from fedward.methods.settings import Settings
@@ -440,6 +441,7 @@ def test_no_reply_and_no_step_give_the_model_itself() -> None:
     before = model(3.0)
     assert average_replies([], before) is before
     assert average_replies([reply(10.0, 0), reply(20.0, 0)], before) is before
+    assert average_replies([reply(10.0, 4, labelled=0)], before, ActiveLearning.weight) is before
 
 
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:

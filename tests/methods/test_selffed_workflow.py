@@ -117,6 +117,7 @@ def test_the_defaults_are_a_run_of_the_paper() -> None:
         ({"aggregation": "sum"}, "'normalised' or 'update'"),
         ({"contrastive": "peers"}, "contrastive"),
         ({"mask_ratio": 1.5}, "mask_ratio"),
+        ({"mask_ratio": 0}, "mask_ratio"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], named: str) -> None:
@@ -294,6 +295,19 @@ def test_without_a_reply_the_model_stays_and_nothing_is_contrasted(round_: int) 
     assert_close(server.models[-1], before)
     assert server.counted[-1] == {}
     assert server.learned == []
+
+
+@pytest.mark.parametrize("aggregation", ["normalised", "update"])
+@pytest.mark.parametrize("others", [["site-1", "site-2"], []])
+def test_steps_of_phase_2_without_labels_are_not_used(
+    others: list[str], aggregation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for site in set(SITES) - set(others):
+        monkeypatch.setitem(LABELLED, site, 0)
+    server = Server({"contrastive": "off", "aggregation": aggregation})
+    server.run(3)
+    assert_close(server.models[2], mean(3, others, [10, 30]) if others else server.models[1])
+    assert server.counted[2] == dict.fromkeys(others, 1)
 
 
 def test_equal_answers_come_out_whatever_the_weights() -> None:

@@ -99,6 +99,17 @@ def test_a_run_with_nothing_to_judge_says_so_in_place_of_a_best_round():
     )
 
 
+def test_sites_that_did_not_judge_the_last_model_are_named_with_the_reason():
+    summary = {"rounds": 20, "best_round": None, "best_value": None}
+    lost = {"unjudged": {"c": "no answer within 3600 s"}}
+    with_one, with_all = (
+        printed(lambda console, more=more: console.closing(Path("runs/x"), summary | more))
+        for more in (lost, {"unjudged": {}})
+    )
+    assert with_one[1:3] == ["last model not evaluated at 1 site:", "       c: no answer within 3600 s"]
+    assert with_one[3:] == with_all[1:] == ["folder: runs/x"]
+
+
 def test_a_failed_run_says_why():
     lines = printed(lambda console: console.closing(Path("runs/x"), {"reason": "round 3: no replies"}))
     assert lines[0] == "failed: round 3: no replies"

@@ -8,7 +8,7 @@ from pages import report
 from run_folders import write_run
 
 from fedward.errors import RunError
-from fedward.report import Run, labels
+from fedward.report import Run, figures, labels
 
 SITES = ("a", "b", "c")
 
@@ -67,7 +67,7 @@ def test_a_sites_curve_has_the_last_value_with_so_many_labels(folder):
 
 def test_the_overall_curve_adds_labels_and_averages_sites(folder):
     """In round 3, c counts with what it had."""
-    assert labels.overall_curve(Run.load(folder)) == pytest.approx({6: 0.21, 10: 0.31, 11: 0.41})
+    assert labels.overall_curve(Run.load(folder), "balanced_accuracy") == pytest.approx({6: 0.21, 10: 0.31, 11: 0.41})
 
 
 def test_the_table_and_the_figures_are_in_the_report(folder):
@@ -86,6 +86,21 @@ def test_a_run_compared_with_another_sets_their_curves_side_by_side(folder, tmp_
     write(other, "queries", ASKED)
     html, _ = report(folder, other)
     assert "by labels bought for fedal (run), fedal (other)" in html
+
+
+def test_curves_side_by_side_are_of_one_metric(folder, tmp_path, monkeypatch):
+    """That of the run whose report it is, as the axis says, also where another run was chosen by another."""
+    drawn = {}
+    monkeypatch.setattr(figures, "label_curves", lambda curves, metric: drawn.update(curves) or metric)
+    other = write_run(tmp_path / "other", method="fedperl", rounds=4, sites=SITES, seed=2)
+    write(other, "queries", ASKED)
+    head = json.loads((other / "run.json").read_text())
+    head["experiment"]["key_metric"] = "accuracy"
+    (other / "run.json").write_text(json.dumps(head))
+    html, _ = report(folder, other)
+    assert "balanced accuracy" in html
+    values = figures.mean_line(Run.load(other).series("val", "balanced_accuracy"))
+    assert drawn["fedperl"] == pytest.approx({6: values[2], 10: values[3], 11: values[4]})
 
 
 def test_sentences_name_sites_whose_questions_are_open(folder):

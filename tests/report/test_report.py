@@ -234,6 +234,38 @@ def test_withheld_classes_and_absent_ones_look_alike(make_run):
     assert "3 sites lack test images of some classes" in page.text
 
 
+def lose_last_evaluation(folder, *sites):
+    """Let a finished run have no answer of sites to its last evaluation."""
+    info = json.loads((folder / "run.json").read_text())
+    last = info["experiment"]["options"]["rounds"]
+    info["summary"] = {"rounds": last, "unjudged": dict.fromkeys(sites, "no answer within 3600 s")}
+    (folder / "run.json").write_text(json.dumps(info))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    kept = [row for row in rows if row["round"] < last or row["split"] == "train" or row["site"] not in sites]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    return folder
+
+
+def test_sites_lost_in_the_last_evaluation_are_said(make_run):
+    _, whole = report(make_run("whole", rounds=3))
+    _, page = report(lose_last_evaluation(make_run(rounds=3), "site-2", "site-9"))
+    said = "The final model was not evaluated at 2 of 10 sites (site-2, site-9), which its numbers leave out."
+    assert said in page.text
+    assert "was not evaluated" not in whole.text
+    rows = [["last evaluation", site, "no answer within 3600 s"] for site in ("site-2", "site-9")]
+    assert page.tables["table-failures"][1:3] == rows
+    failures = [{line[0]: int(line[6]) for line in each.tables["table-sites"][1:-1]} for each in (whole, page)]
+    assert {site: failures[1][site] - failures[0][site] for site in SITES} == {
+        site: int(site in ("site-2", "site-9")) for site in SITES
+    }
+
+
+def test_a_model_that_no_site_evaluated_is_not_called_the_final_one(make_run):
+    _, page = report(lose_last_evaluation(make_run(rounds=3), *SITES))
+    assert "The newest measured model (round 2) has a test" in page.text
+    assert "The final model (" not in page.text
+
+
 def test_a_model_that_training_did_not_improve_is_called_so(make_run):
     _, page = report(make_run(rounds=3, gain=-0.4))
     assert "It is the model before training: no round improved on it." in page.text
@@ -242,6 +274,19 @@ def test_a_model_that_training_did_not_improve_is_called_so(make_run):
 def test_equal_methods_are_told_apart_by_folder(make_run):
     runs = [Run.load(make_run(name, rounds=1)) for name in ("a", "b")]
     assert tables.names(runs) == ["fedperl (a)", "fedperl (b)"]
+
+
+def test_equal_folders_are_told_apart_by_the_path_before_them(make_run):
+    folders = [make_run(name, rounds=2) for name in ("a/x/run", "b/x/run", "b/y/run")]
+    html, page = report(*folders)
+    names = ["fedperl (a/x/run)", "fedperl (b/x/run)", "fedperl (b/y/run)"]
+    assert [line[0] for line in page.tables["table-comparison"][1:]] == names
+    assert all(f">{name}</text>" in html for name in names), "each has its line in the figure"
+
+
+def test_a_folder_named_twice_is_two_runs_with_a_number_each(make_run):
+    run, other = Run.load(make_run(rounds=1)), Run.load(make_run("avg", method="fedavg", rounds=1))
+    assert tables.names([run, other, run]) == ["fedperl (1)", "fedavg", "fedperl (2)"]
 
 
 def test_runs_that_buy_labels_are_told_apart_by_how_they_choose(make_run):

@@ -539,7 +539,7 @@ def test_a_loss_that_is_not_finite_is_an_error_that_says_what_to_do(value: float
     objective, settings = METHODS[0]
     batches = make_batches(objective, settings)
     batches[step].labelled[0, 0, 0, 0] = value
-    with pytest.raises(RunError, match=r"finite loss.*learning_rate"):
+    with pytest.raises(RunError, match=r"finite loss.*Lower the learning rate, 0\.\d+ here"):
         run(make_net(), batches, objective, settings)
 
 

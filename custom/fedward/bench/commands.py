@@ -3,10 +3,28 @@
 import argparse
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError
+
+
+class _Once(argparse.Action):
+    """Keeps what is named twice once: a table would take one run for two."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the values in the order in which they are named first."""
+        setattr(namespace, self.dest, list(dict.fromkeys(values or ())))
+
+
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": _Once}
 
 
 def add_bench(commands: Any) -> None:
@@ -23,27 +41,25 @@ def _add_selffed(papers: Any) -> None:
     selffed = papers.add_parser(
         "selffed", help="SelfFed's Figures 3 and 6, its ablations, and FedPerl from its encoder"
     )
-    selffed.add_argument("--fig", type=int, choices=(3, 6), nargs="+", default=[], help="written to --out as SVG")
+    selffed.add_argument("--fig", type=int, choices=(3, 6), **_SEVERAL, default=[], help="written to --out as SVG")
     selffed.add_argument("--ablation", action="store_true", help="weights, contrast and participation")
     selffed.add_argument("--init", action="store_true", help="FedPerl from scratch and from a pre-trained encoder")
     selffed.add_argument("--scale", choices=("tiny", "small", "paper"), default="small", help="paper: needs a GPU")
-    selffed.add_argument("--methods", nargs="+", help="rows (default: those of what is asked for)")
-    selffed.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    selffed.add_argument("--methods", **_SEVERAL, help="rows (default: those of what is asked for)")
     selffed.add_argument("--data", type=Path, help="folder with medmnist/ and skin/ (default: $FEDWARD_DATA)")
-    _add_common(selffed, "runs/selffed")
+    _add_common(selffed, "runs/bench/selffed", seeds=[1, 2])
     selffed.set_defaults(command=_selffed)
 
 
 def _add_fedal(papers: Any) -> None:
     fedal = papers.add_parser("fedal", help="FedAL's Tables 3 and 4 and Figures 2 and 3, on four hospitals' images")
-    fedal.add_argument("--table", type=int, choices=(3, 4), nargs="+", default=[], help="default: all, and all figures")
-    fedal.add_argument("--fig", type=int, choices=(2, 3), nargs="+", default=[], help="written to --out as SVG")
-    fedal.add_argument("--split", choices=("images", "lesions"), nargs="+", default=["images", "lesions"])
+    fedal.add_argument("--table", type=int, choices=(3, 4), **_SEVERAL, default=[], help="default: all, all figures")
+    fedal.add_argument("--fig", type=int, choices=(2, 3), **_SEVERAL, default=[], help="written to --out as SVG")
+    fedal.add_argument("--split", choices=("images", "lesions"), **_SEVERAL, default=["images", "lesions"])
     fedal.add_argument("--scale", choices=("tiny", "small", "paper"), default="small", help="paper: needs a GPU")
-    fedal.add_argument("--methods", nargs="+", help="rows (default: those of the tables and figures asked for)")
-    fedal.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    fedal.add_argument("--methods", **_SEVERAL, help="rows (default: those of the tables and figures asked for)")
     fedal.add_argument("--data", type=Path, help="folder with manifest.csv (default: $FEDWARD_DATA/skin)")
-    _add_common(fedal, "runs/fedal")
+    _add_common(fedal, "runs/bench/fedal", seeds=[1, 2, 3])
     fedal.set_defaults(command=_fedal)
 
 
@@ -51,30 +67,29 @@ def _add_isofed(papers: Any) -> None:
     isofed = papers.add_parser("isofed", help="IsoFed's Tables 1 and 2, on MedMNIST")
     asked = isofed.add_mutually_exclusive_group()
     asked.add_argument("--table", type=int, choices=(1, 2), help="all data sets and settings of a table")
-    asked.add_argument("--dataset", choices=("blood", "path", "pneumonia", "organa"), nargs="+")
-    isofed.add_argument("--gamma", type=float, choices=(0.8, 0.5), nargs="+", default=[0.8, 0.5])
-    isofed.add_argument("--labelled", type=int, choices=(3, 2, 1), nargs="+", default=[3, 2, 1], help="of four sites")
-    isofed.add_argument("--methods", nargs="+", help="rows of the table (default: the paper's)")
-    isofed.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    asked.add_argument("--dataset", choices=("blood", "path", "pneumonia", "organa"), **_SEVERAL)
+    isofed.add_argument("--gamma", type=float, choices=(0.8, 0.5), **_SEVERAL, default=[0.8, 0.5])
+    isofed.add_argument("--labelled", type=int, choices=(3, 2, 1), **_SEVERAL, default=[3, 2, 1], help="of four sites")
+    isofed.add_argument("--methods", **_SEVERAL, help="rows of the table (default: the paper's)")
     isofed.add_argument("--passes", type=int, default=200, help="passes of each site through its images (default: 200)")
     isofed.add_argument("--images-at-most", type=int, metavar="N", help="a pass ends after N images (default: never)")
     isofed.add_argument("--data", type=Path, help="folder with MedMNIST files (default: $FEDWARD_DATA/medmnist)")
-    _add_common(isofed, "runs/isofed")
+    _add_common(isofed, "runs/bench/isofed", seeds=[1, 2])
     isofed.set_defaults(command=_isofed)
 
 
 def _add_fedperl(papers: Any) -> None:
     fedperl = papers.add_parser("fedperl", help="FedPerl's table: the bounds, SSFL, and its variants")
     fedperl.add_argument("--site-files", type=Path, help="folder with few-labels/ and all-labels/ (default: phantom)")
-    fedperl.add_argument("--methods", nargs="+", help="rows of the table (default: all)")
-    fedperl.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    fedperl.add_argument("--methods", **_SEVERAL, help="rows of the table (default: all)")
     fedperl.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all methods")
     fedperl.add_argument("--set-fedperl", action="append", default=[], metavar="KEY=VALUE", help="of rows with peers")
-    _add_common(fedperl, "runs/fedperl")
+    _add_common(fedperl, "runs/bench/fedperl", seeds=[1, 2, 3])
     fedperl.set_defaults(command=_fedperl)
 
 
-def _add_common(parser: argparse.ArgumentParser, out: str) -> None:
+def _add_common(parser: argparse.ArgumentParser, out: str, seeds: list[int]) -> None:
+    parser.add_argument("--seeds", type=int, **_SEVERAL, default=seeds)
     parser.add_argument("--out", type=Path, default=Path(out), help=f"runs; finished ones are kept (default: {out})")
     parser.add_argument("--workers", type=_workers, default=2, help="runs at once (default: 2)")
     parser.add_argument("--show", action="store_true", help="run nothing, print what is finished")
@@ -88,7 +103,8 @@ def _workers(text: str) -> int:
 
 def _isofed(options: argparse.Namespace) -> int:
     from fedward.bench import isofed
-    from fedward.bench.isofed_table import adaptation, read_results, table
+    from fedward.bench.isofed_table import adaptation, table
+    from fedward.bench.runs import read_results
 
     datasets = options.dataset or isofed.TABLES.get(options.table)
     rows = _rows(options, isofed.ROWS, isofed.TABLE_ROWS)
@@ -103,7 +119,7 @@ def _isofed(options: argparse.Namespace) -> int:
     if not options.show:
         data = options.data or _data_folder("medmnist")
         isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
-    print(table(read_results(options.out, cells)))
+    print(table(read_results(cells, partial(isofed.result_file, options.out))))
     print(adaptation(options.out, cells))
     return 0
 
@@ -124,6 +140,7 @@ def _fedal(options: argparse.Namespace) -> int:
     from fedward.bench import fedal
     from fedward.bench.fedal_figure import curves, draw, numbers
     from fedward.bench.fedal_table import bought_table, curve_table, table_3, table_4
+    from fedward.bench.runs import read_results
 
     everything = not options.table and not options.fig
     tables = list(fedal.TABLES) if everything else options.table
@@ -133,7 +150,7 @@ def _fedal(options: argparse.Namespace) -> int:
     todo = fedal.cells(options.scale, options.split, rows, options.seeds)
     if not options.show:
         fedal.run(todo, options.data or _data_folder("skin"), options.out, options.workers)
-    results = fedal.read_results(options.out, todo)
+    results = read_results(todo, partial(fedal.result_file, options.out))
     for split in options.split:
         for table in tables:
             print({3: table_3, 4: table_4}[table](results, split))
@@ -153,7 +170,8 @@ def _fedal(options: argparse.Namespace) -> int:
 
 def _selffed(options: argparse.Namespace) -> int:
     from fedward.bench import selffed
-    from fedward.bench.selffed_runs import read_results, run
+    from fedward.bench.runs import read_results
+    from fedward.bench.selffed_runs import result_file, run
     from fedward.bench.selffed_table import draw, figure_table, rows_table
 
     named: list[int | str] = [*options.fig, *["ablation"] * options.ablation, *["init"] * options.init]
@@ -162,7 +180,7 @@ def _selffed(options: argparse.Namespace) -> int:
     todo = selffed.cells(options.scale, asked, rows, options.seeds)
     if not options.show:
         run(todo, options.data or _data_folder("."), options.out, options.workers)
-    results = read_results(options.out, todo)
+    results = read_results(todo, partial(result_file, options.out))
     for part in asked:
         own = [result for result in results if result["row"] in (rows or selffed.rows_of(part, options.scale))]
         if isinstance(part, int):

@@ -9,7 +9,6 @@ The paper gives neither the share of the first labels nor the batch size; here t
 of SA, and 32 or less. It cuts squares from the images, here they are squashed to squares.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 from fedward.bench.fedal_paper import HOSPITALS
 from fedward.bench.fedal_results import CHOOSES, Schedule, classes_bought, curve_of, mean_over_hospitals, scores_of
 from fedward.bench.fedal_sites import CLASSES, POOL, Federation, federation, pooled, write_site_files
-from fedward.bench.runs import require_all, run_all, run_or_resume, without_result
+from fedward.bench.processes import run_all
+from fedward.bench.runs import require_all, require_same_images, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.federation.store import save_json
@@ -160,9 +160,10 @@ def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
             found="no such file",
             remedy="Name the folder of the skin lesions with --data, or its parent with FEDWARD_DATA.",
         )
+    require_same_images(out, "--data", data)
     for split, seed in sorted({(cell.split, cell.seed) for cell in missing}):
         write_site_files(data, split, seed, site_folder(out, split, seed))
-    run_all({describe(cell): partial(run_cell, cell, out) for cell in missing}, workers)
+    run_all({describe(cell): partial(run_cell, cell, out) for cell in missing}, workers=workers)
 
 
 def run_cell(cell: Cell, out: Path) -> str:
@@ -192,12 +193,6 @@ def site_folder(out: Path, split: str, seed: int) -> Path:
 def result_file(out: Path, cell: Cell) -> Path:
     """Return where a cell's result lies."""
     return out / cell.scale / cell.split / cell.row / f"seed-{cell.seed}" / "result.json"
-
-
-def read_results(out: Path, todo: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Return the results of the cells that have one."""
-    files = [result_file(out, cell) for cell in todo]
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
 
 
 def describe(cell: Cell) -> str:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from os.path import relpath
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.bench.numbers import difference, mean
-from fedward.bench.runs import require_same, run_all, run_or_resume
+from fedward.bench.numbers import difference, head, line, mean
+from fedward.bench.processes import run_all
+from fedward.bench.runs import require_same, require_same_images, run_or_resume, whole_run
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import RunError
 from fedward.evaluation import Selection, best_global, best_per_site, last_round
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.report.run import Run
@@ -63,13 +63,11 @@ def run(cells: Sequence[Cell], changes: Changes, out: Path, site_files: Path | N
         ConfigError: a run in ``out`` has other settings or other images than are asked for.
     """
     for cell in cells:
-        if (run_folder(cell, out) / "run.json").exists():
-            require_same(run_folder(cell, out), experiment_of(cell, changes))
-    _require_same_images(out, site_files)
+        require_same(run_folder(cell, out), experiment_of(cell, changes))
+    require_same_images(out, "--site-files", site_files)
     missing = [cell for cell in cells if not _finished(cell, out)]
-    run_all(
-        {f"{cell.row} seed {cell.seed}": partial(run_cell, cell, changes, out, site_files) for cell in missing}, workers
-    )
+    work = {f"{cell.row} seed {cell.seed}": partial(run_cell, cell, changes, out, site_files) for cell in missing}
+    run_all(work, workers=workers)
 
 
 def run_cell(cell: Cell, changes: Changes, out: Path, site_files: Path | None) -> str:
@@ -77,6 +75,7 @@ def run_cell(cell: Cell, changes: Changes, out: Path, site_files: Path | None) -
     experiment = experiment_of(cell, changes)
     files = site_files and site_files / ("all-labels" if cell.row == "upper" else "few-labels")
     run_or_resume(experiment, run_folder(cell, out), simulated_sites(experiment), files, out / "cache")
+    whole_run(run_folder(cell, out))
     return "done"
 
 
@@ -93,23 +92,26 @@ def run_folder(cell: Cell, out: Path) -> Path:
 
 
 def table(cells: Sequence[Cell], out: Path) -> str:
-    """Return the table of all finished runs, in markdown: one for each way of choosing a round."""
+    """Return the table of all finished runs, in markdown: one for each way of choosing a round.
+
+    Raises:
+        RunError: a site failed in one of the runs, or a metric has no value.
+    """
     runs: dict[str, dict[int, Run]] = {row: {} for row in ROWS}
     for cell in cells:
         if _finished(cell, out):
-            runs[cell.row][cell.seed] = Run.load(run_folder(cell, out))
+            runs[cell.row][cell.seed] = whole_run(run_folder(cell, out))
     compared = [f"{metric} minus {base}" for metric in COMPARED for base in ("Lower", "SSFL")]
     lines: list[str] = []
     for protocol, choose in PROTOCOLS.items():
-        lines += [f"\n### Test set, {protocol}\n", f"| method | seeds | {' | '.join([*METRICS, *compared])} |"]
-        lines += ["|---|--:|" + "--:|" * (len(METRICS) + len(compared))]
+        lines += [f"\n### Test set, {protocol}\n", *head("method", "seeds", *METRICS, *compared)]
         for row, by_seed in runs.items():
             if not by_seed:
                 continue
             numbers = [mean([score(run, metric, choose) for run in by_seed.values()], digits=3) for metric in METRICS]
             for metric in COMPARED:
                 numbers += [_gap(by_seed, runs[base], metric, choose, row == base) for base in ("lower", "ssfl")]
-            lines.append(f"| {ROWS[row].title} | {len(by_seed)} | {' | '.join(numbers)} |")
+            lines.append(line(ROWS[row].title, str(len(by_seed)), *numbers))
     return "\n".join(lines)
 
 
@@ -121,31 +123,19 @@ def score(run: Run, metric: str, choose: Callable[..., Selection]) -> float:
         for row in run.metrics
         if row.split == "test" and row.name == metric and row.value is not None and row.round == rounds[row.site]
     ]
+    if not values:
+        raise RunError(
+            f"run {run.folder}, {metric}",
+            expected="a value on some site's test images",
+            found="none at the chosen round",
+            remedy="Give the sites test images of all classes, or leave the row out with --methods.",
+        )
     return sum(values) / len(values)
 
 
 def _finished(cell: Cell, out: Path) -> bool:
     folder = run_folder(cell, out)
     return (folder / "run.json").exists() and Run.load(folder).status == "finished"
-
-
-def _require_same_images(out: Path, site_files: Path | None) -> None:
-    """Note beside the first runs whose images they see; raise ConfigError where later ones are to see others.
-
-    The site files are named by their path from ``out``, so that both can move together.
-    """
-    asked = relpath(site_files.resolve(), out.resolve()) if site_files else "phantom"
-    note = out / "images.txt"
-    if not note.exists():
-        out.mkdir(parents=True, exist_ok=True)
-        note.write_text(asked, encoding="utf-8")
-    elif (known := note.read_text(encoding="utf-8")) != asked:
-        raise ConfigError(
-            f"runs in {out}, --site-files",
-            expected=known,
-            found=asked,
-            remedy="Name another folder with --out: a table must not mix them.",
-        )
 
 
 def _gap(

@@ -15,7 +15,8 @@ import numpy as np
 import yaml
 
 from fedward.bench.isofed_paper import Scores
-from fedward.bench.runs import run_all, run_or_resume, without_result
+from fedward.bench.processes import run_all
+from fedward.bench.runs import require_all, require_same_images, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.federation.store import save_json
@@ -170,7 +171,8 @@ def run(todo: Sequence[Cell], budget: Budget, data: Path, out: Path, workers: in
                 found="no such file",
                 remedy="Fetch it from medmnist.com (28x28), or name its folder with --data or FEDWARD_DATA.",
             )
-    run_all({describe(cell): partial(run_cell, cell, budget, data, out) for cell in missing}, workers)
+    require_same_images(out, "--data", data)
+    run_all({describe(cell): partial(run_cell, cell, budget, data, out) for cell in missing}, workers=workers)
 
 
 def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
@@ -180,6 +182,7 @@ def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
     files = _site_files(cell, data, out)
     run_or_resume(experiment, folder / "run", site_names(SITES), files, out / "cache")
     record = Run.load(folder / "run")
+    require_all(record, site_names(SITES), may_decline=True)  # each is also asked to do the other group's work
     scores = judge(experiment, folder / "run" / "best.safetensors", files / "judge.yaml")
     content = {
         **asdict(cell),

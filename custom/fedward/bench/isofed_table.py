@@ -1,6 +1,5 @@
 """The tables of the IsoFed benchmark in markdown: our scores beside the paper's, and what the comparison says."""
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,18 +9,14 @@ from typing import Any
 
 from fedward.bench.isofed import DATASETS, GAMMAS, ROWS, SITES, Cell, result_file
 from fedward.bench.isofed_paper import PAPER, Scores
-from fedward.bench.numbers import difference, mean
+from fedward.bench.numbers import difference, head, line, mean
 from fedward.report.run import Run
 
 Result = dict[str, Any]
 Accuracies = dict[tuple[float, int, int], float]
 """Accuracy by (gamma, labelled sites, seed)."""
-
-
-def read_results(out: Path, cells: Sequence[Cell]) -> list[Result]:
-    """Return the results of the cells that have one."""
-    files = [result_file(out, cell) for cell in cells]
-    return [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+_COMPARED = ("isofed", "isofed_wo_pt")
+"""The rows whose distance from each row is shown."""
 
 
 def table(results: Sequence[Result]) -> str:
@@ -32,7 +27,8 @@ def table(results: Sequence[Result]) -> str:
     lines: list[str] = []
     for dataset in [name for name in DATASETS if any(result["dataset"] == name for result in results)]:
         mine = [result for result in results if result["dataset"] == dataset]
-        lines += [f"\n### {dataset}\n", _head(), _rule()]
+        scores = [part for name in Scores._fields for part in (name, "paper")]
+        lines += [f"\n### {dataset}\n", *head("L:U", "gamma", "method", "seeds", *scores, left=(0, 2))]
         for labelled in range(SITES, 0, -1):
             for gamma in GAMMAS:
                 lines += [
@@ -50,10 +46,8 @@ def comparison(results: Sequence[Result]) -> str:
     independent, since settings of one seed share images.
     """
     lines = ["\n### Mean over the settings with unlabelled sites\n"]
-    lines += [
-        "| data set | method | runs | accuracy | paper | IsoFed minus it [95 %] | IsoFed w/o PT minus it [95 %] |"
-    ]
-    lines += ["|---|---|--:|--:|--:|--:|--:|"]
+    distances = [f"{ROWS[base].title} minus it [95 %]" for base in _COMPARED]
+    lines += head("data set", "method", "runs", "accuracy", "paper", *distances, left=(0, 1))
     for dataset in DATASETS:
         by_row: dict[str, Accuracies] = defaultdict(dict)
         for result in results:
@@ -62,10 +56,10 @@ def comparison(results: Sequence[Result]) -> str:
                 by_row[result["row"]][key] = result["accuracy"]
         for row in [name for name in ROWS if name in by_row]:
             own, paper = by_row[row], _paper_mean(dataset, row)
-            gaps = [_gap(by_row.get(base, {}), own) if base != row else "" for base in ("isofed", "isofed_wo_pt")]
+            gaps = [_gap(by_row.get(base, {}), own) if base != row else "" for base in _COMPARED]
             printed = "-" if paper is None else f"{paper:.1f}"
-            cells = [dataset, ROWS[row].title, str(len(own)), f"{fmean(own.values()):.1f}", printed, *gaps]
-            lines.append(f"| {' | '.join(cells)} |")
+            mean_accuracy = f"{fmean(own.values()):.1f}"
+            lines.append(line(dataset, ROWS[row].title, str(len(own)), mean_accuracy, printed, *gaps))
     return "\n".join(lines)
 
 
@@ -84,7 +78,7 @@ def adaptation(out: Path, cells: Sequence[Cell]) -> str:
     evaluated at, from the logs of their runs.
     """
     lines = ["\n### Adaptation at equal rounds: validation accuracy\n"]
-    lines += ["| data set | pairs | after round | with | without | difference [95 %] |", "|---|--:|--:|--:|--:|--:|"]
+    lines += head("data set", "pairs", "after round", "with", "without", "difference [95 %]")
     for dataset in DATASETS:
         pairs = [
             pair
@@ -96,8 +90,8 @@ def adaptation(out: Path, cells: Sequence[Cell]) -> str:
         rounds, adapted, plain = zip(*pairs, strict=True)
         gap = difference(adapted, plain, digits=1)
         after = f"{min(rounds)}" if min(rounds) == max(rounds) else f"{min(rounds)} to {max(rounds)}"
-        means = f"{fmean(adapted):.1f} | {fmean(plain):.1f}"
-        lines.append(f"| {dataset} | {len(pairs)} | {after} | {means} | {gap} |")
+        means = [f"{fmean(own):.1f}" for own in (adapted, plain)]
+        lines.append(line(dataset, str(len(pairs)), after, *means, gap))
     return "\n".join(lines)
 
 
@@ -122,19 +116,11 @@ def _group(results: Sequence[Result], **wanted: Any) -> list[Result]:
     return [result for result in results if all(result[name] == value for name, value in wanted.items())]
 
 
-def _head() -> str:
-    return "| L:U | gamma | method | seeds | " + " | ".join(f"{name} | paper" for name in Scores._fields) + " |"
-
-
-def _rule() -> str:
-    return "|---|--:|---|--:|" + "--:|" * 2 * len(Scores._fields)
-
-
 def _line(group: Sequence[Result], paper: Scores | None) -> str:
     first = group[0]
-    setting = f"{first['labelled']}:{SITES - first['labelled']} | {first['gamma']} | {ROWS[first['row']].title}"
+    sites = f"{first['labelled']}:{SITES - first['labelled']}"
     numbers = []
     for name in Scores._fields:
         numbers.append(mean([result[name] for result in group], digits=1))
         numbers.append("-" if paper is None else f"{getattr(paper, name):.1f}")
-    return f"| {setting} | {len(group)} | {' | '.join(numbers)} |"
+    return line(sites, str(first["gamma"]), ROWS[first["row"]].title, str(len(group)), *numbers)

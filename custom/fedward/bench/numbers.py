@@ -1,6 +1,6 @@
 """How the benchmarks' tables write numbers over several runs, and their lines in markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fedward.evaluation import mean_and_interval, paired_difference
 
@@ -18,9 +18,9 @@ def difference(ours: Sequence[float], theirs: Sequence[float], digits: int) -> s
     return f"{interval.mean:+.{digits}f}{spread}"
 
 
-def head(*names: str) -> list[str]:
-    """Return a table's first two lines: the columns' names, the first to the left, numbers to the right."""
-    return [line(*names), "|---|" + "--:|" * (len(names) - 1)]
+def head(*names: str, left: Collection[int] = (0,)) -> list[str]:
+    """Return a table's first two lines: the columns' names, words to the ``left``, by place, numbers to the right."""
+    return [line(*names), "|" + "".join("---|" if place in left else "--:|" for place in range(len(names)))]
 
 
 def line(*cells: str) -> str:

@@ -1,87 +1,134 @@
-"""Many runs of one process each, several at once."""
+"""What all benchmarks ask of their runs: the settings, weights and images asked for, and every site at work."""
 
 import json
-import multiprocessing
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stdout
-from functools import partial
+from os.path import relpath
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
+from fedward.federation.audit import file_digest
 from fedward.federation.local import run_local
+from fedward.federation.run_folder import RunFolder
 from fedward.report.run import Run
+from fedward.report.tables import took_no_step
 
-
-def run_all(work: Mapping[str, partial[str]], workers: int) -> None:
-    """Call everything in processes of its own, print each result as it comes, and raise the first error at the end.
-
-    A failing run does not stop the others: what they did is kept, and the command can be called again. Only a process
-    that is killed ends them all, with a RunError.
-    """
-    errors: list[BaseException] = []
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(_call, call): name for name, call in work.items()}
-        for done, future in enumerate(as_completed(futures), 1):
-            error = future.exception()
-            if isinstance(error, BrokenProcessPool):  # which ends all runs, not this one alone
-                raise RunError(
-                    f"{workers} processes",
-                    expected="each to live until its runs have ended",
-                    found="one was killed, as a machine does that has no memory left",
-                    remedy="Run the command again, with fewer --workers: finished runs are kept, begun ones go on.",
-                ) from error
-            print(f"{done}/{len(work)} {futures[future]}: {error or future.result()}", flush=True)
-            errors += [error] if error else []
-    if errors:
-        raise errors[0]
-
-
-def _call(call: Callable[[], str]) -> str:
-    return call()
-
-
+_MIXED = "Name another folder with --out: a table must not mix them."
 Cell = TypeVar("Cell")
 
 
 def without_result(
-    cells: Iterable[Cell], result_file: Callable[[Cell], Path], experiment_of: Callable[[Cell], Experiment]
+    cells: Iterable[Cell],
+    result_file: Callable[[Cell], Path],
+    experiment_of: Callable[[Cell], Experiment],
+    init_of: Callable[[Cell], Path | None] = lambda cell: None,
 ) -> list[Cell]:
-    """Return the cells that have no result yet; raise ConfigError where a result or a begun run has other settings."""
+    """Return the cells that have no result yet; raise as :func:`require_same` does for any run that has begun."""
     missing = []
     for cell in cells:
         file = result_file(cell)
         for run in file.parent.glob("run*/run.json"):
-            require_same(run.parent, experiment_of(cell))
+            require_same(run.parent, experiment_of(cell), init_of(cell))
         missing += [] if file.exists() else [cell]
     return missing
 
 
-def require_all(run: Run, sites: Iterable[str]) -> None:
-    """Raise RunError where a site had to train and did not: its numbers would stand among those of whole runs."""
+def read_results(cells: Iterable[Cell], result_file: Callable[[Cell], Path]) -> list[dict[str, Any]]:
+    """Return the results of the cells that have one; raise RunError where one cannot be read."""
+    return [_result(file) for file in map(result_file, cells) if file.exists()]
+
+
+def _result(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise RunError(
+            f"result {file}",
+            expected="JSON as a benchmark writes it",
+            found=f"{type(error).__name__}: {error}",
+            remedy="Delete the file and run the benchmark again: the run beside it is kept.",
+        ) from error
+
+
+def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) -> None:
+    """Raise RunError unless a run has finished, each of ``sites`` has trained, and all sites judged the last model.
+
+    A run that lacks a site would stand among whole ones. ``may_decline``: a site that has nothing to train on in an
+    exchange is none that failed.
+    """
+    if run.status != "finished":
+        remedy = "Mend what stopped it, and run the benchmark again: the run goes on."
+        raise RunError(f"run {run.folder}", expected="one that has finished", found=run.status, remedy=remedy)
+    remedy = "Mend what failed, delete the folder, and run the benchmark again."
     for row in run.rounds:
-        if failed := {site: row.failed[site] for site in sites if site in row.failed}:
-            raise RunError(
-                f"run {run.folder}, round {row.round}",
-                expected="all sites to train",
-                found="; ".join(f"{site}: {reason}" for site, reason in failed.items()),
-                remedy="Mend what failed, delete the folder, and run the benchmark again.",
-            )
+        failed = {site: row.failed[site] for site in sites if site in row.failed}
+        if may_decline:
+            failed = {site: reason for site, reason in failed.items() if not took_no_step(reason)}
+        if failed:
+            where = f"run {run.folder}, round {row.round}"
+            raise RunError(where, expected="all sites to train", found=_told(failed), remedy=remedy)
+    if run.unjudged:
+        where = f"run {run.folder}, last evaluation"
+        raise RunError(where, expected="all sites to judge the model", found=_told(run.unjudged), remedy=remedy)
 
 
-def require_same(folder: Path, experiment: Experiment) -> None:
-    """Raise ConfigError where the run that lies in ``folder`` has other settings than ``experiment``."""
-    stored = json.loads((folder / "run.json").read_text(encoding="utf-8"))["experiment"]
-    if Experiment.model_validate(stored).model_dump(mode="json") != experiment.model_dump(mode="json"):
+def whole_run(folder: Path) -> Run:
+    """Return the run in a folder; raise RunError where :func:`require_all` does for one of its sites."""
+    run = Run.load(folder)
+    require_all(run, run.sites)
+    return run
+
+
+def _told(failed: Mapping[str, str]) -> str:
+    return "; ".join(f"{site}: {reason}" for site, reason in failed.items())
+
+
+def require_same(folder: Path, experiment: Experiment, init: Path | None = None) -> None:
+    """Raise where the run that lies in ``folder``, if any, is not the one that is asked for.
+
+    Args:
+        folder: of a run that has begun, or of none.
+        experiment: its settings.
+        init: folder of the finished run whose weights it starts from, or None for fresh ones. A model that does not
+            lie there, as before that run has ended, is not compared.
+
+    Raises:
+        ConfigError: it has other settings, or began with other weights.
+        RunError: its run.json cannot be read, or is of another version.
+    """
+    if not (folder / "run.json").exists():
+        return
+    run = RunFolder.reopen(folder)
+    if run.experiment != experiment:
+        expected = "a run with the settings that are asked for"
+        raise ConfigError(f"run {folder}", expected=expected, found="one with others", remedy=_MIXED)
+    model = init / "model.safetensors" if init else None
+    if model and not model.exists():
+        return
+    begun, asked = run.info.get("init", {}).get("sha256"), model and file_digest(model)
+    if begun != asked:
         raise ConfigError(
             f"run {folder}",
-            expected="a run with the settings that are asked for",
-            found="one with others",
-            remedy="Name another folder with --out: a table must not mix them.",
+            expected=f"one from the weights in {model}, SHA-256 {asked}" if model else "one from fresh weights",
+            found=f"one from others, SHA-256 {begun}" if begun else "one from fresh weights",
+            remedy="Delete its folder and run the benchmark again, or name another one with --out.",
         )
+
+
+def require_same_images(out: Path, option: str, images: Path | None) -> None:
+    """Note beside the first runs whose images they see; raise ConfigError where later ones are to see others.
+
+    They are named by their path from ``out``, so that both can move together; None: the phantom's.
+    """
+    asked = relpath(images.resolve(), out.resolve()) if images else "phantom"
+    note = out / "images.txt"
+    if not note.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        note.write_text(asked, encoding="utf-8")
+    elif (known := note.read_text(encoding="utf-8")) != asked:
+        raise ConfigError(f"runs in {out}, {option}", expected=known, found=asked, remedy=_MIXED)
 
 
 def run_or_resume(
@@ -96,12 +143,10 @@ def run_or_resume(
 
     ``init`` is the folder of a finished run, whose weights a new one starts from.
 
-    Raises:
-        ConfigError: the run that lies there has other settings.
+    Raises as :func:`require_same` and :func:`~fedward.federation.local.run_local` do.
     """
+    require_same(folder, experiment, init)
     started = (folder / "run.json").exists()
-    if started:
-        require_same(folder, experiment)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".txt").open("a") as console, redirect_stdout(console):
         run_local(

@@ -56,12 +56,14 @@ def rows_table(results: Sequence[Result], title: str) -> str:
 
 
 def draw(results: Sequence[Result], figure: int, picture: Path) -> None:
-    """Write a figure as SVG: a line for each row, a point for each seed."""
+    """Write a figure as SVG: a line for each row, a point for each seed. Without results what lies there stays."""
     field, values, written, name = _AXES[figure]
+    if not (found := _by_row(_varied(results, figure))):
+        return
     with mpl.rc_context(STYLE):
         drawn = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = drawn.subplots()
-        for index, (row, mine) in enumerate(_by_row(_varied(results, figure)).items()):
+        for index, (row, mine) in enumerate(found.items()):
             there = [value for value in values if any(one[field] == value for one in mine)]
             points = [_accuracies([one for one in mine if one[field] == value]) for value in there]
             at, colour = [values.index(value) for value in there], mpl.colormaps["tab10"](index)

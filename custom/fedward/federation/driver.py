@@ -142,12 +142,8 @@ class _Driver:
         if run.finished:
             return run.path
         run.set_status("running", {})
-        state = run.restore(self.method.state_type)
-        facts = None if state else run.info.get("init")
-        state = state or self.method.start(first or self._initial_model(facts))
-        taken = (facts["folder"], described(facts)) if facts else None
-        self.console.header(self.experiment, run.sites, resumed_after=state.round, taken=taken)
         try:
+            state = self._begin(first)
             self._loop(state, self.method.rounds(state, self._federation()))
             self._finish(state)
         except BaseException as error:
@@ -157,6 +153,16 @@ class _Driver:
             self._report_failure(reason)
             raise
         return run.path
+
+    def _begin(self, first: State | None) -> Any:
+        """Return the state to go on from, and say what runs."""
+        run = self.run_folder
+        state = run.restore(self.method.state_type)
+        facts = None if state else run.info.get("init")
+        state = state or self.method.start(first or self._initial_model(facts))
+        taken = (facts["folder"], described(facts)) if facts else None
+        self.console.header(self.experiment, run.sites, resumed_after=state.round, taken=taken)
+        return state
 
     def _note(self, log: str, row: dict[str, Any]) -> None:
         if not self.experiment.secure_aggregation:  # else a method measures the mean, and would note it of each site
@@ -362,14 +368,17 @@ class _Driver:
         return values
 
     def _finish(self, state: Any) -> None:
-        """Evaluate the last model at all sites, if it can be judged, and close the folder."""
-        run, last = self.run_folder, Ask(state.round + 1, state.model, {})
-        if not self.method.untrained:
-            result, requests = self._send(last, run.sites)
-            self._record(last, requests, result, 0.0)
+        """Evaluate the last model, if it can be judged, and close the folder."""
+        run = self.run_folder
+        unjudged = {} if self.method.untrained else self._evaluate_last(state)
         run.save_global("model", state.model, {"round": state.round})
         best = run.best()
-        summary = {"rounds": state.round, "best_round": best and best[0], "best_value": best and best[1]}
+        summary = {
+            "rounds": state.round,
+            "best_round": best and best[0],
+            "best_value": best and best[1],
+            "unjudged": unjudged,
+        }
         run.models.clear()
         if run.asked_in_vain:
             raise RunError(
@@ -381,3 +390,13 @@ class _Driver:
         run.set_status("finished", summary)
         write_report(run.path)
         self.console.closing(run.path, summary, self.method.untrained)
+
+    def _evaluate_last(self, state: Any) -> dict[str, str]:
+        """Evaluate the last model at all sites; return site -> reason of those that brought no usable answer.
+
+        No round holds them: the run's summary is where they are told.
+        """
+        last = Ask(state.round + 1, state.model, {})
+        result, requests = self._send(last, self.run_folder.sites)
+        self._record(last, requests, result, 0.0)
+        return dict(sorted(result.failed.items()))

@@ -11,14 +11,21 @@ from torch import nn
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
-from fedward.federation.audit import file_digest
+from fedward.federation import audit
+from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import StoredState
 from fedward.methods import method_of
 from fedward.methods.workflow import State
 from fedward.nets import build
 
+_FORMAT = 1
+"""The model.json format this reader understands."""
+
 _REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
-_AGAIN = "Bring the files back as they were, or begin anew: a job is exported again, a run started in another folder."
+_AGAIN = (
+    "Bring the files back as they were, or begin anew: a job is exported again, "
+    "a run started in another folder or from another run."
+)
 
 
 @dataclass(frozen=True)
@@ -59,19 +66,27 @@ class Weights:
     def of(cls, files: Path, facts: Mapping[str, Any] | None = None) -> "Weights":
         """Return the weights in a folder; ``facts`` as in :class:`Source`.
 
-        Raises ConfigError where there are none, or others than those that ``facts`` tell of.
+        Raises:
+            ConfigError: there are none, the run has not finished, or they are not those that ``facts`` or the run's own
+                audit log tell of.
+            RunError: without ``facts``, and the folder has no readable run.json.
         """
         model, about = files / "model.safetensors", files / "model.json"
         where, remedy = (f"weights of {facts['folder']} in {files}", _AGAIN) if facts else (f"--init {files}", _REMEDY)
         try:
-            sha256 = file_digest(model)
-            _check_digest(model, sha256, facts)  # before anything in the file is believed
+            sha256 = audit.file_digest(model)
+            recorded = facts["sha256"] if facts else _recorded(files)
+            if sha256 != recorded:  # before anything in the file is believed
+                expected = f"SHA-256 {recorded}, on record since the run or its job was made"
+                raise ConfigError(f"{where}, file {model.name}", expected=expected, found=sha256, remedy=_AGAIN)
             content = json.loads(about.read_text(encoding="utf-8"))
+            if content["format"] != _FORMAT:
+                raise ValueError(f"{about.name} of format {content['format']}")
             classes = () if "untrained" in content else tuple(content["data"]["classes"])
             return cls(Path(facts["folder"]) if facts else files.resolve(), sha256, classes, StoredState(model))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            found = f"{type(error).__name__}: {error}"
-            raise ConfigError(where, expected=f"{model.name} and {about.name}", found=found, remedy=remedy) from error
+            expected, found = f"{model.name} and {about.name} of format {_FORMAT}", f"{type(error).__name__}: {error}"
+            raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -84,24 +99,28 @@ def initial_model(experiment: Experiment, weights: Weights | None) -> tuple[Stat
 
     Raises ConfigError as :func:`fedward.nets.build` and :func:`take_over` do.
     """
-    spec, extend = experiment, method_of(experiment).extend
-    net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, extend)
-    facts = {**weights.facts, **take_over(net, weights, spec.data.classes)} if weights else None
+    spec, method = experiment, method_of(experiment)
+    net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
+    facts = {**weights.facts, **take_over(net, weights, spec.data.classes, method.per_class)} if weights else None
     return {key: value.clone() for key, value in net.state_dict().items()}, facts
 
 
-def take_over(net: nn.Module, weights: Weights, classes: Sequence[str]) -> dict[str, list[str]]:
+def take_over(
+    net: nn.Module, weights: Weights, classes: Sequence[str], per_class: tuple[str, ...] = ()
+) -> dict[str, list[str]]:
     """Copy tensors into ``net`` wherever name, shape and dtype are the same; the classifier only for equal classes.
+
+    The same holds for tensors whose names begin as in ``per_class``: what a method adds that belongs to classes.
 
     Returns:
         Names of floating-point tensors: those ``taken``, those ``new`` as in a fresh network, and those ``unused``.
 
     Raises:
-        ConfigError: no tensor of the network fits, but for its classifier's.
+        ConfigError: no tensor of the network fits, but for its classifier's; or one that does holds NaN or infinity.
     """
     own = net.state_dict()
     learned = [name for name in own if own[name].is_floating_point()]
-    head = _classifier(net)
+    head = _classifier(net) | {name for name in own if name.startswith(per_class)}
     given = {name for name in weights.state if weights.state[name].is_floating_point()}
     same = weights.classes == tuple(classes)
     taken = [
@@ -116,7 +135,7 @@ def take_over(net: nn.Module, weights: Weights, classes: Sequence[str]) -> dict[
         )
     with torch.no_grad():
         for name in taken:
-            own[name].copy_(weights.state[name])
+            own[name].copy_(_finite(weights, name))
     return {
         "taken": taken,
         "new": [name for name in learned if name not in taken],
@@ -129,14 +148,26 @@ def described(facts: Mapping[str, Any]) -> str:
     return "; ".join(f"{kind}: {_counts(facts[kind])}" for kind in ("taken", "new", "unused") if facts[kind])
 
 
-def _check_digest(model: Path, found: str, facts: Mapping[str, Any] | None) -> None:
-    if facts and found != facts["sha256"]:
+def _recorded(folder: Path) -> str:
+    """Return the SHA-256 that a finished run's last model had when the run ended."""
+    run = RunFolder.reopen(folder)
+    rows = [row for line in audit.read(folder / audit.LOG)[0] if (row := audit.parse(line)) and row["event"] == "ended"]
+    if not run.finished or not rows:
+        found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info['status']}"
+        raise ConfigError(f"--init {folder}", expected="a finished run", found=found, remedy=_REMEDY)
+    return str(rows[-1]["details"]["model"])
+
+
+def _finite(weights: Weights, name: str) -> torch.Tensor:
+    tensor = weights.state[name]
+    if not bool(tensor.isfinite().all()):
         raise ConfigError(
-            f"weights of {facts['folder']}, file {model}",
-            expected=f"SHA-256 {facts['sha256']}, on record since the run or its job was made",
-            found=found,
-            remedy=_AGAIN,
+            f"--init {weights.folder}, tensor {name}",
+            expected="finite numbers",
+            found="NaN or infinity",
+            remedy="That run diverged; name the folder of another one.",
         )
+    return tensor
 
 
 def _fits(tensor: torch.Tensor, weights: Weights, name: str) -> bool:

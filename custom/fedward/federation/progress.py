@@ -38,6 +38,8 @@ def progress(run_folder: Path) -> dict[str, Any]:
     ``metric``, ``best``, ``last``
         the key metric, and its mean over sites on validation images as ``{"round", "value"}``, of the best round so far
         and the last evaluated one; None before the first.
+    ``unjudged``
+        site -> reason of those that did not evaluate the last model of a finished run.
     ``bytes_down``, ``bytes_up``
         of all committed exchanges.
 
@@ -74,6 +76,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "under_way": newest and _under_way(newest),
         "exchange": {name: rounds[-1][name] for name in _EXCHANGE} if rounds else None,
         **_key_metric(run, experiment.key_metric),
+        "unjudged": info["summary"].get("unjudged", {}),
         "bytes_down": sum(row["bytes_down"] for row in rounds),
         "bytes_up": sum(row["bytes_up"] for row in rounds),
     }
@@ -131,16 +134,21 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     if last := state["exchange"]:
         counts = f"{len(last['asked'])} asked, {len(last['replied'])} replied, {len(last['failed'])} failed"
         found += _item("exchange", f"round {last['round']}: {counts}, {last['seconds']:.1f} s")
-        for site, reason in sorted(last["failed"].items()):
-            found += _item("", f"{site}: {reason}")
+        found += _reasons(last["failed"])
     for name in ("best", "last"):
         if value := state[name]:
             found += _item(name, f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}")
+    if unjudged := state["unjudged"]:
+        found += _item("unjudged", f"the last model, at {count(len(unjudged), 'site')}") + _reasons(unjudged)
     return found + _item("traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up")
 
 
 def _when(time: str) -> str:
     return time.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _reasons(failed: Mapping[str, str]) -> list[str]:
+    return [line for site, reason in sorted(failed.items()) for line in _item("", f"{site}: {reason}")]
 
 
 def _item(name: str, text: str) -> list[str]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, WorkError
 from fedward.federation.site import Site
 from fedward.federation.site_data import site_files
 from fedward.methods.workflow import State
@@ -82,8 +82,19 @@ class PublicImages(Site):
     def learn(
         self, model: State, round_: int, task: str, memory: MutableMapping[str, State]
     ) -> tuple[State, dict[str, float]]:
-        """Train a model as a site does for a task; return it with the mean losses. ``memory`` is changed."""
-        trained, _, means = self.train(model, [], round_, task=task, memory=memory)
+        """Train a model as a site does for a task; return it with the mean losses. ``memory`` is changed.
+
+        Raises WorkError if the loss is no longer finite.
+        """
+        try:
+            trained, _, means = self.train(model, [], round_, task=task, memory=memory)
+        except WorkError as error:
+            raise WorkError(
+                f"{SERVER}, {task}, round {round_}",
+                expected=error.expected,
+                found=error.found,
+                remedy="Lower contrastive_rate or set clip_gradient.",
+            ) from error
         return trained, means
 
     def first(self, count: int) -> Tensor:

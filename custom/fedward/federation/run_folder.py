@@ -24,6 +24,8 @@ from fedward.methods.workflow import State
 _PACKAGES = ("nvflare", "torch", "monai", "numpy")
 _LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
 _KEPT_STATES = 2
+_FORMAT = 1
+"""Of run.json."""
 _INFO = {"id": str, "sites": list, "status": str, "experiment": dict}
 """What run.json must hold for a run to be opened again."""
 
@@ -66,7 +68,7 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         run = cls(path)
         run._info = {
-            "format": 1,
+            "format": _FORMAT,
             "id": uuid4().hex,
             "method": experiment.method,
             "engine": engine,
@@ -265,4 +267,11 @@ def _read_info(file: Path) -> dict[str, Any]:
         raise ValueError(f"a {type(info).__name__}, not what a run is")
     if missing := [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]:
         raise ValueError(f"no or a broken {', '.join(missing)}")
+    if (found := info.get("format")) != _FORMAT:
+        raise RunError(
+            str(file),
+            expected=f"format {_FORMAT}",
+            found=repr(found),
+            remedy="Open this run with the fedward version that wrote it.",
+        )
     return info

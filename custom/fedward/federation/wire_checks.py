@@ -99,6 +99,8 @@ def _check_answer(
     for name in (*COUNTS, *({"restarts"} & set(meta))):
         if not _is_count(meta.get(name)):
             _refuse(f"answer of {site}, {name}", "a count of 0 or more", _shown(meta.get(name)))
+    if meta["steps"] and not meta["labelled"] + meta["unlabelled"]:
+        _refuse(f"answer of {site}, steps", "0 without an image to take them on", _shown(meta["steps"]))
     _check_labels(site, meta)
     _check_scores(site, meta, task)
     _check_train(site, meta.get("train"))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from torch import nn
 
-from fedward.methods.auxiliary import SupervisedWithHeads, add_heads
+from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
 from fedward.methods.fedal import annotation_budget
 from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, average_replies, draw_participants
 from fedward.methods.local import Objective
@@ -95,6 +95,7 @@ class ActiveLearning(FedAvg):
     """
 
     settings_type = ActiveSettings
+    per_class = (f"{HEADS}.",)
     settings: ActiveSettings
 
     def __init__(self, settings: Settings) -> None:

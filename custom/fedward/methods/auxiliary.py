@@ -14,18 +14,19 @@ from fedward.methods.local import Batch, Losses, RoundInputs, Uses, logits_and_f
 from fedward.methods.samplers.mcdal import AuxiliaryHeads, discrepancy, heads_loss
 from fedward.methods.settings import Settings
 
-_NAME = "auxiliary"
+HEADS = "auxiliary"
+"""What a network calls them."""
 
 
 def add_heads(net: nn.Module) -> None:
     """Give a network two further classifiers of its features. Its own output does not change."""
     classifier: nn.Linear = net.classifier  # type: ignore[assignment]
-    net.add_module(_NAME, AuxiliaryHeads(classifier.in_features, classifier.out_features))
+    net.add_module(HEADS, AuxiliaryHeads(classifier.in_features, classifier.out_features))
 
 
 def heads_of(net: nn.Module) -> AuxiliaryHeads:
     """Return what :func:`add_heads` added."""
-    heads: AuxiliaryHeads = net.get_submodule(_NAME)  # type: ignore[assignment]
+    heads: AuxiliaryHeads = net.get_submodule(HEADS)  # type: ignore[assignment]
     return heads
 
 

@@ -136,17 +136,17 @@ def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpo
 def average_replies(
     replies: Sequence[Reply], model: State, weight: Callable[[int, int, int], int] | None = None
 ) -> State:
-    """Return the mean of the replies that took steps, by a method's weights; ``model`` itself if nobody took one.
+    """Return the mean of the replies that took steps, by a method's weights; ``model`` itself if none has any weight.
 
     The weights are :meth:`FedAvg.weight` unless said otherwise, the steps. With FedVC all sites
     take equally many, so this is a plain mean. Images are not counted there: a site without labels would then weigh
     nothing, or as much as one with many.
     """
     trained = [reply for reply in replies if reply.steps]
-    if not trained:
-        return model
     weigh = weight or FedAvg.weight
     weights = [float(weigh(reply.labelled, reply.unlabelled, reply.steps)) for reply in trained]
+    if not any(weights):
+        return model
     return weighted_average([reply.state for reply in trained], weights)
 
 
@@ -181,6 +181,8 @@ class FedAvg:
     """Whether the server trains on images of its own, by :attr:`Federation.learn`."""
     wants_pictures = False
     """Whether a report is to show images of the server's own as a model sees them, by :attr:`Federation.show`."""
+    per_class: tuple[str, ...] = ()
+    """First parts of the names of tensors that :meth:`extend` adds and that, as a classifier's, belong to classes."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

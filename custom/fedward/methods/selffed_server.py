@@ -51,6 +51,7 @@ class SelfFed(FedAvg):
     none replies                      the model stays, nothing is contrasted; three such rounds in a row end the run
     a site without labels             takes part in phase 1; in phase 2 it declines, whatever it could contrast, and
                                       with ``upload = "encoder"`` its classifier is never trained
+    steps of phase 2 without labels   not used, as no site can take any
     late, second, broken reply        as FedAvg; it does not count in F
     ================================  ============================================================================
 
@@ -149,7 +150,7 @@ class SelfFed(FedAvg):
             task = self.task(round_)
             work = {site: Work(task) for site in sites}
             replies = yield Ask(round_, state.model, work, evaluate=task == FINE_TUNE)
-            trained = [reply for reply in replies if reply.steps]
+            trained = [reply for reply in replies if reply.steps and (task == PRETRAIN or reply.labelled)]
             if trained and task == PRETRAIN:
                 sizes = [float(reply.labelled + reply.unlabelled) for reply in trained]
                 state.model = weighted_average([reply.state for reply in trained], sizes)

@@ -37,7 +37,7 @@ class SelfFedSettings(Settings):
     """Largest learning rate of phase 1. Paper: 3.75e-4."""
     pretraining_warm_up: float = Field(40.0, ge=0.0)
     """Rounds in which it rises. Fed-MAE: 40; the paper says 5 epochs."""
-    mask_ratio: Share = 0.6
+    mask_ratio: float = Field(0.6, gt=0.0, le=1.0)
     """psi: share of an image that is hidden. Paper: 0.6."""
     learning_rate: Positive = 7.5e-4
     """Largest learning rate of phase 2. Fed-MAE: 7.5e-4 for batches of 64; the paper prints 3e-3, which is the rate

@@ -15,7 +15,7 @@ class Settings(BaseModel):
     number of images per site and round, so every participant takes the same number of steps.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rounds: int = Field(500, ge=1)
     """R: communication rounds. Paper: 500."""

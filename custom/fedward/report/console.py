@@ -76,15 +76,15 @@ class Console:
         self._line(
             f"{number:>6} {row['seconds']:>8.1f} {replied:>8}  {_spread(values):<20} {share:>5} {down:>9} {up:>9}"
         )
-        for site, reason in row["failed"].items():
-            self._wrapped(f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3)
+        self._reasons(row["failed"])
 
     def closing(self, folder: Path, summary: Mapping[str, Any], untrained: Sequence[str] = ()) -> None:
         """Say how the run ended, which round is best and why, and where the files are.
 
         Args:
             folder: the run folder.
-            summary: run.json's summary: ``rounds``, ``best_round``, ``best_value``; or the ``reason`` of a failure.
+            summary: run.json's summary: ``rounds``, ``best_round``, ``best_value``, and why sites left the last model
+                ``unjudged``; or the ``reason`` of a failure.
             untrained: how the names of tensors begin that the run did not train, though its results hang on them.
         """
         if "reason" in summary:
@@ -92,6 +92,9 @@ class Console:
         else:
             self._wrapped(f"finished after {count(summary['rounds'], 'round')}")
             self._wrapped(nothing_to_judge(untrained) or "")
+        if unjudged := summary.get("unjudged"):
+            self._wrapped(f"last model not evaluated at {count(len(unjudged), 'site')}:")
+            self._reasons(unjudged)
         if summary.get("best_round") is not None:
             why = f"highest mean validation {self._metric} over sites, {summary['best_value']:.3f}"
             self._wrapped(f"best: round {summary['best_round']} ({why})")
@@ -99,6 +102,10 @@ class Console:
         there = [name for name in FILES if (folder / name).exists()]
         if there:
             self._wrapped(f"files: {', '.join(there)}")
+
+    def _reasons(self, failed: Mapping[str, str]) -> None:
+        for site, reason in failed.items():
+            self._wrapped(f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3)
 
     def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
         lines = textwrap.wrap(

@@ -34,12 +34,12 @@ def site_curves(run: Run) -> dict[str, dict[int, float]]:
     return {site: _curve(bought[site], line) for site, line in values.items() if site in bought}
 
 
-def overall_curve(run: Run) -> dict[int, float]:
-    """Return labels bought at all sites -> mean of the key metric over sites, as :func:`site_curves`."""
+def overall_curve(run: Run, metric: str) -> dict[int, float]:
+    """Return labels bought at all sites -> mean of a validation metric over sites, as :func:`site_curves`."""
     bought = _bought(run)
     rounds = {row.round for row in run.queries}
     total = {round_: sum(_at(line, round_) for line in bought.values()) for round_ in sorted(rounds)}
-    return _curve(total, mean_line(run.series("val", run.key_metric)))
+    return _curve(total, mean_line(run.series("val", metric)))
 
 
 def _bought(run: Run) -> dict[str, dict[int, int]]:

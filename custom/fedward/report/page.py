@@ -157,7 +157,7 @@ def _labels(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     overall = {
         name: curve
         for name, each in zip(tables.names(runs), runs, strict=True)
-        if any(curve := labels.overall_curve(each))
+        if any(curve := labels.overall_curve(each, run.key_metric))
     }
     most = max((max(curve) for curve in curves.values()), default=0)
     return {
@@ -221,8 +221,10 @@ def _peer_overhead(run: Run) -> float | None:
     return peers / asked if peers else None
 
 
-def _failures(run: Run) -> list[tuple[int, str, str]]:
-    return [(row.round, site, reason) for row in run.rounds for site, reason in row.failed.items()]
+def _failures(run: Run) -> list[tuple[int | str, str, str]]:
+    """Return (round, site, reason); first those of the last evaluation, which no other table tells of."""
+    last = [("last evaluation", site, reason) for site, reason in run.unjudged.items()]
+    return [*last, *((row.round, site, reason) for row in run.rounds for site, reason in row.failed.items())]
 
 
 def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

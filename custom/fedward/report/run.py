@@ -189,17 +189,19 @@ class Run:
         return str(self.experiment.get("key_metric") or "accuracy")
 
     @property
+    def unjudged(self) -> Mapping[str, str]:
+        """Site -> why it brought no value of the last model; empty where all did, or the run has not finished."""
+        return dict(self.summary.get("unjudged", {}))
+
+    @property
     def warm_up(self) -> int:
         """Rounds at the start of another kind, as the rows say; 0 where no others followed yet.
 
-        Where sites are averaged in groups, those in which only labelled sites trained; else those without peers: the
-        job's setting, or those before the first peer model.
+        Where sites are averaged in groups, those in which only labelled sites trained; else those before the first peer
+        model. What a job calls its warm-up is no matter: to SelfFed it is a learning rate that rises.
         """
         if self.groups:
             return min((row.round for row in self.groups if row.group != "labelled"), default=1) - 1
-        named = (self.experiment.get("options") or {}).get("warm_up")
-        if named is not None:
-            return int(named)
         return min((row.round for row in self.rounds if row.peer_models), default=1) - 1
 
     def series(self, split: str, name: str) -> dict[str, dict[int, float]]:

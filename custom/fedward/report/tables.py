@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import (
@@ -76,7 +77,7 @@ class SiteLine:
     trained: int
     """Rounds in which its training was used."""
     failures: int
-    """Answers that failed or never came."""
+    """Answers that failed or never came, that to the last evaluation included."""
     present: tuple[str, ...]
     absent: tuple[str, ...]
     """Classes without a test image, in the data set's order; empty when nothing was measured."""
@@ -93,6 +94,7 @@ def site_lines(run: Run) -> list[SiteLine]:
     """Return one line per site, in the run's order."""
     trained = Counter(site for row in merged_rounds(run) for site in row.replied)
     failures = Counter(site for row in run.rounds for site, reason in row.failed.items() if not took_no_step(reason))
+    failures.update(run.unjudged.keys())
     return [_site_line(run, site, trained[site], failures[site]) for site in run.sites]
 
 
@@ -236,9 +238,25 @@ def _pairs(a: Selection, b: Selection) -> list[tuple[float, float]]:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Return a short name per run: its title where that tells them apart, with the folder where it does not."""
-    count = Counter(run.title for run in runs)
-    return [run.title if count[run.title] == 1 else f"{run.title} ({run.folder.name})" for run in runs]
+    """Return a short name per run, each another: its title where that tells them apart, else with :func:`_ends`."""
+    folders: dict[str, list[Path]] = {}
+    for run in runs:
+        folders.setdefault(run.title, []).append(run.folder)
+    ends = {title: iter(_ends(alike)) for title, alike in folders.items()}
+    return [run.title + next(ends[run.title]) for run in runs]
+
+
+def _ends(folders: Sequence[Path]) -> list[str]:
+    """Return, in brackets, as much of the paths' ends as tells all folders apart; numbers where one is named twice.
+
+    A single folder needs nothing.
+    """
+    if len(folders) == 1:
+        return [""]
+    paths = [folder.resolve().parts for folder in folders]
+    ends = ([str(Path(*parts[-length:])) for parts in paths] for length in range(1, max(map(len, paths)) + 1))
+    numbers = [str(number) for number in range(1, len(paths) + 1)]
+    return [f" ({end})" for end in next((found for found in ends if len(set(found)) == len(found)), numbers)]
 
 
 def test_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:

@@ -30,6 +30,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _kept_at_sites(run),
         _protocols(choices),
         _last(run, choices),
+        _unjudged(run),
         _coverage(sites),
         _small(sites),
         _missing(run),
@@ -103,8 +104,16 @@ def _last(run: Run, choices: Choices) -> str | None:
     auroc = test_values(run, "auroc_macro", last.round)
     ranking = f" and a macro AUROC of {sum(auroc.values()) / len(auroc):.3f}" if auroc else ""
     same = " It is the selected model." if last.round == choices.reported else ""
-    which = "final model" if run.status == "finished" else "newest measured model"
+    final = run.status == "finished" and last.round == run.summary.get("rounds", last.round)
+    which = "final model" if final else "newest measured model"
     return f"The {which} (round {last.round}) has a test {title_of(last.metric)} of {last.test:.3f}{ranking}.{same}"
+
+
+def _unjudged(run: Run) -> str | None:
+    if not run.unjudged:
+        return None
+    where = f"{len(run.unjudged)} of {count(len(run.sites), 'site')} ({', '.join(run.unjudged)})"
+    return f"The final model was not evaluated at {where}, which its numbers leave out."
 
 
 def _coverage(sites: Sequence[SiteLine]) -> str | None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedward.errors import DataError
 from fedward.sites.data import Annotation
+from fedward.yaml_text import read_yaml
 
 SERVER = "server"
 """The name under which the server's own images are found."""
@@ -124,10 +124,11 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     """
     where = f"site file {site_file}"
     try:
-        content = yaml.safe_load(site_file.read_text("utf-8"))
-    except Exception as error:  # a value that cannot be (a 13th month), or too deep, is no YAMLError
-        found = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(where, expected="a readable YAML file", found=found, remedy="Write or repair it.") from None
+        content = read_yaml(site_file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            where, expected="a readable YAML file", found=str(error), remedy="Write or repair it."
+        ) from None
     try:
         read = _SITE.validate_python(content)
     except ValidationError as error:

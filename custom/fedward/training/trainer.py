@@ -140,6 +140,6 @@ def train(
             "training",
             expected="a finite loss",
             found=f"{values}",
-            remedy="Lower learning_rate or set clip_gradient.",
+            remedy=f"Lower the learning rate, {phase.learning_rate:.3g} here, or set clip_gradient.",
         )
     return Trained(means.steps, values)

@@ -16,8 +16,8 @@ from fedward.federation.audit import file_digest
 from fedward.federation.flare.jobs import export_job, job_files, stale_jobs
 from fedward.federation.flare.shareables import TASK
 from fedward.federation.initial import initial_model
-from fedward.federation.store import save_json, save_model
 from fedward.jobs import JOBS, site_names
+from finished_run import finished_run
 from tiny import tiny
 
 SHIPPED = Path(__file__).parents[3] / "jobs"
@@ -78,11 +78,8 @@ HOSPITALS = ["hospital-a", "hospital-b"]
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Return what a finished run leaves of its last model."""
-    folder, experiment = tmp_path_factory.mktemp("finished"), tiny(seed=77)
-    save_model(folder / "model.safetensors", initial_model(experiment, None)[0])
-    save_json(folder / "model.json", {"data": experiment.data.model_dump(mode="json")})
-    return folder
+    experiment = tiny(seed=77)
+    return finished_run(tmp_path_factory.mktemp("finished"), experiment, initial_model(experiment, None)[0])
 
 
 def files_of(folder):

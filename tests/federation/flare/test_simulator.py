@@ -7,6 +7,7 @@ from simulator import SITES, assert_same_run, start
 
 from fedward.config import StandIn
 from fedward.federation.flare.jobs import export_job
+from fedward.federation.initial import Weights
 from fedward.federation.local import run_local
 from tiny import tiny
 
@@ -47,4 +48,5 @@ def test_a_job_that_carries_weights_gives_those_of_the_in_process_engine(tmp_pat
     assert infos[0]["folder"] == str(before)
     begun = [json.loads((folder / "audit.jsonl").read_text().splitlines()[0])["details"] for folder in (flare, local)]
     assert begun[0]["init"] == begun[1]["init"] == infos[0]["sha256"]
+    assert Weights.of(flare).sha256 == Weights.of(local).sha256, "a start as good as the other"
     assert not list((tmp_path / "workspace").glob("site-*/**/*.safetensors"))

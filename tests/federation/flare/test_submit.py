@@ -37,7 +37,10 @@ class Flare:
         if self.error:
             raise self.error
         run = Path(out) / job_id / "workspace" / "fedward"
-        if self.status:
+        if self.status == "broken":
+            run.mkdir(parents=True)
+            (run / "run.json").write_text("{")
+        elif self.status:
             run.mkdir(parents=True)
             (run / "run.json").write_text(json.dumps({"status": self.status, "summary": {"reason": "no space"}}))
         return str(Path(out) / job_id)
@@ -56,9 +59,15 @@ def test_a_copy_is_submitted_and_flares_signature_does_not_stay(job):
     assert not list(job.rglob(".__nvfl_*"))
 
 
-def test_a_folder_that_is_no_job_is_not_sent(tmp_path):
-    with pytest.raises(ConfigError, match=r"meta\.json"):
-        submit(Flare(), tmp_path)
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"deploy_map": 3}'])
+@pytest.mark.parametrize("run", [None, "0123456789abcdef" * 2])
+def test_a_folder_that_is_no_job_is_not_sent(tmp_path, content, run):
+    if content:
+        (tmp_path / "meta.json").write_text(content)
+    flare = Flare()
+    with pytest.raises(ConfigError, match=rf"job {tmp_path}: expected .*meta\.json"):
+        submit(flare, tmp_path, run)
+    assert flare.files == []
 
 
 def test_a_refusal_is_told_with_its_reason(job):
@@ -83,6 +92,11 @@ def test_a_run_that_has_not_finished_is_an_error_with_what_flare_says(tmp_path, 
     with pytest.raises(RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no") as error:
         fetch(Flare(status), META, tmp_path)
     assert ("no space" in str(error.value)) == bool(status)
+
+
+def test_a_run_whose_record_is_broken_is_an_error_with_what_flare_says(tmp_path):
+    with pytest.raises(RunError, match=r"found a run\.json that cannot be read.*ABNORMAL; server: OK; site-1: no"):
+        fetch(Flare("broken"), META, tmp_path)
 
 
 def test_a_server_that_is_gone_when_results_are_fetched_is_named(tmp_path):

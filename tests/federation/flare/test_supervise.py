@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from nvflare.fuel.flare_api.api_spec import InternalError, JobNotFound, NoClientsAvailable, NoConnection
 
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
 from fedward.federation.flare import supervise
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.status import STATS
@@ -145,6 +145,14 @@ def test_a_job_that_goes_well_is_sent_once(finish):
     federation = Federation(GOOD)
     assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
     assert federation.runs == [RUN]
+
+
+def test_a_folder_that_is_no_job_is_not_sent_and_not_tried_again(finish, tmp_path):
+    (tmp_path / "job" / "meta.json").write_text("{")
+    federation = Federation(GOOD)
+    with pytest.raises(ConfigError, match=r"expected a folder with a meta\.json"):
+        finish(federation)
+    assert federation.runs == []
 
 
 def test_a_broken_job_is_sent_again_as_the_same_run(finish):

@@ -97,7 +97,7 @@ def export_job(
             f"--init {init}",
             expected="a folder outside the job folder, whose files are replaced",
             found=f"one in {out}",
-            remedy="Export the job into another folder, or copy the weights elsewhere first.",
+            remedy="Export the job into another folder, or move the run's folder elsewhere first.",
         )
     texts = job_files(experiment, out.name, clinical, sites, _fitting(experiment, init) if init else None)
     _clear(out)

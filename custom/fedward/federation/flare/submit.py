@@ -51,14 +51,10 @@ def submit(flare: Session, job: Path, run: str | None = None) -> str:
     ``run`` names the run that the job begins or continues. What is sent is a copy: FLARE's signatures would stay in the
     folder.
     """
-    if not (job / "meta.json").is_file():
-        raise ConfigError(
-            f"job {job}", expected="a folder with meta.json", found="none", remedy="Export one with `fedward jobs`."
-        )
+    meta = job_meta(job)
     with TemporaryDirectory() as folder:
         copy = shutil.copytree(job, Path(folder) / job.resolve().name)
         if run:
-            meta = json.loads((copy / "meta.json").read_text(encoding="utf-8"))
             meta["custom_props"] = {**meta.get("custom_props", {}), RUN: run}
             (copy / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         try:
@@ -72,6 +68,22 @@ def submit(flare: Session, job: Path, run: str | None = None) -> str:
                 found=f"{type(error).__name__}: {error}",
                 remedy="Mend the job, or submit it as a user with the role lead.",
             ) from error
+
+
+def job_meta(job: Path) -> dict[str, Any]:
+    """Return what a job's meta.json says; raise ConfigError where it is missing, or none that FLARE could use."""
+    try:
+        meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
+        if not isinstance(meta["deploy_map"], dict):
+            raise TypeError("deploy_map is no mapping of apps to sites")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"job {job}",
+            expected="a folder with a meta.json that names apps and sites",
+            found=f"{type(error).__name__}: {error}",
+            remedy="Export one with `fedward jobs`.",
+        ) from error
+    return dict(meta)
 
 
 def wait(flare: Session, job_id: str, timeout: float = 0.0) -> dict[str, Any]:
@@ -118,6 +130,8 @@ def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
         found = ": ".join([info["status"], *filter(None, [info["summary"].get("reason")])])
     except FileNotFoundError:
         found = "no run at all"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        found = f"a run.json that cannot be read, {type(error).__name__}: {error}"
     said = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
     raise RunError(
         f"job {job_id}",

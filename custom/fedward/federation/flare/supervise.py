@@ -4,7 +4,6 @@ A job ends with the server that ran it, yet FLARE calls it running for ever; and
 job that runs. Killed job processes need none of this: see :mod:`fedward.federation.flare.launchers`.
 """
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +15,16 @@ from nvflare.apis.job_def import ALL_SITES, RunStatus
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import FedwardError, RunError
-from fedward.federation.flare.submit import CONNECTION_ERRORS, UnreachableError, fetch, lost, results, session, submit
+from fedward.federation.flare.submit import (
+    CONNECTION_ERRORS,
+    UnreachableError,
+    fetch,
+    job_meta,
+    lost,
+    results,
+    session,
+    submit,
+)
 from fedward.federation.flare.watch import Watch
 from fedward.federation.progress import progress
 
@@ -108,8 +116,7 @@ class Supervisor:
 
     def _named_sites(self) -> set[str]:
         """Return the sites that the job goes to, empty for all."""
-        apps = json.loads((self.job / "meta.json").read_text(encoding="utf-8"))["deploy_map"]
-        return {site for sites in apps.values() for site in sites} - {ALL_SITES}
+        return {site for sites in job_meta(self.job)["deploy_map"].values() for site in sites} - {ALL_SITES}
 
     def _await_sites(self, flare: Session) -> None:
         """Wait for the sites of the last attempt: they come back one by one to a server that was started anew."""

@@ -14,7 +14,7 @@ from fedward.methods.samplers.pool import Pool, Uses, checked
 class SamplerSettings(BaseModel):
     """A sampler's choices; most have none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Sampler:
