@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -59,6 +60,15 @@ def interrupt(folder: Path, number: int) -> str:
     return "done"
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """A process that hears Ctrl-C, as at a terminal; one that a script begins in the background does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_ends_the_runs_at_work_and_begins_no_other(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_all({f"number {n}": partial(interrupt, tmp_path, n) for n in range(4)}, workers=1)
