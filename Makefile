@@ -17,7 +17,7 @@ $(VENV)/.ready: pyproject.toml
 
 setup: $(VENV)/.ready ## Install the package and its tools into .venv
 
-test: setup ## Install and run all tests
+test: setup ## Install and run all tests but those of provisioned federations
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 gpu: setup ## Run the tests that need a CUDA device
