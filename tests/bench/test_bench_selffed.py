@@ -287,6 +287,9 @@ def test_a_figure_has_a_line_for_each_row_and_its_distance_from_mae_in_pairs() -
     assert own.startswith("| SelfFed | 2 | 73.5 ± 0.7 | 73.5 ± 0.7 |")
     assert own.endswith("| +2.0 [+2.0, +2.0] |")  # from two numbers, one for each seed
     assert next(line for line in text.splitlines() if line.startswith("| federated MAE |")).endswith("| - |")
+    _, seeds = text.split("seed by seed")
+    assert "| SelfFed | +2.0, +2.0 | +2.0, +2.0 |" in seeds
+    assert "| federated MAE |" not in seeds
     assert "99.0" in figure_table(results, 6)
     assert "99.0" not in text
 

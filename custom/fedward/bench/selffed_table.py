@@ -25,7 +25,7 @@ def figure_table(results: Sequence[Result], figure: int) -> str:
 
     Percent of all test images at the round that validation chooses; mean and sample standard deviation over seeds.
     ``minus federated MAE``: of each seed's mean over the columns that both have, paired by seed, with the 95 %
-    interval.
+    interval. Below, the same of each seed and column, since an interval over two seeds tells little.
     """
     field, values, written, _ = _AXES[figure]
     found = _by_row(_varied(results, figure))
@@ -38,6 +38,12 @@ def figure_table(results: Sequence[Result], figure: int) -> str:
         points = [_accuracies([one for one in mine if one[field] == value]) for value in values]
         cells = [mean(point, digits=1) if point else "" for point in points]
         lines.append(line(ROWS[row].title, _seeds(mine), *cells, _distance(mine, found.get("mae", []), field)))
+    lines += ["\nMinus federated MAE, seed by seed:\n", *head("method", *heads)]
+    for row, mine in found.items():
+        if row == "mae":
+            continue
+        gaps = [_gaps(mine, found.get("mae", []), field, value) for value in values]
+        lines.append(line(ROWS[row].title, *(", ".join(f"{gap:+.1f}" for gap in each) for each in gaps)))
     return "\n".join(lines)
 
 
@@ -101,6 +107,12 @@ def _distance(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> s
     seeds = sorted({seed for seed, _ in pairs})
     own, other = ([fmean(each[pair] for pair in pairs if pair[0] == seed) for seed in seeds] for each in (mine, others))
     return difference(own, other, digits=1)
+
+
+def _gaps(ours: Sequence[Result], theirs: Sequence[Result], field: str, value: float) -> list[float]:
+    """Return the difference of each seed that both have at one value, in the seeds' order."""
+    mine, others = ({one["seed"]: one["accuracy"] for one in each if one[field] == value} for each in (ours, theirs))
+    return [mine[seed] - others[seed] for seed in sorted(mine.keys() & others.keys())]
 
 
 def _accuracies(results: Sequence[Result]) -> list[float]:
