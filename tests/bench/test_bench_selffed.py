@@ -165,7 +165,7 @@ def test_figures_vary_one_thing_and_share_their_usual_cells() -> None:
 def test_rows_do_equal_work_on_equal_networks(row: str, name: str) -> None:
     experiment = experiment_of(Cell(name, 1.0, 0.1, row, 7))
     settings, scale = method_of(experiment).settings, SCALES[name]
-    further = {"tiny": 4, "small": 160, "paper": 1600}[name] if row == "scratch_long" else 0
+    further = {"tiny": 4, "small": 160, "paper": 1600}[name] if ROWS[row].long else 0
     assert (settings.rounds, settings.batch) == (scale.rounds + further, scale.batch)
     assert settings.images_per_round == scale.images or row.startswith("fedperl")
     assert (settings.learning_rate, settings.optimizer) == (scale.learning_rate, "adamw")

@@ -51,6 +51,7 @@ ROWS = {
     "imagenet": Row("ImageNet weights", "imagenet", _PLAIN),
     "moco": Row("federated MoCo", "contrastive", _PLAIN),
     "mae": Row("federated MAE", "masked", _PLAIN),
+    "mae_long": Row("federated MAE, fine-tuned as long", "masked", _PLAIN, "scratch_long", long=True),
     "selffed": Row("SelfFed", "masked", {}),
     "pooled": Row("MAE on pooled images (upper bound)", "pooled", _PLAIN),
     "client": Row("contrast at the sites", "masked", {"contrastive": "client"}),
@@ -71,7 +72,7 @@ ROWS = {
 COMPARED = ("scratch", "mae", "selffed", "pooled")
 OTHER_ROWS: dict[int | str, tuple[str, ...]] = {
     "ablation": (
-        *("scratch", "scratch_long", "moco", "mae", "selffed", "client"),
+        *("scratch", "scratch_long", "moco", "mae", "mae_long", "selffed", "client"),
         *(row for row in ROWS if "_beta_" in row),
         "encoder",
     ),
