@@ -42,7 +42,8 @@ def figure_table(results: Sequence[Result], figure: int) -> str:
     for row, mine in found.items():
         if row == "mae":
             continue
-        gaps = [_gaps(mine, found.get("mae", []), field, value) for value in values]
+        pairs = _paired(mine, found.get("mae", []), field)
+        gaps = [[ours - theirs for (_, at), (ours, theirs) in pairs.items() if at == value] for value in values]
         lines.append(line(ROWS[row].title, *(", ".join(f"{gap:+.1f}" for gap in each) for each in gaps)))
     return "\n".join(lines)
 
@@ -100,19 +101,22 @@ def _distance(ours: Sequence[Result], theirs: Sequence[Result], field: str) -> s
 
     A dash for a row and itself.
     """
-    mine, others = ({(one["seed"], one[field]): one["accuracy"] for one in each} for each in (ours, theirs))
-    pairs = mine.keys() & others.keys()
+    pairs = _paired(ours, theirs, field)
     if not pairs or ours == theirs:
         return "-"
     seeds = sorted({seed for seed, _ in pairs})
-    own, other = ([fmean(each[pair] for pair in pairs if pair[0] == seed) for seed in seeds] for each in (mine, others))
+    own, other = (
+        [fmean(pair[side] for (found, _), pair in pairs.items() if found == seed) for seed in seeds] for side in (0, 1)
+    )
     return difference(own, other, digits=1)
 
 
-def _gaps(ours: Sequence[Result], theirs: Sequence[Result], field: str, value: float) -> list[float]:
-    """Return the difference of each seed that both have at one value, in the seeds' order."""
-    mine, others = ({one["seed"]: one["accuracy"] for one in each if one[field] == value} for each in (ours, theirs))
-    return [mine[seed] - others[seed] for seed in sorted(mine.keys() & others.keys())]
+def _paired(
+    ours: Sequence[Result], theirs: Sequence[Result], field: str
+) -> dict[tuple[int, float], tuple[float, float]]:
+    """Return (seed, value of ``field``) -> the accuracies of both, where both have one, in the seeds' order."""
+    mine, others = ({(one["seed"], one[field]): float(one["accuracy"]) for one in each} for each in (ours, theirs))
+    return {pair: (mine[pair], others[pair]) for pair in sorted(mine.keys() & others.keys())}
 
 
 def _accuracies(results: Sequence[Result]) -> list[float]:
