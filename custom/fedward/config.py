@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from fedward.digests import digest
 from fedward.errors import ConfigError
 from fedward.evaluation.names import KeyMetric
 
@@ -76,6 +77,11 @@ class Experiment(_Frozen):
     """CPU threads of one site's training; 1 gives equal results whatever the machine, 0 leaves torch's own choice."""
     secure_aggregation: bool = False
     """Sites send their updates encrypted, and the server learns the mean of at least two; see docs/privacy.md."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all settings as canonical JSON: by it a job is approved, and server and sites compare theirs."""
+        return digest(self.model_dump(mode="json"))
 
     @property
     def smallest_sum(self) -> int:

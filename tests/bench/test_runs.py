@@ -9,8 +9,8 @@ import pytest
 
 from fedward.bench.runs import read_results, require_all, require_same, run_or_resume, without_result
 from fedward.config import Experiment
+from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.federation.audit import file_digest
 from fedward.federation.local import run_local
 from fedward.report.run import Run
 from tiny import tiny

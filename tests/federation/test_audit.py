@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fedward.cli import main
+from fedward.digests import digest, file_digest
 from fedward.errors import RunError, WireError
-from fedward.federation.audit import LOG, AuditLog, digest, file_digest
+from fedward.federation.audit import LOG, AuditLog
 from fedward.federation.audit_check import verify
 from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local

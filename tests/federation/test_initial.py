@@ -11,8 +11,8 @@ import torch
 from interrupted import interrupted
 
 from fedward.config import DataSpec, Experiment
+from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.federation.audit import file_digest
 from fedward.federation.driver import run_experiment
 from fedward.federation.flare.places import put_into_results
 from fedward.federation.initial import Source, Weights, initial_model, take_over

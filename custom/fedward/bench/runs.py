@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedward.config import Experiment
+from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.federation.audit import file_digest
 from fedward.federation.local import run_local
 from fedward.federation.run_folder import RunFolder
 from fedward.report.run import Run

@@ -31,6 +31,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from fedward.digests import canonical, digest
 from fedward.errors import RunError
 from fedward.federation.disk import append, replace
 
@@ -41,25 +42,6 @@ _FIELDS = {"seq", "time", "event", "details", "salt", "previous", "hash"}
 def now() -> str:
     """Return the time in UTC, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def canonical(value: Any) -> str:
-    """Return JSON of which there is one for each value: keys sorted, no spaces, ASCII; NaN as Python writes it."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
-def digest(value: Any) -> str:
-    """Return the SHA-256 of a value's canonical JSON, 64 hexadecimal digits."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, 64 hexadecimal digits."""
-    total = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            total.update(block)
-    return total.hexdigest()
 
 
 def small(value: Any) -> Any:

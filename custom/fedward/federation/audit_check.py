@@ -6,8 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fedward.digests import file_digest
 from fedward.errors import RunError
-from fedward.federation.audit import LOG, check_chain, check_end, fault, file_digest, parse, read
+from fedward.federation.audit import LOG, check_chain, check_end, fault, parse, read
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.witness import Entry, read_witness
 

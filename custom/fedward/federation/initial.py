@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
+from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.federation import audit
 from fedward.federation.run_folder import RunFolder
@@ -74,7 +75,7 @@ class Weights:
         model, about = files / "model.safetensors", files / "model.json"
         where, remedy = (f"weights of {facts['folder']} in {files}", _AGAIN) if facts else (f"--init {files}", _REMEDY)
         try:
-            sha256 = audit.file_digest(model)
+            sha256 = file_digest(model)
             recorded = facts["sha256"] if facts else _recorded(files)
             if sha256 != recorded:  # before anything in the file is believed
                 expected = f"SHA-256 {recorded}, on record since the run or its job was made"

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from fedward import __version__
 from fedward.config import Experiment
+from fedward.digests import file_digest
 from fedward.errors import RunError
 from fedward.federation import audit
 from fedward.federation.audit import AuditLog, now
@@ -86,7 +87,7 @@ class RunFolder:
         run._save_info()
         run.audit.add(
             "begun",
-            experiment=audit.digest(run._info["experiment"]),
+            experiment=experiment.digest,
             **{key: run._info[key] for key in ("engine", "sites", "seed", "versions")},
             **({"init": init["sha256"]} if init else {}),
         )
@@ -244,7 +245,7 @@ class RunFolder:
             self._flush()
         if status != "running":
             model = self.path / "model.safetensors"
-            sha256 = audit.file_digest(model) if status == "finished" else None
+            sha256 = file_digest(model) if status == "finished" else None
             self.audit.add("ended", status=status, reason=summary.get("reason"), model=sha256)
         self._info |= {"status": status, "ended": None if status == "running" else now(), "summary": summary}
         self._save_info()

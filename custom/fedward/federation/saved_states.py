@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from fedward.digests import file_digest
 from fedward.federation import audit
 from fedward.federation.store import save_json
 
@@ -29,7 +30,7 @@ class SavedStates:
 
     def digest(self, round_: int) -> str:
         """Return the SHA-256 of a state's tensors, 64 hexadecimal digits."""
-        return audit.file_digest(self.folder(round_) / "state.safetensors")
+        return file_digest(self.folder(round_) / "state.safetensors")
 
     def log(self, name: str) -> Path:
         """Return the file of one of the run's logs."""

@@ -11,8 +11,8 @@ from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from fedward.config import Experiment
+from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.federation.audit import file_digest
 from fedward.federation.flare.jobs import export_job, job_files, stale_jobs
 from fedward.federation.flare.shareables import TASK
 from fedward.federation.initial import initial_model
