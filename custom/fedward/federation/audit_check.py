@@ -8,7 +8,8 @@ from typing import Any
 
 from fedward.digests import file_digest
 from fedward.errors import RunError
-from fedward.federation.audit import LOG, check_chain, check_end, fault, parse, read
+from fedward.federation.audit import LOG, check_chain, check_end, fault
+from fedward.federation.chain import read
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.witness import Entry, read_witness
 
@@ -54,12 +55,11 @@ def verify(folder: Path, witnesses: Sequence[Path] = ()) -> Verified:
     """
     run = RunFolder.reopen(folder)
     lines, rest = read(folder / LOG)
-    check_chain(lines, run.id)
+    rows = check_chain(lines, run.id)
     check_end(lines, run.info.get("audit"))
     if rest or not lines:
         found = "half a line, as a crash leaves it; a resumed run quotes it" if rest else "no line at all"
         raise fault(len(lines) + 1, "a whole line", found)
-    rows = [row for line in lines if (row := parse(line))]
     if run.finished and rows[-1]["event"] != "ended":
         raise fault(_last(rows, "ended") + 1, "nothing after the end of the run", "more: lines were added")
     files = [read_witness(path, run.id) for path in witnesses]

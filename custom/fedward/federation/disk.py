@@ -28,10 +28,10 @@ def replace(partial: Path, path: Path) -> None:
     sync(path.parent)
 
 
-def append(path: Path, content: bytes) -> None:
-    """Write at the end of a file, which is made if there is none."""
+def append(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write at the end of a file, which is made if there is none, with ``mode`` less the umask."""
     new = not path.exists()
-    with path.open("ab") as file:
+    with open(path, "ab", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

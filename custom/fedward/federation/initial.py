@@ -13,6 +13,7 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.federation import audit
+from fedward.federation.chain import read
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import StoredState
 from fedward.methods import method_of
@@ -152,7 +153,7 @@ def described(facts: Mapping[str, Any]) -> str:
 def _recorded(folder: Path) -> str:
     """Return the SHA-256 that a finished run's last model had when the run ended."""
     run = RunFolder.reopen(folder)
-    rows = [row for line in audit.read(folder / audit.LOG)[0] if (row := audit.parse(line)) and row["event"] == "ended"]
+    rows = [row for line in read(folder / audit.LOG)[0] if (row := audit.parse(line)) and row["event"] == "ended"]
     if not run.finished or not rows:
         found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info['status']}"
         raise ConfigError(f"--init {folder}", expected="a finished run", found=found, remedy=_REMEDY)

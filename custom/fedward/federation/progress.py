@@ -9,6 +9,7 @@ from typing import Any
 from fedward.errors import RunError
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.federation import audit
+from fedward.federation.chain import read
 from fedward.federation.run_folder import RunFolder
 from fedward.methods import settings_of
 from fedward.report.words import count
@@ -59,7 +60,7 @@ def progress(run_folder: Path) -> dict[str, Any]:
 
 def _progress(run: RunFolder) -> dict[str, Any]:
     info, experiment, rounds = run.info, run.experiment, list(_rows(run.path / "rounds.jsonl"))
-    audited, _ = audit.read(run.path / audit.LOG)
+    audited, _ = read(run.path / audit.LOG)
     newest, committed = _newest(audited), _newest(audited, "committed")
     done = committed["details"]["round"] if committed else max((row["round"] for row in rounds), default=0)
     return {

@@ -16,6 +16,7 @@ from fedward.digests import file_digest
 from fedward.errors import RunError
 from fedward.federation import audit
 from fedward.federation.audit import AuditLog, now
+from fedward.federation.chain import read
 from fedward.federation.disk import append
 from fedward.federation.saved_states import SavedStates, told_states
 from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
@@ -201,7 +202,7 @@ class RunFolder:
         return load_state(self._states.folder(newest), kind)
 
     def _newest_whole(self) -> int | None:
-        told, faults = told_states(audit.read(self.path / audit.LOG)[0]), dict[int, str]()
+        told, faults = told_states(read(self.path / audit.LOG)[0]), dict[int, str]()
         for round_ in reversed(self._states.rounds()):
             if fault := self._states.fault(round_, told.get(round_)):
                 faults[round_] = fault

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedward.digests import canonical
 from fedward.errors import RunError, WireError
-from fedward.federation.audit import append_line, ends_whole, now
+from fedward.federation.audit import now
+from fedward.federation.chain import ends_whole
+from fedward.federation.disk import append
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def keep_head(folder: Path, site: str, request: Mapping[str, Any]) -> None:
         with path.open("ab") as file:
             file.write(b"\n")
     exchange = {"run": run, "site": site, "round": request["round"], "part": request["part"]}
-    append_line(path, exchange | {"head": head, "time": now()})
+    append(path, f"{canonical(exchange | {'head': head, 'time': now()})}\n".encode())
 
 
 def read_witness(path: Path, run: str) -> tuple[list[Entry], int]:
