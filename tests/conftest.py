@@ -1,6 +1,7 @@
 """Shared fixtures: the folder of real data. And what the tests prove, for docs/reliability.md."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("FEDWARD_DATA names no folder with real images")
     return Path(folder)
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """Let new files be readable for everybody, unless their writer prevents it."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

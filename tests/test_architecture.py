@@ -17,27 +17,29 @@ LONGEST_MODULE, LONGEST_FUNCTION = 500, 60
 MAY_USE: dict[str, set[str]] = {
     "digests": set(),
     "errors": set(),
+    "private": set(),
     "seeds": set(),
+    "terminal": set(),
     "yaml_text": set(),
     "views": {"errors"},
     "evaluation": {"errors"},
     "nets": {"errors", "seeds"},
-    "sites": {"errors", "seeds", "yaml_text"},
-    "annotation": {"config", "errors", "sites"},
+    "sites": {"errors", "private", "seeds", "yaml_text"},
+    "annotation": {"config", "errors", "private", "sites"},
     "methods": {"errors", "seeds"},
     "config": {"digests", "errors", "evaluation", "methods", "nets"},
     "jobs": {"config", "errors", "yaml_text"},
-    "report": {"config", "errors", "evaluation"},
+    "report": {"config", "errors", "evaluation", "terminal"},
     "training": {"errors", "methods", "seeds", "sites", "views"},
     "federation": {
         *("annotation", "config", "digests", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds"),
-        *("sites", "training", "views"),
+        *("private", "sites", "terminal", "training", "views"),
     },
     "bench": {
         *("config", "digests", "errors", "evaluation", "federation", "jobs", "nets", "report", "seeds", "sites"),
         "training",
     },
-    "cli": {"annotation", "bench", "config", "errors", "federation", "jobs", "report", "sites"},
+    "cli": {"annotation", "bench", "config", "errors", "federation", "jobs", "report", "sites", "terminal"},
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 

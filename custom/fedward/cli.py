@@ -23,6 +23,7 @@ from fedward.bench.commands import add_bench
 from fedward.config import DataSpec, Experiment, explain
 from fedward.errors import ConfigError, FedwardError
 from fedward.jobs import JOBS, load_experiment, simulated_sites, site_names
+from fedward.terminal import printing_safely
 
 _PATIENCE = 600.0
 """Seconds for which a supervised job waits for a server that cannot be reached."""
@@ -34,6 +35,11 @@ _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0 done, 1 the run or its data failed, 2 wrong use, 130 interrupted."""
+    with printing_safely():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     code = 1

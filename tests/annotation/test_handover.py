@@ -18,6 +18,7 @@ from fedward.annotation.handover import FORMS
 from fedward.annotation.handover.content import stem
 from fedward.annotation.pictures import Pictures
 from fedward.errors import ConfigError, DataError
+from file_modes import modes
 
 CLASSES = ("MEL", "NV", "BCC")
 EARLY, LATE = "2024-01-01T00:00:00Z", "2024-06-01T00:00:00Z"
@@ -51,6 +52,41 @@ def test_a_name_that_a_spreadsheet_would_carry_out_is_refused_with_its_line(clin
     assert (imported.added, [each.where for each in imported.refused]) == (1, [f"line {line}" for line in range(2, 7)])
     assert "line 2 (s00): expected a reader's name that does not begin with = + - @" in imported.text()
     assert [each.annotator for each in clinic.queue.decisions()] == ["a=b"]
+
+
+def cells(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+FORMULAS = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\uff1d1+1", "'=1", "''=1", "'quoted", "a;=1+1", "a=b"]
+
+
+@pytest.mark.proves("attacks", "a spreadsheet formula as an image's id", "the exported CSV holds it as inert text")
+def test_formulas_leave_as_text_and_come_back_as_they_were(clinic: Any, clinician: Make, tmp_path: Path) -> None:
+    clinic.ask(*FORMULAS)
+    clinician("anna").say("=HYPERLINK(1)", "MEL")
+    export(clinic, "csv", tmp_path / "out.csv")
+    rows = cells(tmp_path / "out.csv")
+    assert not [row for row in rows if row["sample_id"][0] in "=+-@\uff1d"]
+    assert len({row["sample_id"] for row in rows}) == len(FORMULAS)
+    assert {row["score"] for row in rows} >= {"0.0", "-1.0"}  # numbers stay numbers
+    assert '"a;=1+1"' in (tmp_path / "out.csv").read_text()  # no cell of its own for who splits at semicolons
+    answered = [[row["sample_id"], "NV", "ben", EARLY] for row in rows]
+    imported = Queue(tmp_path / "other").import_labels(
+        write_csv(tmp_path / "back.csv", answered), CLASSES, frozenset(FORMULAS)
+    )
+    assert (imported.unknown_ids, imported.refused) == ((), ())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.usefixtures("open_umask")
+def test_exports_are_their_owners_alone(clinic: Any, clinician: Make, tmp_path: Path, form: str) -> None:
+    clinic.ask(*clinic.ids)
+    clinician("anna").say("s00", "MEL")
+    export(clinic, form, tmp_path / "out")
+    assert modes(tmp_path / "out") <= {0o600, 0o700}
+    assert modes(clinic.queue.folder) <= {0o600, 0o700}
 
 
 # --- all formats
@@ -426,7 +462,7 @@ def run(*arguments: object) -> int:
 def test_the_command_hands_out_and_takes_in(clinic: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clinic.ask("s00")
     assert run(clinic.site_file, "--classes", *CLASSES, "--export", "csv", tmp_path / "a.csv") == 0
-    text = (tmp_path / "a.csv").read_text().replace("s00,,", "s00,naevus,")
+    text = (tmp_path / "a.csv").read_text().replace('"s00","",', '"s00","naevus",')
     (tmp_path / "b.csv").write_text(text)
     assert run(clinic.site_file, "--classes", *CLASSES, "--import", tmp_path / "b.csv") == 0
     assert clinic.queue.labels() == {"s00": "NV"}

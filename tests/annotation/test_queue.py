@@ -98,8 +98,8 @@ def test_an_answer_to_a_question_withdrawn_meanwhile_is_kept(clinic: Any, clinic
     clinician("anna").say("s00", "MEL")
     assert clinic.queue.labels() == {"s00": "MEL"}
     clinic.queue.export("csv", tmp_path / "out.csv", ["MEL", "NV"], lambda sample_id: b"")
-    assert "s00,MEL,anna" in (tmp_path / "out.csv").read_text()
-    assert ",decided,fedal,1,,old" in (tmp_path / "out.csv").read_text()
+    assert '"s00","MEL","anna"' in (tmp_path / "out.csv").read_text()
+    assert '"decided","fedal","1","","old"' in (tmp_path / "out.csv").read_text()
 
 
 def test_of_two_runs_that_go_on_both_ask_and_of_two_that_are_over_none(clinic: Any) -> None:

@@ -45,6 +45,14 @@ def test_models_come_back_bit_by_bit_in_another_process(tmp_path):
     assert_same(SiteMemory(tmp_path, RUN).before(4, 0), kept)
 
 
+@pytest.mark.usefixtures("open_umask")
+def test_a_runs_folder_is_its_owners_alone(tmp_path):
+    SiteMemory(tmp_path / "models", RUN).save(1, 0, models(1.0))
+    SiteNotes(tmp_path / "notes", RUN).save(1, 0, {"asked": ["s00"]})
+    folders = [tmp_path / "models", tmp_path / "models" / RUN, tmp_path / "notes", tmp_path / "notes" / RUN]
+    assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+
+
 def test_what_comes_back_is_the_sites_to_change(tmp_path):
     memory = SiteMemory(tmp_path, RUN)
     memory.save(1, 0, models(1.0))

@@ -1,10 +1,12 @@
 import shutil
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from fedward.sites import phantom_site
 from fedward.sites.doctor import contact_sheet, examine, run
+from file_modes import modes
 
 
 def test_a_clean_site(hospital, tmp_path, capsys):
@@ -64,6 +66,21 @@ def test_the_sheet_shows_the_pixels_the_network_sees(hospital, tmp_path):
     first = data.labelled.pixels[data.labelled.labels == 0][0]
     assert np.array_equal(pixels[24:40, 96:112], first)
     assert pixels.shape == (24 + 5 * 24, 96 + 2 * 24, 3)
+
+
+@pytest.mark.proves(
+    "attacks",
+    "another account of a site's machine reads images: the contact sheet or the decoded ones, under umask 022",
+    "both are readable by their owner alone",
+)
+@pytest.mark.usefixtures("open_umask")
+def test_images_on_disk_are_their_owners_alone(hospital, tmp_path):
+    sheet, cache = tmp_path / "sheet.png", tmp_path / "state" / "cache"
+    sheet.touch(mode=0o644)
+    contact_sheet(examine(hospital.write(), hospital.spec, cache).data, sheet)
+    assert len(list(cache.iterdir())) > 1
+    assert modes(sheet) == {0o600}
+    assert modes(tmp_path / "state") == {0o600, 0o700}
 
 
 def test_grey_and_empty_sets_have_a_sheet_too(tmp_path):

@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from fedward.config import Experiment
 from fedward.report.tables import took_no_step
 from fedward.report.words import count, nothing_to_judge
+from fedward.terminal import printable
 
 WIDTH = 80
 FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors", "report.html")
@@ -118,7 +119,7 @@ class Console:
         if self._unread:
             return
         try:
-            print(text, file=self._stream or sys.stdout, flush=True)
+            print(printable(text), file=self._stream or sys.stdout, flush=True)
         except BrokenPipeError:
             self._unread = True
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageDraw
 
+from fedward import private
 from fedward.errors import DataError
 from fedward.sites import load_site
 from fedward.sites.data import Images, Pixels, SiteData
@@ -113,7 +114,8 @@ def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72)
             pen.rectangle((left - 2, top - 2, left + tile + 1, top + tile + 1), outline=colour, width=2)
             sheet.paste(_picture(image).resize((tile, tile), Image.Resampling.NEAREST), (left, top))
     path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path)
+    with open(path, "wb", opener=private.opener) as file:
+        sheet.save(file, "PNG")
 
 
 def _picture(image: Pixels) -> Image.Image:

@@ -16,6 +16,7 @@ from PIL import ExifTags, Image
 from PIL.Image import Transpose
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
+from fedward import private
 from fedward.errors import DataError
 from fedward.sites.data import BadRow, Pixels
 
@@ -212,7 +213,7 @@ def decode_files(
         images = list(good())
         return (np.stack(images) if images else np.zeros((0, *shape), np.uint8)), _reasons(failed)
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        private.make_folder(cache)
         target = cache / f"{_key(paths, size, channels)}.npy"
         known = _open(target, shape)
         if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
@@ -271,6 +272,7 @@ def _write(target: Path, images: Iterable[Pixels], failed: dict[int, _Failure], 
             while block := body.read(1 << 20):
                 file.write(block)
         notes.write_text(json.dumps({"crc32": crc, "failed": failed}))
+        private.shut(Path(folder))
         os.replace(notes, target.with_suffix(".json"))
         os.replace(whole, target)
 

@@ -90,6 +90,13 @@ def test_all_jobs_that_run_are_told_each_with_what_there_is(folder):
     assert describe(Flare()) == ["no job runs"]
 
 
+@pytest.mark.proves("attacks", "a job's name with line breaks, to fake further lines of status", "it stays one line")
+def test_a_jobs_name_stays_one_line():
+    flare = Flare(a={})
+    flare.list_jobs = lambda: [{"job_id": "a", "job_name": "x\n  best 1.000\r\nAll well", "status": "RUNNING"}]
+    assert describe(flare) == ["job a  x best 1.000 All well", "  not begun"]
+
+
 @pytest.mark.parametrize(
     ("answer", "found"),
     [

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from fedward import private
 from fedward.annotation.records import Decision, Request
 from fedward.errors import ConfigError, DataError
 
@@ -70,6 +71,8 @@ def write_pictures(
 def appears_whole(path: Path) -> Iterator[Path]:
     """Yield a path to write a file or folder to, beside ``path``; it becomes ``path`` when the block ends well.
 
+    It is its owner's alone, whatever the umask.
+
     Raises:
         ConfigError: there is something at ``path``.
         DataError: the disk does not take it.
@@ -82,6 +85,7 @@ def appears_whole(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as folder:
             yield Path(folder) / path.name
+            private.shut(Path(folder))
             os.rename(Path(folder) / path.name, path)
     except OSError as error:
         raise DataError(

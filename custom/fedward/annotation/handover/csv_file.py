@@ -1,6 +1,7 @@
 """A CSV for people: fill in the empty cells of ``label`` and send it back."""
 
 import csv
+import re
 from pathlib import Path
 
 from fedward.annotation.handover.content import Content
@@ -9,6 +10,9 @@ from fedward.errors import DataError
 from fedward.sites.table import read_table
 
 _COLUMNS = ("sample_id", "label", "annotator", "time", "status", "strategy", "round", "score", "run")
+_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")
+"""How a cell begins that some spreadsheet would compute. The leading quotes are part of the match, so that a text which
+begins with a quote of its own comes back with it."""
 
 
 def write(path: Path, content: Content) -> int:
@@ -24,9 +28,10 @@ def write(path: Path, content: Content) -> int:
             | {"label": decision.text, "annotator": decision.annotator, "time": decision.time, "status": "decided"}
         )
     with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, _COLUMNS, restval="")
+        # All quoted: a spreadsheet that splits cells at semicolons would find a formula inside one.
+        table = csv.DictWriter(file, _COLUMNS, restval="", quoting=csv.QUOTE_ALL)
         table.writeheader()
-        table.writerows(rows)
+        table.writerows({name: _inert(cell) for name, cell in row.items()} for row in rows)
     return len({row["sample_id"] for row in rows})
 
 
@@ -37,15 +42,25 @@ def _row(sample_id: str, request: Request | None) -> dict[str, object]:
         "sample_id": sample_id,
         "strategy": request.strategy,
         "round": request.round,
-        "score": "" if request.score is None else repr(request.score),
+        "score": "" if request.score is None else request.score,
         "run": request.run,
     }
+
+
+def _inert(cell: object) -> object:
+    """Return a text that a spreadsheet shows as it is: a quote goes before what looks like a formula."""
+    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
+
+
+def _as_it_was(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def read(path: Path) -> Return:
     """Read a CSV with the columns ``sample_id`` and ``label``; ``annotator`` and ``time`` are used where they are.
 
-    Encodings and delimiters are those of a site's manifest: what a spreadsheet makes of the file is understood.
+    Encodings and delimiters are those of a site's manifest: what a spreadsheet makes of the file is understood. The
+    quote before what looks like a formula is taken away again.
 
     Raises:
         DataError: the file cannot be read, or lacks a column.
@@ -58,9 +73,9 @@ def read(path: Path) -> Return:
     answers = [
         Returned(
             where=f"line {record.line}",
-            sample_id=record.cells["sample_id"],
-            label=record.cells["label"],
-            annotator=record.cells.get("annotator", ""),
+            sample_id=_as_it_was(record.cells["sample_id"]),
+            label=_as_it_was(record.cells["label"]),
+            annotator=_as_it_was(record.cells.get("annotator", "")),
             time=record.cells.get("time", ""),
         )
         for record in records

@@ -8,6 +8,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import RunError
 from fedward.federation import progress
+from fedward.terminal import one_line
 
 STATS = "fedward"
 """The group of FLARE's job statistics (`show_stats JOB_ID server`) in which the controller puts the progress."""
@@ -49,9 +50,14 @@ def describe(flare: Session, job_id: str | None = None) -> list[str]:
         try:
             found += _lines(job["job_id"], job["job_name"], job_progress(flare, job["job_id"]))
         except RunError as error:  # it may have ended since, or be no job of this package
-            found += [f"job {job['job_id']}  {job['job_name']}", f"  {error.found}"]
+            found += [_headline(job["job_id"], job["job_name"]), f"  {one_line(error.found)}"]
     return found or ["no job runs"]
 
 
 def _lines(job_id: str, name: str, state: dict[str, Any] | None) -> list[str]:
-    return [f"job {job_id}  {name}".rstrip(), *(progress.lines(state) if state else ["  not begun"])]
+    return [_headline(job_id, name), *(progress.lines(state) if state else ["  not begun"])]
+
+
+def _headline(job_id: str, name: str) -> str:
+    """Return a job's first line; the name is its lead's choice."""
+    return f"job {job_id}  {one_line(name)}".rstrip()

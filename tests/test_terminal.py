@@ -1,0 +1,47 @@
+"""Texts of others on a terminal."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedward.cli import main
+from fedward.federation.run_folder import RunFolder
+from fedward.report.console import Console
+from fedward.terminal import one_line, printable, printing_safely
+from tiny import tiny
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2Jgone\r\x9b31mred\u202etxt.exe\u2028\ud800"
+WRITTEN_OUT = "\\x1b]0;owned\\x07\\x1b[2Jgone\\r\\x9b31mred\\u202etxt.exe\\u2028\\ud800"
+
+
+def test_control_characters_are_written_out() -> None:
+    assert printable(HOSTILE) == WRITTEN_OUT
+    plain = "Jürgen · 皮膚 \u200d\n\ttab"
+    assert printable(plain) == plain
+    assert one_line(" a\nb\r\n\x1b\u2028c ") == "a b \x1b c"
+
+
+def test_everything_printed_is_safe_and_the_streams_come_back(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout, sys.stderr
+    with printing_safely():
+        print(HOSTILE)
+        sys.stderr.writelines(["a\x1b", "b\n"])
+    assert (sys.stdout, sys.stderr) == before
+    assert capsys.readouterr() == (f"{WRITTEN_OUT}\n", "a\\x1bb\n")
+
+
+@pytest.mark.proves("attacks", "escape codes in a run's texts", "every command of fedward writes them out as text")
+def test_a_runs_texts_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunFolder.create(tmp_path / "run", tiny(), ["site-1"], "flare").path
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "summary": {"reason": HOSTILE}}))
+    assert main(["status", str(run)]) == 0
+    assert main(["status", str(tmp_path / "\x1b[31m")]) == 1
+    out, err = capsys.readouterr()
+    assert "\\x1b]0;owned\\x07" in out
+    assert "\\x1b[31m" in err
+    assert "\x1b" not in out + err
+    Console().closing(run, {"reason": HOSTILE})
+    assert "\x1b" not in capsys.readouterr().out
