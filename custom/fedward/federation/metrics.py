@@ -1,102 +1,120 @@
-"""A run's progress for Prometheus: a file for node exporter's textfile collector, written anew after each commit."""
+"""Metrics for Prometheus: files for node exporter's textfile collector, each written anew as a whole."""
 
 import logging
+import os
 import re
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple, TypeAlias
 
 from fedward.errors import ConfigError
-from fedward.federation.progress import progress
+from fedward.federation.disk import replace
 
-_STATUSES = ("running", "finished", "failed")
-_Values: TypeAlias = dict[tuple[str, ...], float]
+PREFIX = "fedward_"
+"""Of every metric's name and of every file."""
+
+_KEPT = 30 * 24 * 3600.0
+"""Seconds after its last change for which a job's file is kept: a run that died is to be seen, but not for ever."""
+
+Values: TypeAlias = dict[tuple[str, ...], float]
 
 _log = logging.getLogger(__name__)
 
 
-class MetricsFile:
-    """Writes ``<folder>/fedward_<job>.prom``; called with a run folder, see ``watch`` of the driver.
+class Family(NamedTuple):
+    """All samples of one metric."""
 
-    A file that cannot be written is logged as a warning, and the run goes on.
+    name: str
+    """Without the prefix. The name of a counter ends in ``_total``."""
+    about: str
+    values: Values
+    """Values of the labels -> value."""
+    labels: tuple[str, ...] = ()
+
+
+class MetricsFolder:
+    """The folder that node exporter reads.
+
+    Its files are readable by every account that may enter the folder, whatever the umask: the exporter has an account
+    of its own. Who may enter is for the folder's mode to say.
 
     Args:
-        folder: an existing folder, where node exporter's ``--collector.textfile.directory`` looks.
-        job: name of the job, the label ``job_name`` of every sample. Jobs of one name share one file.
+        path: an existing folder, where node exporter's ``--collector.textfile.directory`` looks.
 
     Raises:
         ConfigError: no such folder, or the package prometheus-client is missing.
     """
 
-    def __init__(self, folder: Path, job: str) -> None:
-        if not folder.is_dir():
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
             remedy = "Make it, or name another in FEDWARD_METRICS."
-            raise ConfigError("folder of metrics", expected="an existing folder", found=str(folder), remedy=remedy)
+            raise ConfigError("folder of metrics", expected="an existing folder", found=str(path), remedy=remedy)
         try:
-            from prometheus_client import CollectorRegistry, write_to_textfile
+            import prometheus_client  # noqa: F401 - it is optional, and missing is better said now
         except ModuleNotFoundError as error:
             raise ConfigError(
                 "metrics for Prometheus",
                 expected="the package prometheus-client",
                 found="none",
-                remedy="Install it at the server: pip install 'fedward[monitoring]'.",
+                remedy="Install it here: pip install 'fedward[monitoring]'.",
             ) from error
-        self.job, self.path = job, folder / f"fedward_{re.sub(r'[^A-Za-z0-9._-]', '_', job)}.prom"
-        self._registry, self._write = CollectorRegistry, write_to_textfile
+        self.path = path
 
-    def __call__(self, run_folder: Path) -> None:
-        """Write the file anew; a reader sees the old one or the new one."""
+    def file(self, *names: str) -> Path:
+        """Return the path of a file; names may hold any characters."""
+        return self.path / f"{PREFIX}{'_'.join(re.sub(r'[^A-Za-z0-9.-]', '_', name) for name in names)}.prom"
+
+    def write(self, file: Path, families: Iterable[Family], labels: Mapping[str, str] | None = None) -> None:
+        """Write a file anew, with further ``labels`` on each sample; a reader sees the old one or the new one.
+
+        A file that cannot be written is logged as a warning: nothing that is watched may end because of it.
+        """
         try:
-            registry = self._registry()
-            registry.register(_Samples(self.job, progress(run_folder)))
-            self._write(str(self.path), registry)
-        except Exception:  # whatever it is, it must not end the run that is watched
-            _log.warning("metrics %s are not written", self.path, exc_info=True)
+            self._write(file, text(families, labels or {}))
+        except Exception:
+            _log.warning("metrics %s are not written", file, exc_info=True)
+
+    def drop_old_jobs(self) -> None:
+        """Remove the files of jobs that have written nothing for 30 days."""
+        for file in self.path.glob(f"{PREFIX}job_*.prom"):
+            if file.lstat().st_mtime < time.time() - _KEPT:
+                file.unlink()
+
+    def _write(self, file: Path, content: bytes) -> None:
+        # A name that nobody can guess: others may be allowed to put links into the folder.
+        with NamedTemporaryFile(dir=self.path, prefix=".fedward-", delete=False) as partial:
+            try:
+                partial.write(content)
+                os.fchmod(partial.fileno(), 0o644)
+                partial.flush()
+                replace(Path(partial.name), file)
+            except BaseException:
+                Path(partial.name).unlink(missing_ok=True)
+                raise
 
 
-class _Samples:
-    """What the registry collects: one run's progress; what is not known yet is left out."""
+def text(families: Iterable[Family], labels: Mapping[str, str]) -> bytes:
+    """Return families in the format of Prometheus, each sample with further ``labels``."""
+    from prometheus_client import CollectorRegistry, generate_latest
 
-    def __init__(self, job: str, state: Mapping[str, Any]) -> None:
-        self._job, self._state = job, state
+    registry = CollectorRegistry()
+    registry.register(_Collected(families, labels))
+    return generate_latest(registry)
+
+
+class _Collected:
+    def __init__(self, families: Iterable[Family], labels: Mapping[str, str]) -> None:
+        self._families, self._labels = list(families), labels
 
     def collect(self) -> Iterator[Any]:
         """Yield one family of samples a name."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        for gauge in _gauges(self._state):
-            family = GaugeMetricFamily(f"fedward_{gauge.name}", gauge.about, labels=["job_name", *gauge.labels])
-            for label, value in gauge.values.items():
-                family.add_metric([self._job, *label], value)
-            yield family
-        for way in ("down", "up"):
-            name, about = f"fedward_bytes_{way}", f"Bytes of models sent {way}, to or from all sites."
-            counter = CounterMetricFamily(name, about, labels=["job_name"])
-            counter.add_metric([self._job], self._state[f"bytes_{way}"])
-            yield counter
-
-
-class _Gauge(NamedTuple):
-    name: str
-    about: str
-    values: _Values
-    """Values of the labels -> value."""
-    labels: tuple[str, ...] = ()
-
-
-def _gauges(state: Mapping[str, Any]) -> Iterator[_Gauge]:
-    yield _Gauge("round", "Rounds committed.", {(): state["round"]})
-    yield _Gauge("rounds_planned", "Rounds the run is to have.", {(): state["rounds"]})
-    statuses: _Values = {(name,): float(name == state["status"]) for name in _STATUSES}
-    yield _Gauge("status", "1 for the status the run has.", statuses, ("status",))
-    if exchange := state["exchange"]:
-        counts: _Values = {(name,): float(len(exchange[name])) for name in ("asked", "replied", "failed")}
-        yield _Gauge("sites", "Sites in the last exchange.", counts, ("outcome",))
-        yield _Gauge("exchange_seconds", "Seconds of the last exchange.", {(): exchange["seconds"]})
-    values: _Values = {(name, state["metric"]): state[name]["value"] for name in ("best", "last") if state[name]}
-    if values:
-        yield _Gauge("validation", "Key metric, mean over sites on validation images.", values, ("model", "metric"))
-    if state["committed"]:
-        seconds = datetime.fromisoformat(state["committed"]).timestamp()
-        yield _Gauge("last_commit_timestamp_seconds", "When a round was last committed.", {(): seconds})
+        for family in self._families:
+            kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
+            found = kind(PREFIX + family.name, family.about, labels=[*self._labels, *family.labels])
+            for label, value in family.values.items():
+                found.add_metric([*self._labels.values(), *label], value)
+            yield found

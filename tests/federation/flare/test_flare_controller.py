@@ -125,4 +125,4 @@ def test_metrics_of_a_run_are_written(run, tmp_path, monkeypatch):
     pytest.importorskip("prometheus_client")
     monkeypatch.setenv("FEDWARD_METRICS", str(tmp_path))
     run("job-1", OTHER, submitter_name=LEAD)
-    assert 'status="finished"} 1.0' in (tmp_path / "fedward_fedperl.prom").read_text()
+    assert 'status="finished"} 1.0' in (tmp_path / "fedward_job_fedperl_job-1.prom").read_text()

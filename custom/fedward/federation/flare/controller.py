@@ -24,7 +24,7 @@ from fedward.federation.flare.places import (
 from fedward.federation.flare.status import STATS
 from fedward.federation.flare.transport import FlareTransport
 from fedward.federation.initial import Source
-from fedward.federation.metrics import MetricsFile
+from fedward.federation.job_metrics import JobMetrics
 from fedward.federation.progress import progress
 from fedward.federation.transport import Transport
 
@@ -47,7 +47,7 @@ class FedwardController(ModelController):  # type: ignore[misc]
         self.experiment, self.init = experiment, init
         self.folder: Path | None = None
         """The run's, once this job has opened it."""
-        self._metrics: MetricsFile | None = None
+        self._metrics: JobMetrics | None = None
 
     def run(self) -> None:
         """Run the experiment to its end; FLARE calls this in a thread of its own."""
@@ -56,7 +56,7 @@ class FedwardController(ModelController):  # type: ignore[misc]
         job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
         folder = run_folder(workspace, job_id, job)
         if metrics := metrics_folder():
-            self._metrics = MetricsFile(metrics, job.get("name", job_id))
+            self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
         try:
             self.folder = run_experiment(
                 experiment,

@@ -20,7 +20,7 @@ RUN = "fedward_run"
 """Custom property of a job's meta: which run it begins or continues."""
 
 METRICS = "FEDWARD_METRICS"
-"""Environment variable: the server writes a run's metrics for Prometheus to ``<this folder>/fedward_<job>.prom``."""
+"""Environment variable: server and sites write metrics for Prometheus into this folder."""
 
 SITES = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
@@ -35,7 +35,7 @@ def site_folders(workspace: Workspace) -> list[Path]:
     from fedward.federation.site_data import named_sites  # with torch, which those who send a job do not need
 
     folders = [Path(workspace.get_site_config_dir())]
-    if (named := _named(SITES)) is not None:
+    if (named := named_folder(SITES)) is not None:
         named_sites(named)
         folders.append(named)
     return folders
@@ -65,7 +65,7 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
     Raises:
         ConfigError: a run, a submitter or a job whose name could lead out of the folder.
     """
-    runs, simulated = _named(RUNS), job_id == SimulatorConstants.JOB_NAME
+    runs, simulated = named_folder(RUNS), job_id == SimulatorConstants.JOB_NAME
     if simulated and not runs:
         return results_folder(workspace, job_id)
     if (run := get_custom_props(job, {}).get(RUN)) is not None:
@@ -88,8 +88,8 @@ def put_into_results(run: Path, results: Path) -> None:
 
 
 def metrics_folder() -> Path | None:
-    """Return where the server writes metrics for Prometheus; None unless ``FEDWARD_METRICS`` names a folder."""
-    return _named(METRICS)
+    """Return where metrics for Prometheus are written; None unless ``FEDWARD_METRICS`` names a folder."""
+    return named_folder(METRICS)
 
 
 def _safe(kind: str, name: Any) -> str:
@@ -103,7 +103,8 @@ def _safe(kind: str, name: Any) -> str:
     )
 
 
-def _named(variable: str) -> Path | None:
+def named_folder(variable: str) -> Path | None:
+    """Return the folder that an environment variable names; None if it is not set. ConfigError: no absolute path."""
     value = os.environ.get(variable)
     if not value:
         return None

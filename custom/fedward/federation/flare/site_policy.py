@@ -51,12 +51,12 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             local = _write_shared(site, ctx)
             _copy("privacy.json", local)
             _copy("fedward_site.yaml.sample", local)
-            resources = _starting(_allowing(_defaults(local)), "SiteJobLauncher")
+            resources = _watched(_starting(_allowing(_defaults(local)), "SiteJobLauncher"))
             _write_json(local / "resources.json", resources | {"allow_log_streaming": False})
             _ask_again(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON)
         if server := project.get_server():
             local = _write_shared(server, ctx)
-            resources = _starting(_allowing(_defaults(local)), "ServerJobLauncher")
+            resources = _watched(_starting(_allowing(_defaults(local)), "ServerJobLauncher"))
             _write_json(local / "resources.json", _storing(resources, self.server_storage))
 
 
@@ -95,6 +95,11 @@ def _storing(resources: dict[str, Any], folder: str) -> dict[str, Any]:
     _component(resources, "job_manager")["args"]["uri_root"] = f"{folder}/jobs"
     resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
     return resources
+
+
+def _watched(resources: dict[str, Any]) -> dict[str, Any]:
+    component = {"id": "fedward_metrics", "path": "fedward.federation.flare.kit_metrics.KitMetrics", "args": {}}
+    return resources | {"components": [*resources["components"], component]}
 
 
 def _component(resources: dict[str, Any], name: str) -> dict[str, Any]:

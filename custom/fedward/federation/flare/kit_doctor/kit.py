@@ -107,6 +107,21 @@ def layout(kit: Kit) -> Row:
     return done("layout", f"{STARTUP}/ and local/ of a {kit.role}'s kit")
 
 
+def job_store(kit: Kit) -> Path:
+    """Return the folder in which a server keeps jobs and their results; raises ConfigError if its rules name none."""
+    file = kit.local / "resources.json"
+    try:
+        (manager,) = (part for part in read_json(file)["components"] if part["id"] == "job_manager")
+        return Path(manager["args"]["uri_root"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            str(file),
+            expected="a component job_manager with its folder, uri_root",
+            found=f"{type(error).__name__}: {error}",
+            remedy="Restore it from a newly provisioned kit.",
+        ) from error
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON object; raises ConfigError with the file's name."""
     try:

@@ -1,0 +1,66 @@
+"""A provisioned federation over the years: what it tells about itself, and who is shut out of it."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.submit import fetch, session, submit, wait
+from local_federation import HOSPITALS, LEAD, SERVER, Federation
+from tiny import tiny
+
+pytestmark = pytest.mark.secure
+TIMEOUT = 180
+
+
+@pytest.fixture(scope="module")
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("metrics")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory, metrics: Path) -> Iterator[Federation]:
+    folder, environment = tmp_path_factory.mktemp("federation"), {"FEDWARD_METRICS": str(metrics)}
+    with Federation(folder, image_size=16, images=60, environment=environment) as running:
+        yield running
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A clinical job of one round."""
+    export_job(tiny("fedavg", timeout=60, options={"rounds": 1, "participants": None}), tmp_path / "job", clinical=True)
+    return tmp_path / "job"
+
+
+def appears(condition: Callable[[], object], seconds: float = 40) -> bool:
+    """Return whether a condition comes true within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.5)
+    return False
+
+
+# --- metrics
+
+
+def test_server_and_sites_write_metrics_that_another_account_can_read(federation, metrics, job, tmp_path):
+    """Participants run with a umask of 077."""
+    kits = {name: metrics / f"fedward_kit_{name}.prom" for name in (SERVER, *HOSPITALS)}
+    assert appears(lambda: all(file.exists() for file in kits.values()))
+    with session(federation.kit(LEAD)) as lead:
+        job_id = submit(lead, job)
+        fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out")
+    files = [*kits.values(), metrics / f"fedward_job_job_{job_id}.prom"]
+    assert sorted(metrics.glob("*.prom")) == sorted(files)
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o644}
+    contacts = [f'contact_timestamp_seconds{{site="{name}"}}' for name in HOSPITALS]
+    assert appears(lambda: all(sample in kits[SERVER].read_text() for sample in contacts))
+    for name, file in kits.items():
+        families = {family.name for family in text_string_to_metric_families(file.read_text())}
+        assert {"fedward_certificate_expiry_timestamp_seconds", "fedward_disk_free_bytes"} <= families
+        assert ("fedward_last_contact_timestamp_seconds" in families) is (name == SERVER)
