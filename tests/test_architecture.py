@@ -39,7 +39,19 @@ MAY_USE: dict[str, set[str]] = {
         *("config", "digests", "errors", "evaluation", "federation", "jobs", "nets", "report", "seeds", "sites"),
         "training",
     },
-    "cli": {"annotation", "bench", "config", "errors", "federation", "jobs", "report", "sites", "terminal"},
+    "operation": {"digests", "errors", "federation", "terminal"},
+    "cli": {
+        "annotation",
+        "bench",
+        "config",
+        "errors",
+        "federation",
+        "jobs",
+        "operation",
+        "report",
+        "sites",
+        "terminal",
+    },
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 

@@ -23,6 +23,7 @@ from fedward.bench.commands import add_bench
 from fedward.config import DataSpec, Experiment, explain
 from fedward.errors import ConfigError, FedwardError
 from fedward.jobs import JOBS, load_experiment, simulated_sites, site_names
+from fedward.operation.command import add_operation
 from fedward.terminal import printing_safely
 
 _PATIENCE = 600.0
@@ -139,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", type=Path, metavar="RUN_FOLDER", help="where report.html is written")
     report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help="drawn beside it")
     report.set_defaults(command=_report)
-    for add in (_add_jobs, _add_doctor, add_annotate, _add_watching, add_bench):
+    for add in (_add_jobs, _add_doctor, add_annotate, _add_watching, add_operation, add_bench):
         add(commands)
     return parser
 

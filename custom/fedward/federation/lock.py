@@ -2,6 +2,7 @@
 
 import fcntl
 import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,10 +28,29 @@ def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
         RunError: it did not.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f".{folder.name}.lock").open("w", encoding="utf-8") as file:
-        if not _taken(file.fileno()):
-            _wait(folder, file.fileno(), patience)
+    file = os.open(_lock_file(folder), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if not _taken(file):
+            _wait(folder, file, patience)
         yield
+    finally:
+        os.close(file)
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process on this machine holds a folder now; nothing is written."""
+    try:
+        file = os.open(_lock_file(folder), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _taken(file)
+    finally:
+        os.close(file)
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.lock"
 
 
 def _wait(folder: Path, file: int, patience: float) -> None:

@@ -1,0 +1,211 @@
+"""What can be removed of old runs and kits, and its removal.
+
+Where something lies decides what it is; no path comes out of a file. How old it is, is when the newest file in it was
+last written, and no date that a file tells.
+"""
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Set
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedward.errors import ConfigError
+from fedward.federation.flare.kit_doctor.kit import Kit, job_store, open_kit
+from fedward.federation.lock import is_held, sole_writer
+from fedward.operation.folders import run_folders
+
+_JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Name of a folder that FLARE makes for a job."""
+_RUN = re.compile(r"[0-9a-f]{32}")
+"""Name of a folder that a site makes for a run."""
+_OF_A_RUN = {
+    "models": "models of single sites",
+    "rounds": "saved states",
+    "server": "the server's decoded images",
+    "sites/*/cache": "a site's decoded images",
+    "sites/*/memory": "a site's memory",
+}
+"""Folders of a run that serve only to continue it."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that can be removed."""
+
+    path: Path
+    about: str
+    bytes: int
+    run: Path | None = None
+    """The run folder it belongs to, which nobody may write while it is removed."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Something that is old, and stays."""
+
+    path: Path
+    reason: str
+
+
+@dataclass
+class Found:
+    """What can be removed, and what stays for a reason."""
+
+    items: list[Item] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+
+    def add(self, path: Path, about: str, root: Path, run: Path | None = None) -> None:
+        """Add what lies at a path below ``root``, unless a link leads there."""
+        way = [root / part for part in [*path.relative_to(root).parents, path.relative_to(root)] if part.name]
+        if any(step.is_symlink() for step in way):
+            self.kept.append(Kept(path, "a link, which is not followed"))
+        else:
+            self.items.append(Item(path, about, sum(file.st_size for file in _files(path)), run))
+
+    def extend(self, other: "Found") -> None:
+        """Add what was found elsewhere."""
+        self.items += other.items
+        self.kept += other.kept
+
+
+def find(folder: Path, days: int, models: bool = False) -> Found:
+    """Return what can be removed from a kit, a run folder, or a folder with runs, and what is left for a reason.
+
+    Args:
+        folder: of a site's or the server's kit; of a run; or with runs below it. Links in it are not followed.
+        days: what was written within so many days stays; at least 1.
+        models: also the models of finished runs. Their audit logs then verify no longer.
+
+    Raises:
+        ConfigError: the folder is none of these, or fewer days.
+    """
+    if days < 1:
+        raise ConfigError(
+            "fedward prune --older-than", expected="at least one day", found=f"{days}d", remedy="Name a higher number."
+        )
+    before = time.time() - days * 24 * 3600
+    if (folder / "startup").is_dir():
+        return _in_kit(open_kit(folder), before, models)
+    runs = list(run_folders(folder))
+    if not runs:
+        raise ConfigError(
+            str(folder),
+            expected="a startup kit, a run folder, or a folder with runs",
+            found="none of them",
+            remedy="Name the folder of a kit, or fedward/runs of the server's.",
+        )
+    return _in_runs(runs, before, models)
+
+
+def remove(item: Item) -> None:
+    """Remove an item for good.
+
+    Raises:
+        RunError: a process has begun to write its run.
+        OSError: it cannot be removed, or has become a link.
+    """
+    with ExitStack() as stack:
+        if item.run:
+            stack.enter_context(sole_writer(item.run, patience=0))
+        if item.path.is_dir() and not item.path.is_symlink():
+            shutil.rmtree(item.path)
+        else:
+            item.path.unlink()
+
+
+def _in_runs(runs: Iterable[Path], before: float, models: bool) -> Found:
+    found = Found()
+    wanted = _OF_A_RUN | ({"*.safetensors": "model"} if models else {})
+    for run in runs:
+        if _newest(run) >= before:
+            continue
+        if is_held(run):
+            found.kept.append(Kept(run, "a process writes this run"))
+            continue
+        for pattern, about in wanted.items():
+            for path in sorted(run.glob(pattern)):
+                found.add(path, about, run, run)
+    return found
+
+
+def _in_kit(kit: Kit, before: float, models: bool) -> Found:
+    if kit.role == "user":
+        raise ConfigError(
+            f"kit {kit.folder}",
+            expected="the kit of a site or of the server",
+            found=f"that of {kit.name}, who keeps no runs in it",
+            remedy="Name the folder that `fedward submit --out` was given.",
+        )
+    busy = _job_processes(kit.folder)
+    running = {word for words in busy for word in words}
+    found = _jobs(kit.folder, "FLARE's folder of a job", before, running)
+    if kit.role == "server":
+        found.extend(_in_runs(run_folders(kit.folder / "fedward" / "runs"), before, models))
+        found.extend(_jobs(job_store(kit), "FLARE's copy of a job and its results", before, running))
+        return found
+    own = kit.folder / "fedward"
+    memories = [path for path in (own / "memory").glob("*") if _RUN.fullmatch(path.name)]
+    for path, about in [(own / "cache", "decoded images"), *((path, "memory of a run") for path in sorted(memories))]:
+        if not path.exists() or _newest(path) >= before:
+            continue
+        if busy:
+            found.kept.append(Kept(path, "a job runs with this kit"))
+        else:
+            found.add(path, about, kit.folder)
+    return found
+
+
+def _jobs(folder: Path, about: str, before: float, running: Set[str]) -> Found:
+    """Return FLARE's folders of jobs that lie in a folder."""
+    found = Found()
+    for path in sorted(folder.glob("*")):
+        if not _JOB.fullmatch(path.name) or not path.is_dir() or _newest(path) >= before:
+            continue
+        if path.name in running:
+            found.kept.append(Kept(path, "the job runs"))
+        elif _waits(path / "meta"):
+            found.kept.append(Kept(path, "the job has not begun"))
+        else:
+            found.add(path, about, folder)
+    return found
+
+
+def _waits(meta: Path) -> bool:
+    """Return whether FLARE has yet to start a job of its store; also if that cannot be read."""
+    if not meta.is_file():
+        return False
+    try:
+        return str(json.loads(meta.read_bytes())["status"]).startswith(("SUBMITTED", "APPROVED"))
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def _job_processes(kit: Path) -> list[list[str]]:
+    """Return the command line of each process on this machine that works on a job with a kit."""
+    found, kit = [], kit.resolve()
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended since, or is another account's
+            words = file.read_bytes().decode(errors="replace").split("\0")
+            if any(re.search(r"(worker|runner)_process", word) for word in words):
+                found += [words] if any(word[:1] == "/" and Path(word).resolve() == kit for word in words) else []
+    return found
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
+    """Yield what is known of each file and link in a folder, or of a file; links are not followed."""
+    if not path.is_dir() or path.is_symlink():
+        yield path.lstat()
+        return
+    for folder, _, names in os.walk(path, followlinks=False):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield (Path(folder) / name).lstat()
+
+
+def _newest(path: Path) -> float:
+    return max((file.st_mtime for file in _files(path)), default=path.lstat().st_mtime)

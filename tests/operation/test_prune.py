@@ -1,0 +1,262 @@
+"""``fedward prune``: what it removes, and what it never touches."""
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from fedward.cli import main
+from fedward.errors import ConfigError, RunError
+from fedward.federation.audit_check import verify
+from fedward.federation.lock import sole_writer
+from fedward.operation.prune import find, remove
+
+YEAR = 365
+
+
+def names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+# --- runs
+
+
+def test_without_delete_nothing_changes_and_the_bytes_are_told(ended, age, tmp_path, capsys):
+    age(ended, YEAR)
+    before = names(tmp_path)
+    assert main(["prune", str(tmp_path)]) == 0
+    assert names(tmp_path) == before
+    out = capsys.readouterr().out
+    assert "models of single sites\n            runs/lead/ended/models" in out
+    assert "0.0 MB  could be removed; nothing was, add --delete" in out
+
+
+def test_delete_removes_what_serves_only_to_continue_the_run(ended, age, tmp_path):
+    age(ended, YEAR)
+    found = find(tmp_path, 180)
+    assert {item.path.name: item.bytes for item in found.items} == {"models": 1000, "rounds": 1000, "server": 1000}
+    assert main(["prune", str(tmp_path), "--delete"]) == 0
+    left = names(ended)
+    assert {"run.json", "audit.jsonl", "model.safetensors", "model.json"} <= left
+    assert not [name for name in left if name.split("/")[0] in ("models", "rounds", "server")]
+    assert verify(ended).lines
+    assert not find(tmp_path, 180).items
+
+
+def test_models_are_removed_if_asked_for_alone(ended, age, tmp_path):
+    age(ended, YEAR)
+    assert main(["prune", str(tmp_path), "--delete", "--models"]) == 0
+    assert "model.safetensors" not in names(ended)
+    assert {"model.json", "audit.jsonl", "run.json"} <= names(ended)
+
+
+def test_an_abandoned_run_is_pruned_too(interrupted, age, tmp_path):
+    age(interrupted, YEAR)
+    assert [item.path for item in find(tmp_path, 180).items] == [interrupted / "rounds"]
+
+
+def test_a_run_that_was_written_lately_stays(ended, age, tmp_path):
+    age(ended, 179)
+    assert not find(tmp_path, 180).items
+    assert find(tmp_path, 178).items
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a run.json that says a running run has ended long ago, before `fedward prune --delete`",
+    "nothing of it is removed: the lock says that it runs, and files say how old they are",
+)
+@pytest.mark.parametrize("old", [True, False], ids=["files of last year", "files of today"])
+def test_a_running_run_is_left_alone_whatever_its_run_json_says(ended, age, tmp_path, old):
+    info = json.loads((ended / "run.json").read_text())
+    lie = {**info, "status": "finished", "started": "2001-01-01T00:00:00+00:00", "ended": "2001-01-02T00:00:00+00:00"}
+    (ended / "run.json").write_text(json.dumps(lie))
+    age(ended, YEAR if old else 0)
+    before = names(ended)
+    with sole_writer(ended):
+        assert main(["prune", str(tmp_path), "--older-than", "1d", "--delete"]) == 0
+        assert [kept.reason for kept in find(tmp_path, 1).kept] == (["a process writes this run"] if old else [])
+    assert names(ended) == before
+
+
+def test_a_run_that_begins_again_meanwhile_is_left_alone(ended, age, tmp_path):
+    age(ended, YEAR)
+    item = find(tmp_path, 180).items[0]
+    with sole_writer(ended), pytest.raises(RunError, match="another process that writes it"):
+        remove(item)
+    assert item.path.exists()
+
+
+LINKS = pytest.mark.proves(
+    "attacks",
+    "a link to a folder outside, in a run or in a kit, before `fedward prune --delete`",
+    "not followed: what it points to stays",
+)
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside" / "cache"
+    folder.mkdir(parents=True)
+    (folder / "patients.csv").write_text("1")
+    return folder.parent
+
+
+@LINKS
+@pytest.mark.parametrize("name", ["models", "sites", "rounds/00001"])
+def test_a_link_in_a_run_is_not_followed(ended, age, outside, tmp_path, name):
+    link = ended / name
+    if link.is_dir():
+        subprocess.run(["rm", "-r", link], check=True)
+    link.symlink_to(outside if name != "sites" else tmp_path, target_is_directory=True)
+    age(tmp_path, YEAR)
+    assert main(["prune", str(tmp_path / "runs"), "--delete"]) == 0
+    assert (outside / "cache" / "patients.csv").exists()
+
+
+@LINKS
+def test_a_run_that_is_a_link_is_not_found(ended, age, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "run").symlink_to(ended, target_is_directory=True)
+    age(tmp_path, YEAR)
+    with pytest.raises(ConfigError, match="found none of them"):
+        find(tmp_path / "other", 180)
+
+
+@LINKS
+def test_a_folder_that_became_a_link_is_not_removed(ended, age, outside, tmp_path):
+    age(ended, YEAR)
+    (item,) = (item for item in find(tmp_path, 180).items if item.path.name == "models")
+    subprocess.run(["rm", "-r", item.path], check=True)
+    item.path.symlink_to(outside, target_is_directory=True)
+    remove(item)
+    assert (outside / "cache" / "patients.csv").exists()
+
+
+@pytest.mark.proves(
+    "attacks", "a folder that is none of fedward's is given to `fedward prune --delete`", "refused; nothing is removed"
+)
+@pytest.mark.parametrize("content", [None, "{}", "[]", "no json", '{"format": 1, "id": "1"}'])
+def test_a_folder_of_something_else_is_refused(tmp_path, age, content, capsys):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "mine.safetensors").write_text("mine")
+    if content:
+        (tmp_path / "run.json").write_text(content)
+    age(tmp_path, YEAR)
+    assert main(["prune", str(tmp_path), "--delete"]) == 2
+    assert (tmp_path / "models" / "mine.safetensors").exists()
+    assert "a startup kit, a run folder, or a folder with runs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["0d", "180", "-3d", "1.5d", ""])
+def test_days_are_at_least_one(ended, days, capsys):
+    with pytest.raises(SystemExit) if days != "0d" else pytest.raises(ConfigError):
+        main(["prune", str(ended), "--older-than", days]) if days != "0d" else find(ended, 0)
+
+
+# --- kits
+
+
+JOB, RUN = str(uuid.UUID(int=7)), "ab" * 16
+NEVER = [
+    "fedward/privacy-hospital-a.jsonl",
+    f"fedward/witness/{RUN}.jsonl",
+    f"fedward/sources/{RUN}.json",
+    "local/fedward_site.yaml",
+    "local/annotation/fedward_site/queue.sqlite",
+    "startup/client.key",
+    "log.txt",
+]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site's kit as it lies there after a job."""
+    kit = tmp_path / "kit"
+    startup = {"servers": [{"name": "x", "service": {"target": "h:8002"}}], "client": {"fqsn": "hospital-a"}}
+    files = dict.fromkeys([*NEVER, f"{JOB}/log.txt", f"fedward/memory/{RUN}/a", "fedward/cache/a.npy"], "x")
+    for name, text in {**files, "startup/fed_client.json": json.dumps(startup)}.items():
+        (kit / name).parent.mkdir(parents=True, exist_ok=True)
+        (kit / name).write_text(text)
+    return kit
+
+
+def test_a_site_loses_job_folders_memory_and_cache_and_nothing_else(site, age):
+    age(site, YEAR)
+    before = names(site)
+    assert main(["prune", str(site), "--delete"]) == 0
+    assert before - names(site) == {f"{JOB}/log.txt", f"fedward/memory/{RUN}/a", "fedward/cache/a.npy"}
+    assert set(NEVER) <= names(site)
+
+
+def test_what_is_new_stays_in_a_kit(site):
+    assert not find(site, 180).items
+
+
+@pytest.mark.parametrize("at", [JOB, f"fedward/memory/{RUN}", "fedward/cache"])
+@LINKS
+def test_a_link_in_a_kit_is_not_followed(site, age, outside, at):
+    subprocess.run(["rm", "-r", site / at], check=True)
+    (site / at).symlink_to(outside, target_is_directory=True)
+    age(site, YEAR)
+    age(outside, YEAR)
+    assert main(["prune", str(site), "--delete"]) == 0
+    assert (outside / "cache" / "patients.csv").exists()
+
+
+def test_while_a_job_runs_its_folder_memory_and_cache_stay(site, age):
+    """A process as FLARE starts one, by its command line."""
+    age(site, YEAR)
+    sleep = "import sys; print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", sleep, "worker_process", "-m", str(site / "startup" / ".."), "-n", JOB]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        found = find(site, 180)
+        process.communicate()
+    assert not found.items
+    assert {kept.reason for kept in found.kept} == {"the job runs", "a job runs with this kit"}
+    assert len(find(site, 180).items) == 3
+
+
+@pytest.fixture
+def server(tmp_path: Path, ended: Path) -> Path:
+    """The server's kit with a run, and three jobs in its store."""
+    kit, store = tmp_path / "server", tmp_path / "store"
+    startup = {"servers": [{"name": "x", "service": {"target": "h:8002"}, "admin_server": "h"}]}
+    resources = {"components": [{"id": "job_manager", "args": {"uri_root": str(store)}}]}
+    for name, content in (("startup/fed_server.json", startup), ("local/resources.json", resources)):
+        (kit / name).parent.mkdir(parents=True, exist_ok=True)
+        (kit / name).write_text(json.dumps(content))
+    (kit / "fedward").mkdir()
+    ended.parents[1].rename(kit / "fedward" / "runs")
+    for number, meta in enumerate(('{"status": "FINISHED:COMPLETED"}', '{"status": "SUBMITTED"}', "broken")):
+        folder = store / str(uuid.UUID(int=number))
+        folder.mkdir(parents=True)
+        (folder / "meta").write_text(meta)
+        (folder / "workspace").write_bytes(bytes(100))
+    (store / "else").mkdir()
+    return kit
+
+
+def test_a_server_loses_states_and_copies_of_ended_jobs(server, age, tmp_path):
+    age(tmp_path, YEAR)
+    found = find(server, 180)
+    jobs = [item.path.name for item in found.items if item.path.parent == tmp_path / "store"]
+    assert jobs == [str(uuid.UUID(int=0))]
+    assert [kept.path.name for kept in found.kept] == [str(uuid.UUID(int=1)), str(uuid.UUID(int=2))]
+    assert {item.path.name for item in found.items if item.run} == {"models", "rounds", "server"}
+    assert main(["prune", str(server), "--delete"]) == 0
+    assert len(list((tmp_path / "store").iterdir())) == 3
+
+
+def test_a_users_kit_is_refused(site):
+    config = {"admin": {"username": "lead", "host": "h", "port": 1, "scheme": "http", "project_name": "x"}}
+    config["admin"]["server_identity"] = "h"
+    (site / "startup" / "fed_client.json").unlink()
+    (site / "startup" / "fed_admin.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="that of lead, who keeps no runs in it"):
+        find(site, 180)
