@@ -1,6 +1,7 @@
 """The doctor of startup kits: kits of FLARE's own provisioning, spoilt one way at a time, and small TLS servers."""
 
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -27,8 +28,10 @@ from fedward import cli
 from fedward.federation.flare import kit_doctor
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.kit_doctor import network
+from fedward.federation.ledger import Rule, enter, ledger_file
 from fedward.jobs import JOBS
 
+ROOT = Path(__file__).parents[3]
 PROJECT = """\
 api_version: 3
 name: tiny
@@ -129,7 +132,7 @@ def kit(provisioned, tmp_path, listener):
     kit.resources()
     noise = {
         "path": "fedward.federation.flare.privacy.GaussianUpdateFilter",
-        "args": {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5},
+        "args": {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 8.0},
     }
     kit.privacy({"name": "clinical", "task_result_filters": [noise]})
     (kit.folder / "local" / "hospital-a.yaml").write_text("kind: npz\n")
@@ -616,8 +619,48 @@ def test_privacy_rules_that_cannot_be_built(kit, job, capsys):
     kit.only_failure("privacy", "fedward.nothing")
     noise = {"path": "fedward.federation.flare.privacy.GaussianUpdateFilter", "args": {"clip": 0}}
     kit.privacy({"name": "clinical", "task_result_filters": [noise]})
-    kit.only_failure("privacy", "GaussianUpdateFilter")
+    kit.only_failure("privacy", "GaussianUpdateFilter", "max_epsilon")
     assert capsys.readouterr().out == ""
+
+
+# --- noise
+
+
+def test_the_noise_of_a_site_is_told_with_what_it_has_spent(kit):
+    row = kit.check()["noise"]
+    assert (row.status, row.found) == (
+        "ok",
+        "clinical: one release costs epsilon 1.99, 0 have spent 0 of 8 at delta 1e-05, 11 are left",
+    )
+    ledger, rule = ledger_file(kit.folder / "fedward", "hospital-a"), Rule(1.0, 4.0, 1e-5, 8.0)
+    for _ in range(11):
+        enter(ledger, {}, rule)
+    kit.warns("noise", "11 have spent 7.955 of 8", "0 are left", "raise max_epsilon in local/privacy.json")
+    ledger.write_bytes(ledger.read_bytes()[:-1])
+    kit.only_failure("noise", "the log was cut at the end")
+
+
+@pytest.mark.parametrize("page", ["privacy", "deployment"])
+def test_the_documented_noise_works_as_it_is_written(kit, page):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    (block,) = (block for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL) if "GaussianUpdateFilter" in block)
+    rules = json.loads(block)
+    if page == "privacy":
+        (kit.folder / "local" / "privacy.json").write_text(block)
+    else:
+        kit.privacy({"name": "clinical", "task_result_filters": [rules]})
+    assert "1734 are left" in kit.check()["noise"].found
+    assert "1734 releases" in (ROOT / "docs" / "privacy.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("noise_multiplier", 1e-6), ("delta", 0.5), ("clip", 1e9), ("max_epsilon", 1e6)]
+)
+def test_absurd_noise_fails(kit, name, value):
+    args = {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 8.0, name: value}
+    noise = {"path": "fedward.federation.flare.privacy.GaussianUpdateFilter", "args": args}
+    kit.privacy({"name": "clinical", "task_result_filters": [noise]})
+    kit.only_failure("privacy", f"GaussianUpdateFilter, {name}: expected")
 
 
 # --- a job

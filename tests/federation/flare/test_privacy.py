@@ -6,10 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from dp_accounting import GaussianDpEvent, SelfComposedDpEvent, get_epsilon_gaussian
-from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.filter import FilterContextKey, FilterSource
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import ReservedHeaderKey, Shareable, make_reply
@@ -17,9 +15,10 @@ from nvflare.apis.utils.task_utils import apply_filters
 from nvflare.private.privacy_manager import Scope
 from scipy import stats
 
-from fedward.errors import ConfigError, DataError, WireError
-from fedward.federation.flare.privacy import GaussianUpdateFilter, enter, epsilon, norm, privatise
+from fedward.errors import ConfigError, WireError
+from fedward.federation.flare.privacy import GaussianUpdateFilter, norm, privatise
 from fedward.federation.flare.shareables import pack_answer, pack_request, unpack
+from fedward.federation.ledger import epsilon
 
 DELTA = 1e-5
 META = {"site": "site-1", "round": 4, "labelled": 3, "unlabelled": 5, "steps": 7, "train": {"loss": 0.5}}
@@ -68,8 +67,10 @@ def answer(**changes):
     return shareable
 
 
-def noise_filter(clip=1.0, noise_multiplier=2.0):
-    return GaussianUpdateFilter(clip, noise_multiplier, DELTA)
+def noise_filter(clip=1.0, noise_multiplier=2.0, max_epsilon=20.0):
+    scope = Scope()
+    scope.add_task_result_filter(GaussianUpdateFilter(clip, noise_multiplier, DELTA, max_epsilon), "out")
+    return scope.task_result_filters["out"][0]  # as one of privacy.json
 
 
 # --- clipping and noise
@@ -172,7 +173,7 @@ def test_each_site_of_a_simulator_has_a_ledger_of_its_own(context, ledger, tmp_p
     context.set_prop(ReservedKey.IDENTITY_NAME, "site-2", private=False)
     noise_filter().process(answer(), context)
     assert len(ledger()) == 1
-    assert sorted(path.name for path in (tmp_path / "fedward").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "fedward").glob("*.jsonl")) == [
         "privacy-site-1.jsonl",
         "privacy-site-2.jsonl",
     ]
@@ -252,60 +253,81 @@ def test_the_log_tells_epsilon_and_not_the_norm(context, caplog):
     assert f"{norm(update()):.3f}"[:5] not in caplog.text
 
 
-@pytest.mark.parametrize("values", [(0, 1, 0.1), (1, -1, 0.1), (1, math.inf, 0.1), (math.nan, 1, 0.1), (1, 1, 1)])
-def test_senseless_numbers_are_refused(values):
-    with pytest.raises(ConfigError, match=r"privacy\.json"):
-        GaussianUpdateFilter(*values)
-
-
 def test_without_the_accountant_no_filter_is_built(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ConfigError, match=r"pip install 'fedward\[privacy\]'"):
         noise_filter()
 
 
-# --- account
+# --- when the budget is used up
+
+TWO = {"noise_multiplier": 4.0, "max_epsilon": 3.5}
+"""Noise and budget of which two releases are allowed."""
 
 
-@pytest.mark.parametrize("rounds", [1, 10, 100])
-@pytest.mark.parametrize("noise_multiplier", [2.0, 20.0])
-def test_epsilon_is_that_of_dp_accounting(rounds, noise_multiplier):
-    """Updates of norm <= clip differ by up to 2 clip: the mechanism's multiplier is half the noise's."""
-    ours = epsilon([noise_multiplier] * rounds, DELTA)
-    assert ours == pytest.approx(get_epsilon_gaussian(noise_multiplier / 2 / math.sqrt(rounds), DELTA), rel=1e-9)
-    event = SelfComposedDpEvent(GaussianDpEvent(noise_multiplier / 2), rounds)
-    tight = PLDAccountant().compose(event).get_epsilon(DELTA)
-    assert ours == pytest.approx(tight, rel=2e-3)
-    assert ours <= RdpAccountant().compose(event).get_epsilon(DELTA)
+def errors(shareable):
+    meta, arrays = unpack(shareable)
+    assert not arrays
+    return meta
 
 
-def test_epsilon_of_unequal_releases():
-    accountant = PLDAccountant()
-    for noise_multiplier in (4.0, 6.0, 6.0, 10.0):
-        accountant.compose(GaussianDpEvent(noise_multiplier / 2))
-    assert epsilon([4.0, 6.0, 6.0, 10.0], DELTA) == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-3)
-
-
-def test_the_account_grows_and_a_new_process_continues_it(context, ledger):
-    first = noise_filter()
-    for round_ in (1, 2):
-        first.process(answer(round=round_), context)
-    resumed = GaussianUpdateFilter(1.0, 5.0, 1e-6)
-    resumed.process(answer(round=3), context)
-    rows = ledger()
-    assert [row["releases"] for row in rows] == [1, 2, 3]
-    assert [row["round"] for row in rows] == [1, 2, 3]
-    expected = [epsilon([2.0], DELTA), epsilon([2.0, 2.0], DELTA), epsilon([2.0, 2.0, 5.0], 1e-6)]
-    assert [row["epsilon"] for row in rows] == pytest.approx(expected, rel=1e-12)
-    assert rows[0]["epsilon"] < rows[1]["epsilon"] < rows[2]["epsilon"]
-
-
-@pytest.mark.parametrize(
-    "line", ["{", "[]\n", '{"noise_multiplier": 0}\n', '{"noise_multiplier": 2.0}', "\n", '{"round": 1}\n']
+@pytest.mark.proves(
+    "attacks", "many jobs of one lead, to average a site's noise away", "its budget is one for all jobs: it stops"
 )
-def test_a_damaged_ledger_stops_the_release(line, tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    path.write_text('{"noise_multiplier": 2.0}\n' + line)
-    with pytest.raises(DataError, match="line 2"):
-        enter(path, {"clip": 1.0}, 2.0, DELTA)
-    assert path.read_text() == '{"noise_multiplier": 2.0}\n' + line
+def test_the_budget_is_one_for_all_jobs(context, ledger):
+    for job in ("job-1", "job-2"):
+        context.set_prop(ReservedKey.RUN_NUM, job, private=False)
+        assert unpack(noise_filter(**TWO).process(answer(), context))[1]
+    for job in ("job-3", "job-4"):
+        context.set_prop(ReservedKey.RUN_NUM, job, private=False)
+        told = errors(noise_filter(**TWO).process(answer(), context))
+        text = "privacy budget used up: epsilon 2.943 of 3.5 at delta 1e-05"
+        assert told == {"site": "site-1", "round": 4, "error": text}
+    assert [row["job"] for row in ledger()] == ["job-1", "job-2"]
+    assert unpack(noise_filter(noise_multiplier=4.0, max_epsilon=8.0).process(answer(), context))[1]
+
+
+def test_a_stopped_site_still_sends_its_metrics(context):
+    noise_filter(**TWO).process(answer(), context)
+    noise_filter(**TWO).process(answer(), context)
+    metrics = pack_answer({**META, "steps": 0}, {})
+    assert noise_filter(**TWO).process(metrics, context) is metrics
+
+
+@pytest.mark.proves(
+    "attacks", "a server that asks for the same round again and again", "each answer has new noise and is accounted for"
+)
+def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
+    each = noise_filter(**TWO)
+    first, again = (unpack(each.process(answer(), context))[1]["diff/weight"] for _ in range(2))
+    assert not np.array_equal(first, again)
+    assert "error" in errors(each.process(answer(), context))
+    assert [row["releases"] for row in ledger()] == [1, 2]
+
+
+@pytest.mark.proves(
+    "attacks", "a job whose name or id leads to another file, to have a ledger of its own", "the site's one is used"
+)
+def test_a_job_has_no_say_in_where_the_ledger_is(context, ledger, tmp_path):
+    for job in ("../privacy-site-2", "/tmp/x", "site-1.jsonl\x00", "a" * 1000):
+        context.set_prop(ReservedKey.RUN_NUM, job, private=False)
+        noise_filter().process(answer(), context)
+    assert [row["releases"] for row in ledger()] == [1, 2, 3, 4]
+    assert [path.name for path in (tmp_path / "fedward").glob("*.jsonl")] == ["privacy-site-1.jsonl"]
+
+
+@pytest.mark.proves(
+    "attacks", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
+)
+def test_a_jobs_own_filter_is_refused(context, tmp_path):
+    brought = GaussianUpdateFilter(1.0, 4.0, DELTA, 20.0)
+    brought.set_prop(FilterContextKey.SOURCE, FilterSource.JOB)
+    with pytest.raises(WireError, match=r"a filter of the site's privacy\.json"):
+        brought.process(answer(), context)
+    assert not (tmp_path / "fedward").exists()
+
+
+def test_delta_is_below_one_over_the_images(context):
+    with pytest.raises(WireError, match="delta below one over 100000 images"):
+        noise_filter().process(answer(labelled=99_000, unlabelled=1_000), context)
+    noise_filter().process(answer(labelled=99_000, unlabelled=999), context)

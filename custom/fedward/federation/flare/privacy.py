@@ -7,30 +7,25 @@ and metrics beside the update, which pass as they are. Numbers are floating poin
 on their last bits are not accounted for.
 """
 
-import fcntl
 import json
 import math
-import os
 import secrets
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
-from nvflare.apis.filter import Filter
+from nvflare.apis.filter import Filter, FilterContextKey, FilterSource
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.fl_context_utils import add_job_audit_event
-from nvflare.app_common.app_constant import AppConstants
 
-from fedward.errors import ConfigError, DataError, WireError
+from fedward.errors import WireError
 from fedward.federation.flare.places import site_state
-
-LEDGER = "privacy-{site}.jsonl"
-"""File in the site's own folder, which the simulator's sites share: a line for each release, over all jobs."""
+from fedward.federation.flare.shareables import pack_answer, unpack
+from fedward.federation.ledger import BudgetUsedError, Rule, enter, ledger_file
 
 _DXO_KEYS = frozenset(DXO(DataKind.METRICS, data={}).to_shareable())
 
@@ -40,66 +35,63 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
 
     Goes into ``task_result_filters`` of a site's ``privacy.json``, by its full path. It fails closed: what is not a
     difference of finite float arrays raises, and FLARE then answers ``TASK_RESULT_FILTER_ERROR`` in its place, which
-    the server counts as a failed site. Answers without arrays pass as they are.
+    the server counts as a failed site. Answers without arrays pass as they are. An update that would spend more than
+    ``max_epsilon`` stays here: the server is sent an error in its place, which says so.
 
     It is a ``Filter`` and not a ``DXOFilter``, because that base lets pass whatever it does not know.
 
     Args:
-        clip: largest L2 norm of an update, over all its tensors together; > 0.
-        noise_multiplier: standard deviation of the noise, in units of ``clip``; > 0.
-        delta: for which epsilon is computed; in (0, 1), well below one over the number of records.
+        clip: largest L2 norm of an update, over all its tensors together; in (0, 1e6].
+        noise_multiplier: standard deviation of the noise, in units of ``clip``; at most 1e6, and so large that one
+            release costs no more than ``max_epsilon``.
+        delta: for which epsilon is computed; in (0, 1e-4], and below one over the site's number of training images.
+        max_epsilon: what all releases of this site together may spend, over all jobs; in (0, 20].
 
     Raises:
         ConfigError: a number out of its range, or the package dp-accounting is missing.
     """
 
-    def __init__(self, clip: float, noise_multiplier: float, delta: float) -> None:
+    def __init__(self, clip: float, noise_multiplier: float, delta: float, max_epsilon: float) -> None:
         super().__init__()
-        for name, value, highest in (
-            ("clip", clip, math.inf),
-            ("noise_multiplier", noise_multiplier, math.inf),
-            ("delta", delta, 1),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < highest:
-                raise ConfigError(
-                    f"GaussianUpdateFilter, {name}",
-                    expected="a finite number > 0" if highest == math.inf else "a number between 0 and 1",
-                    found=repr(value),
-                    remedy="Correct the filter's args in the site's privacy.json.",
-                )
-        self.clip, self.noise_multiplier, self.delta = clip, noise_multiplier, delta
-        epsilon([noise_multiplier], delta)  # without the accountant no job starts, instead of failing in its round 1
+        self.rule = Rule(clip, noise_multiplier, delta, max_epsilon)
 
     def process(self, shareable: Shareable, fl_ctx: FLContext) -> Shareable:
         """Return the answer with a noisy update; the release is in the ledger before it can leave.
 
         Raises:
-            WireError: the answer is not what this filter can make safe.
-            DataError: the ledger is damaged.
+            WireError: the answer is not what this filter can make safe, or a job brought the filter.
+            DataError: the ledger is not what was written.
         """
+        if self.get_prop(FilterContextKey.SOURCE) != FilterSource.SITE:
+            _refuse("a filter of the site's privacy.json", "one of the job")  # it could use up the site's budget
         code = shareable.get_return_code()
         if code != ReturnCode.OK:
             return make_reply(code)  # whatever else an error answer carries stays here
         dxo = _open(shareable)
         if not dxo.data:
             return shareable
-        update = _checked(dxo)
-        round_ = shareable.get_header(AppConstants.CURRENT_ROUND)
-        row = enter(
-            site_state(fl_ctx.get_engine().get_workspace()) / LEDGER.format(site=fl_ctx.get_identity_name()),
-            {
-                "job": fl_ctx.get_job_id(),
-                "round": round_,
-                "steps": (dxo.meta.get("fedward") or {}).get("steps"),
-                "clip": self.clip,
-                "norm": norm(update),  # for the site's choice of clip; never logged, as FLARE can send logs away
-            },
-            self.noise_multiplier,
-            self.delta,
-        )
-        dxo.data = privatise(update, self.clip, self.noise_multiplier)
+        update, rule, site = _checked(dxo), self.rule, fl_ctx.get_identity_name()
+        meta, _ = unpack(shareable)
+        round_ = meta.get("round")
+        if (images := meta.get("labelled", 0) + meta.get("unlabelled", 0)) * rule.delta >= 1:
+            _refuse(f"delta below one over {images} images", f"{rule.delta:g}")
+        try:
+            row = enter(
+                ledger_file(site_state(fl_ctx.get_engine().get_workspace()), site),
+                {
+                    "job": fl_ctx.get_job_id(),
+                    "round": round_,
+                    "steps": meta.get("steps"),
+                    "norm": norm(update),  # for the site's choice of clip; never logged, as FLARE can send logs away
+                },
+                rule,
+            )
+        except BudgetUsedError as error:
+            self.log_error(fl_ctx, f"round {round_}: {error}", fire_event=False)
+            return pack_answer({"site": site, "round": round_, "error": error.told}, {})
+        dxo.data = privatise(update, rule.clip, rule.noise_multiplier)
         dxo.add_filter_history(type(self).__name__)
-        told = f"epsilon {row['epsilon']:.4g} at delta {self.delta:g} after {row['releases']} releases of this site"
+        told = f"epsilon {row['epsilon']:.4g} at delta {rule.delta:g} after {row['releases']} releases of this site"
         self.log_info(fl_ctx, f"round {round_}: clipped, noise of sigma {row['sigma']:g} added; {told}")
         add_job_audit_event(fl_ctx, msg=f"applied filter: {type(self).__name__}, {told}")
         return dxo.update_shareable(shareable)
@@ -125,69 +117,6 @@ def privatise(arrays: Mapping[str, np.ndarray], clip: float, noise_multiplier: f
         ).astype(array.dtype)
         for name, array in arrays.items()
     }
-
-
-def epsilon(noise_multipliers: Sequence[float], delta: float) -> float:
-    """Return the epsilon of releases with these noise multipliers, each of any update of norm <= clip.
-
-    Two such updates differ by up to 2 clip, so a release is a Gaussian mechanism with multiplier ``z / 2``; releases
-    compose to one with ``(sum (2 / z)^2)^(-1/2)``, also when a release depends on those before.
-
-    Raises:
-        ConfigError: the package dp-accounting is missing.
-    """
-    try:
-        from dp_accounting import get_epsilon_gaussian
-    except ImportError as error:
-        raise ConfigError(
-            "GaussianUpdateFilter",
-            expected="the package dp-accounting",
-            found=str(error),
-            remedy="Install it at this site: pip install 'fedward[privacy]'.",
-        ) from error
-    return float(get_epsilon_gaussian(1 / math.hypot(*(2 / z for z in noise_multipliers)), delta))
-
-
-def enter(path: Path, release: Mapping[str, Any], noise_multiplier: float, delta: float) -> dict[str, Any]:
-    """Append a release to a site's ledger, and return its line: ``release``, and what all of them spent so far.
-
-    Raises:
-        DataError: a line of the ledger cannot be read.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # two jobs may run at one site
-        spent = [*_multipliers(file, path), noise_multiplier]
-        row = {
-            **release,
-            "noise_multiplier": noise_multiplier,
-            "sigma": release["clip"] * noise_multiplier,
-            "delta": delta,
-            "releases": len(spent),
-            "epsilon": epsilon(spent, delta),
-        }
-        file.write(json.dumps(row) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return row
-
-
-def _multipliers(file: IO[str], path: Path) -> list[float]:
-    file.seek(0)
-    spent = []
-    for number, line in enumerate(file, 1):
-        try:
-            spent.append(float(json.loads(line)["noise_multiplier"]))
-            if not (0 < spent[-1] < math.inf and line.endswith("\n")):
-                raise ValueError("not a whole line with a multiplier > 0")
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
-                f"privacy ledger {path}, line {number}",
-                expected="a release",
-                found=str(error),
-                remedy="Restore the file from a backup; what was released cannot be accounted for without it.",
-            ) from error
-    return spent
 
 
 def _open(shareable: Shareable) -> DXO:
