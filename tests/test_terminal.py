@@ -1,10 +1,12 @@
 """Texts of others on a terminal."""
 
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from nvflare.fuel.hci.table import Table
 
 from fedward.cli import main
 from fedward.federation.run_folder import RunFolder
@@ -21,6 +23,18 @@ def test_control_characters_are_written_out() -> None:
     plain = "Jürgen · 皮膚 \u200d\n\ttab"
     assert printable(plain) == plain
     assert one_line(" a\nb\r\n\x1b\u2028c ") == "a b \x1b c"
+
+
+@pytest.mark.proves(
+    "attacks",
+    "escape codes in a job's name, in FLARE's own admin console",
+    "**not covered**: FLARE prints names as they are; use `fedward status` to look at others' jobs",
+)
+def test_flares_console_prints_control_characters_as_they_are() -> None:
+    table, shown = Table(["JOB NAME"]), io.StringIO()
+    table.add_row([HOSTILE])
+    table.write(shown)
+    assert "\x1b]0;owned\x07" in shown.getvalue()
 
 
 def test_everything_printed_is_safe_and_the_streams_come_back(capsys: pytest.CaptureFixture[str]) -> None:

@@ -286,6 +286,11 @@ def test_a_log_of_answers_that_cannot_be_read_stops_it(five: Path) -> None:
         release(five)
 
 
+@pytest.mark.proves(
+    "attacks",
+    "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that fit",
+    "refused",
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0, -4.0, "4", None, True, [4.0]])
 def test_a_line_that_is_no_release_is_refused(five: Path, value: Any) -> None:
     """With the right hashes too: what cannot be accounted for stops the site."""
@@ -308,6 +313,7 @@ def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None
     assert target.read_bytes() == before
 
 
+@pytest.mark.proves("attacks", "another site's privacy ledger in place of a site's own", "refused")
 def test_the_ledger_of_another_site_is_refused(five: Path, tmp_path: Path) -> None:
     other = ledger_file(tmp_path / "fedward", "hospital-c")
     shutil.copy(five, other)
