@@ -6,6 +6,7 @@ from pathlib import Path
 from torch import Tensor
 
 from fedward.config import Experiment
+from fedward.federation import wire
 from fedward.federation.run_folder import RunFolder
 
 
@@ -13,5 +14,7 @@ def finished_run(folder: Path, experiment: Experiment, model: Mapping[str, Tenso
     """Write a run folder as that of a run that ended well with this model."""
     run = RunFolder.create(folder, experiment, ["site-1"], "local")
     run.save_global("model", model, {"round": 1})
+    sent = {"model": wire.model_digest(wire.flatten("model", model)), "peers": {}}
+    run.audit.add("asked", round=2, part=0, work={}, evaluate=["site-1"], decisions={}, **sent)
     run.set_status("finished", {})
     return folder

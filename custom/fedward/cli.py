@@ -178,10 +178,10 @@ def _add_watching(commands: Any) -> None:
 
     audit = commands.add_parser("audit", help="check a run's audit log")
     verify = audit.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "verify", help="is the log what was written? exit code 1 names the first line that is wrong"
+        "verify", help="is the run what was written? exit code 1 names the first line that is wrong"
     )
-    verify.add_argument("run", type=Path, metavar="RUN_FOLDER")
-    verify.add_argument("--witness", type=Path, nargs="+", default=[], metavar="FILE", help="what sites were shown")
+    verify.add_argument("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="default: the sites' logs alone")
+    verify.add_argument("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers")
     verify.set_defaults(command=_verify)
 
 
@@ -393,16 +393,27 @@ def _status(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from fedward.federation.audit_check import verify
+    from fedward.federation.site_check import read_site_log
 
-    print(verify(options.run, options.witness))
+    if options.run:
+        print(verify(options.run, options.site))
+    elif options.site:
+        print("\n".join(str(read_site_log(file)) for file in options.site))
+    else:
+        raise ConfigError(
+            "fedward audit verify",
+            expected="a run folder, --site with sites' logs, or both",
+            found="neither",
+            remedy="Name the folder of a run, or answers/<run id>.jsonl of a site's own folder.",
+        )
     return 0
 
 
 def _report(options: argparse.Namespace) -> int:
-    from fedward.report import write_report
+    from fedward.federation.reports import rewrite_report
 
     options.out = options.run
-    print(write_report(options.run, options.compare))
+    print(rewrite_report(options.run, options.compare))
     return 0
 
 

@@ -1,9 +1,12 @@
-"""SHA-256 digests of JSON values and of files."""
+"""SHA-256 digests of JSON values, of files and of arrays."""
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 
 def canonical(value: Any) -> str:
@@ -22,4 +25,13 @@ def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             total.update(block)
+    return total.hexdigest()
+
+
+def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of arrays' names, types, shapes and numbers, whatever their order; 64 hexadecimal digits."""
+    total = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        total.update(canonical([name, array.dtype.str, list(array.shape)]).encode())
+        total.update(np.ascontiguousarray(array).tobytes())
     return total.hexdigest()

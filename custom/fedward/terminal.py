@@ -15,6 +15,24 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+LONGEST_REASON = 500
+"""Characters of what one participant tells another of an error."""
+
+
+def reason(text: str) -> str:
+    """Return what a participant tells of an error as one printable line of bounded length."""
+    line = printable(one_line(text[: 10 * LONGEST_REASON]))
+    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 4]} ..."
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value as text; of a number too long to print that it is one."""
+    try:
+        return repr(value)[:100]
+    except ValueError:
+        return "a number of thousands of digits"
+
+
 def one_line(text: str) -> str:
     """Return a text with white space of any kind as single spaces, so that it cannot pass for several lines."""
     return " ".join(text.split())

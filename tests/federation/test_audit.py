@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 from fedward.cli import main
-from fedward.digests import digest, file_digest
-from fedward.errors import RunError, WireError
+from fedward.digests import arrays_digest, digest, file_digest
+from fedward.errors import RunError
+from fedward.federation import wire
 from fedward.federation.audit import LOG, AuditLog
 from fedward.federation.audit_check import verify
 from fedward.federation.driver import run_experiment
+from fedward.federation.flare.places import put_into_results
 from fedward.federation.local import LocalTransport, run_local
-from fedward.federation.run_folder import RunFolder
-from fedward.federation.witness import keep_head
+from fedward.federation.reports import rewrite_report
+from fedward.federation.run_folder import RunFolder, info_digest
+from fedward.federation.store import StoredState, save_model
+from fedward.federation.wire import Message
+from fedward.terminal import LONGEST_REASON
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
@@ -25,7 +30,11 @@ Rows = list[dict[str, Any]]
 
 
 def log_of(folder: Path) -> Rows:
-    return [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    return lines_of(folder / LOG)
+
+
+def lines_of(path: Path) -> Rows:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def write(folder: Path, rows: Rows) -> None:
@@ -46,8 +55,8 @@ def chained(rows: Rows, run: str) -> Rows:
     return found
 
 
-def witnesses(folder: Path) -> list[Path]:
-    return sorted(folder.glob("sites/*/witness/*.jsonl"))
+def site_logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("sites/*/answers/*.jsonl"))
 
 
 def number_of(folder: Path, event: str, round_: int) -> int:
@@ -55,9 +64,9 @@ def number_of(folder: Path, event: str, round_: int) -> int:
     return next(row["seq"] for row in log_of(folder) if row["event"] == event and row["details"]["round"] == round_)
 
 
-def said(folder: Path, *witness: Path) -> str:
+def said(folder: Path, *logs: Path) -> str:
     with pytest.raises(RunError) as error:
-        verify(folder, witness)
+        verify(folder, logs)
     return str(error.value)
 
 
@@ -82,11 +91,16 @@ def run(folder: Path, stop: int = 0, resume: bool = False, **changes: Any) -> Pa
     return run_folder
 
 
+def report(folder: Path) -> None:
+    """Drawing the real one takes longer than such a short run."""
+    (folder / "report.html").write_text("<html>")
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three rounds; its sites' folders lie in it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", lambda path: None)
+        patch.setattr("fedward.federation.driver.write_report", report)
         return run_local(tiny("fedperl"), tmp_path_factory.mktemp("whole") / "run", sites=SITES)
 
 
@@ -102,7 +116,8 @@ def folder(whole: Path, tmp_path: Path) -> Path:
 def test_a_run_leaves_its_decisions_in_order(whole):
     events = [(row["event"], row["details"].get("round")) for row in log_of(whole)]
     rounds = [(event, number) for number in (1, 2, 3) for event in ("asked", "answered", "committed")]
-    assert events == [("begun", None), ("committed", 0), *rounds, ("asked", 4), ("answered", 4), ("ended", None)]
+    end = [("asked", 4), ("answered", 4), ("ended", None), ("reported", None)]
+    assert events == [("begun", None), ("committed", 0), *rounds, *end]
 
 
 def test_lines_say_who_was_asked_who_answered_and_what_was_decided(whole):
@@ -125,16 +140,30 @@ def test_lines_say_who_was_asked_who_answered_and_what_was_decided(whole):
         assert decided["similarity"] == {"sha256": digest(row["similarity"])}
 
 
-def test_states_and_the_final_model_are_named_by_their_hash(whole):
+def test_states_and_all_that_the_run_leaves_are_named_by_their_hash(whole):
     rows = log_of(whole)
-    assert rows[-1]["details"] == {
-        "status": "finished",
-        "reason": None,
-        "model": file_digest(whole / "model.safetensors"),
-    }
+    ended, reported = (row["details"] for row in rows[-2:])
+    info = json.loads((whole / "run.json").read_text())
+    assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(info))
+    left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
+    left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")]
+    assert ended["files"] == {name: file_digest(whole / name) for name in left}
+    assert reported == {"report": file_digest(whole / "report.html")}
     state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
     assert rows[number_of(whole, "committed", 3) - 1]["details"] == {"round": 3, "state": state}
-    assert json.loads((whole / "run.json").read_text())["audit"] == {"lines": len(rows), "head": rows[-1]["hash"]}
+    assert info["audit"] == {"lines": len(rows), "head": rows[-1]["hash"]}
+
+
+def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
+    """The first model a site was sent is the state that was saved before; updates are as the sites' logs have them."""
+    rows = log_of(whole)
+    asked, answered = (rows[number_of(whole, event, 3) - 1]["details"] for event in ("asked", "answered"))
+    final = rows[number_of(whole, "asked", 4) - 1]["details"]
+    model = StoredState(whole / "model.safetensors")
+    assert final["model"] == arrays_digest(wire.flatten("model", model)) != asked["model"]
+    assert set(asked["peers"]) == {site for site, task in asked["work"].items()}
+    given = {row["site"]: row["gave"] for path in site_logs(whole) for row in lines_of(path) if row["round"] == 3}
+    assert answered["updates"] == {site: given[site] for site in answered["replied"]}
 
 
 def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
@@ -158,6 +187,35 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     assert "also patients" in answered["failed"]["site-2"]
 
 
+@pytest.mark.proves(
+    "attacks",
+    "a site answers with an error text of 5 MB, or with control characters in it",
+    "at most 500 printable characters of it reach the logs and the console",
+)
+def test_the_text_of_an_error_is_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
+    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    exchange, texts = transport.exchange, {"site-1": "x" * 5_000_000, "site-2": "\x1b[2J\x1b]0;mine\x07\nround 9\u202e"}
+
+    def talkative(requests: Any, timeout: int, deliver: Callable[..., None]) -> None:
+        def change(site: str, answer: Message) -> None:
+            error = {"site": site, "round": answer.meta["round"], "error": texts.get(site)}
+            deliver(site, Message(error) if site in texts else answer)
+
+        exchange(requests, timeout, change)
+
+    transport.exchange = talkative  # type: ignore[method-assign]
+    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    answered = log_of(folder)[number_of(folder, "answered", 1) - 1]["details"]["failed"]
+    (row,) = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert row["failed"] == answered
+    assert len(answered["site-1"]) == LONGEST_REASON
+    assert answered["site-2"] == "\\x1b[2J\\x1b]0;mine\\x07 round 9\\u202e"
+    assert (folder / LOG).stat().st_size < 20_000
+    assert "\x1b" not in capsys.readouterr().out
+
+
 def test_lines_of_equal_content_have_hashes_that_nobody_can_guess(tmp_path):
     one, two = (AuditLog(tmp_path / name, RUN).add("asked", round=1) for name in ("one", "two"))
     assert one != two
@@ -174,19 +232,19 @@ def test_a_methods_notes_are_decisions(tmp_path):
 
 
 def test_what_an_interrupted_round_decided_stays_and_the_other_logs_are_as_if_nothing_was(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.driver.write_report", report)
     folder = run(tmp_path, stop=2)
     before = (folder / LOG).read_bytes()
     state = file_digest(folder / "rounds" / "00001" / "state.safetensors")
     run(tmp_path, resume=True)
     assert (folder / LOG).read_bytes().startswith(before)
-    rows = log_of(folder)[before.count(b"\n") - 2 :]
-    assert [row["event"] for row in rows[:5]] == ["asked", "ended", "resumed", "asked", "answered"]
-    assert rows[1]["details"] == {"status": "failed", "reason": "KeyboardInterrupt", "model": None}
-    assert rows[2]["details"] == {"round": 1, "state": state}
-    assert rows[0]["details"] == rows[3]["details"]
-    found = verify(folder, sorted(tmp_path.glob("sites/*/witness/*.jsonl")))
-    assert found.entries == 4 * len(SITES) + 1  # one site was asked in the interrupted round too
+    rows = log_of(folder)[before.count(b"\n") - 3 :]
+    assert [row["event"] for row in rows[:6]] == ["asked", "ended", "reported", "resumed", "asked", "answered"]
+    assert (rows[1]["details"]["status"], rows[1]["details"]["reason"]) == ("failed", "KeyboardInterrupt")
+    assert rows[3]["details"] == {"round": 1, "state": state}
+    assert rows[0]["details"] == rows[4]["details"]
+    found = verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))
+    assert found.answers == 4 * len(SITES) + 1  # one site was asked in the interrupted round too
     for log in ("peers.jsonl", "bytes.jsonl", "groups.jsonl"):
         assert (folder / log).read_bytes() == (whole / log).read_bytes()
 
@@ -222,7 +280,7 @@ def log_of_bytes(folder: Path) -> list[bytes]:
     ("harm", "found"),
     [
         (lambda rows: [{**rows[0], "time": "never"}, *rows[1:]], "line 1: expected what its hash"),
-        (lambda rows: rows[:-2], "run.json tells, found 12: the log was cut"),
+        (lambda rows: rows[:-2], "run.json tells, found 13: the log was cut"),
         (lambda rows: [], "the log was cut"),
     ],
 )
@@ -244,10 +302,10 @@ def test_opening_a_sound_log_writes_nothing(folder):
 # --- what is found out
 
 
-def test_a_sound_log_passes_with_and_without_witnesses(whole):
-    head = log_of(whole)[-1]["hash"]
-    assert str(verify(whole)) == f"audit.jsonl: 14 lines, head {head}, 0 witnessed"
-    assert str(verify(whole, witnesses(whole))) == f"audit.jsonl: 14 lines, head {head}, 12 witnessed"
+def test_a_sound_run_passes_with_and_without_sites_logs(whole):
+    told = f"audit.jsonl: 15 lines, head {log_of(whole)[-1]['hash']}; 11 files"
+    assert str(verify(whole)) == f"{told}; 0 lines of sites' logs"
+    assert str(verify(whole, site_logs(whole))) == f"{told}; 12 lines of sites' logs"
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 14])
@@ -281,7 +339,7 @@ def test_a_line_changed_with_its_own_hash_is_named(folder, number):
 def test_the_last_line_changed_with_its_own_hash_is_what_run_json_knows(folder):
     rows = log_of(folder)
     write(folder, chained([*rows[:-1], {**rows[-1], "time": "never"}], rows[0]["previous"]))
-    assert "line 14: expected the hash" in said(folder)
+    assert "line 15: expected the hash" in said(folder)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 13])
@@ -310,10 +368,10 @@ def test_lines_in_another_order_are_named(folder, one, two):
     assert f"found line {two}: lines were put in another order" in said(folder)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 6, 13])
+@pytest.mark.parametrize("kept", [0, 1, 6, 14])
 def test_a_log_cut_at_the_end_is_named_by_what_run_json_knows(folder, kept):
     write(folder, log_of(folder)[:kept])
-    assert f"line {kept + 1}: expected 14 lines, as run.json tells, found {kept}" in said(folder)
+    assert f"line {kept + 1}: expected 15 lines, as run.json tells, found {kept}" in said(folder)
 
 
 def test_a_log_of_another_run_is_named(folder):
@@ -327,19 +385,14 @@ def test_a_line_after_the_end_is_named(folder):
     assert "line 15: expected nothing after the end of the run" in said(folder)
 
 
-@pytest.mark.parametrize(("file", "number"), [("model.safetensors", 14), ("rounds/00003/state.safetensors", 11)])
-def test_a_model_that_is_not_the_one_written_is_named(folder, file, number):
-    content = (folder / file).read_bytes()
-    (folder / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert f"line {number}: expected {file} with SHA-256" in said(folder)
+def test_a_state_that_is_not_the_one_written_is_named(folder):
+    flip(folder, "rounds/00003/state.safetensors")
+    assert "line 11: expected rounds/00003/state.safetensors with SHA-256" in said(folder)
 
 
-def test_a_final_model_that_is_gone_is_named_and_old_states_may_be(folder):
+def test_old_states_may_be_gone(folder):
     shutil.rmtree(folder / "rounds")
-    assert verify(folder).lines == 14
-    (folder / "model.safetensors").unlink()
-    assert "line 14: expected model.safetensors with SHA-256" in said(folder)
-    assert "found no such file" in said(folder)
+    assert verify(folder).lines == 15
 
 
 def rewrite(folder: Path, rows: Rows) -> None:
@@ -351,106 +404,282 @@ def rewrite(folder: Path, rows: Rows) -> None:
     (folder / "run.json").write_text(json.dumps({**info, "audit": end}))
 
 
+def change(folder: Path, name: str, old: str, new: str) -> None:
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+
+
+def edit(folder: Path, name: str, **changes: Any) -> None:
+    (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
+
+
+def flip(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+CHANGES = {
+    "best": (lambda run: flip(run, "best.safetensors"), "line 14: expected best.safetensors with SHA-256"),
+    "last": (lambda run: flip(run, "model.safetensors"), "line 14: expected model.safetensors with SHA-256"),
+    "gone": (lambda run: (run / "best.safetensors").unlink(), "best.safetensors with SHA-256"),
+    "classes": (lambda run: change(run, "model.json", '"MEL",\n   "NV"', '"NV",\n   "MEL"'), "model.json with SHA-256"),
+    "round": (lambda run: edit(run, "best.json", round=9), "best.json with SHA-256"),
+    "metrics": (lambda run: change(run, "metrics.jsonl", '"val"', '"test"'), "metrics.jsonl with SHA-256"),
+    "rounds": (lambda run: change(run, "rounds.jsonl", '"asked": ["', '"asked": ["site-7", "'), "rounds.jsonl with"),
+    "report": (
+        lambda run: change(run, "report.html", "<html>", "<HTML>"),
+        "line 15: expected report.html with SHA-256",
+    ),
+    "experiment": (
+        lambda run: change(run, "run.json", '"learning_rate": 0.001', '"learning_rate": 1e-9'),
+        "experiment",
+    ),
+    "sites": (lambda run: edit(run, "run.json", sites=["site-1"]), "run.json with the sites site-1, site-2, site-9"),
+    "versions": (lambda run: edit(run, "run.json", versions={}), "run.json with versions"),
+    "summary": (
+        lambda run: edit(run, "run.json", summary={"best_round": 1}),
+        "run.json as it was at the end of the run",
+    ),
+    "added": (lambda run: (run / "queries-2.jsonl").write_text(""), "no file queries-2.jsonl"),
+    "picture": (lambda run: made(run / "reconstructions" / "1-filled.png"), "no file reconstructions/1-filled.png"),
+}
+
+
+def made(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a model, its class order, a log, the report, the experiment or the sites of a finished run are changed afterwards",
+    "found by `fedward audit verify`, which names the file",
+)
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_changed_result_is_named(folder, case):
+    tamper, named = CHANGES[case]
+    tamper(folder)
+    assert named in said(folder)
+
+
+def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
+    put_into_results(whole, tmp_path / "fedward")
+    assert not (tmp_path / "fedward" / "rounds").exists()
+    assert verify(tmp_path / "fedward").files == 11
+    flip(tmp_path / "fedward", "best.safetensors")
+    assert "best.safetensors" in said(tmp_path / "fedward")
+
+
+def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    folder = run(tmp_path, stop=3)
+    assert verify(folder).files == 9  # no last model and no sidecar of it
+    flip(folder, "best.safetensors")
+    assert "best.safetensors" in said(folder)
+
+
+def test_a_report_made_anew_is_on_record(folder):
+    (folder / "report.html").write_text("another")
+    assert "report.html with SHA-256" in said(folder)
+    rewrite_report(folder)
+    assert "<svg" in (folder / "report.html").read_text()
+    assert verify(folder).lines == 16
+
+
+def test_a_report_that_a_crash_kept_off_the_record_is_written_again(folder, monkeypatch):
+    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    rewrite(folder, log_of(folder)[:-1])
+    assert "line 15: expected a line with the hash of report.html" in said(folder)
+    run_local(None, folder, resume=True)
+    assert verify(folder).lines == 15
+
+
+def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatch):
+    """The end is in the log; run.json still says that the run goes on, and it does."""
+    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    info = json.loads((folder / "run.json").read_text())
+    before = {"lines": 13, "head": log_of(folder)[12]["hash"]}
+    edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)
+    write(folder, log_of(folder)[:14])
+    (folder / "report.html").unlink()
+    assert verify(folder).files == 11
+    run_local(None, folder, resume=True)
+    assert verify(folder, site_logs(folder)).answers == 5 * len(SITES)
+    assert json.loads((folder / "run.json").read_text())["summary"] == info["summary"]
+
+
+# --- against sites' logs
+
+
 def test_a_history_made_up_anew_passes_alone_and_fails_against_any_site(folder):
     """Round 2 is told otherwise: site-9 was never asked."""
     rows = log_of(folder)
     asked = number_of(folder, "asked", 2)
-    rows[asked - 1]["details"]["work"].pop("site-9")
+    rows[asked - 1]["details"]["work"].pop("site-9", None)
     rewrite(folder, rows)
     assert verify(folder).lines == len(rows)
-    for witness in witnesses(folder):
-        text = said(folder, witness)
+    for log in site_logs(folder):
+        text = said(folder, log)
         assert f"line {asked}: expected the hash " in text
         assert "in round 2, part 0, found another: this line or one before it was written anew" in text
-        assert str(witness) in text
+        assert str(log) in text
+
+
+@pytest.mark.proves(
+    "attacks",
+    "whoever runs the server replaces the best model, and writes the audit log and run.json anew",
+    "found by `fedward audit verify` with the log of any one site",
+)
+@pytest.mark.parametrize("name", ["best", "model"])
+def test_a_model_replaced_by_the_server_fails_against_any_site(folder, name):
+    """With all hashes of the log, so that it passes alone; sites hold the hash of what they were sent."""
+    rows, about = log_of(folder), json.loads((folder / f"{name}.json").read_text())
+    other = {key: tensor + 1 for key, tensor in StoredState(folder / f"{name}.safetensors").items()}
+    save_model(folder / f"{name}.safetensors", other)
+    rows[-2]["details"]["files"][f"{name}.safetensors"] = file_digest(folder / f"{name}.safetensors")
+    rewrite(folder, rows)
+    number = number_of(folder, "asked", about["round"] + 1)
+    assert f"line {number}: expected {name}.safetensors with SHA-256" in said(folder)
+    rows[number - 1]["details"]["model"] = arrays_digest(wire.flatten("model", other))
+    rewrite(folder, rows)
+    assert verify(folder)
+    for log in site_logs(folder):
+        assert f"line {number}: expected the hash" in said(folder, log)
+
+
+def test_a_model_is_checked_where_the_end_of_the_run_was_cut_off_too(folder):
+    rewrite(folder, log_of(folder)[:-2])
+    edit(folder, "run.json", status="running")
+    assert verify(folder).files == 0
+    other = {key: tensor + 1 for key, tensor in StoredState(folder / "best.safetensors").items()}
+    save_model(folder / "best.safetensors", other)
+    assert "best.safetensors with SHA-256" in said(folder)
+    edit(folder, "best.json", round=7)
+    assert "a line that asks for round 8 with best.safetensors" in said(folder)
+
+
+def test_metrics_written_anew_by_the_server_fail_against_their_site(folder):
+    """Also the lines of the audit log after the last request, which no site knows of, are written anew."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    number, row = next(
+        (number, row)
+        for number, row in enumerate(map(json.loads, lines))
+        if (row["site"], row["split"], row["name"], row["round"]) == ("site-2", "val", "accuracy", 1)
+    )
+    lines[number] = json.dumps({**row, "value": 1.0})
+    (folder / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+    rows = log_of(folder)
+    rows[-2]["details"]["files"]["metrics.jsonl"] = file_digest(folder / "metrics.jsonl")
+    rewrite(folder, rows)
+    one, two, _ = site_logs(folder)
+    assert verify(folder, [one])
+    assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in said(folder, one, two)
 
 
 def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
     rows = log_of(folder)
-    rewrite(folder, [*rows[: number_of(folder, "committed", 2)], rows[-1]])
-    assert verify(folder).lines == 9
-    assert "line 10: expected the hash" in said(folder, witnesses(folder)[0])
-    assert "in round 3, part 0, found the end of the log: it was cut" in said(folder, witnesses(folder)[0])
+    rewrite(folder, rows[: number_of(folder, "committed", 2)])
+    edit(folder, "run.json", status="running")
+    for model in folder.glob("*.safetensors"):
+        model.unlink()
+    assert verify(folder).lines == 8
+    assert "line 9: expected the hash" in said(folder, site_logs(folder)[0])
+    assert "in round 3, part 0, found the end of the log: it was cut" in said(folder, site_logs(folder)[0])
 
 
 def test_a_round_taken_out_fails_against_any_site(folder):
     rows = [row for row in log_of(folder) if row["details"].get("round") != 2]
     rewrite(folder, rows)
-    assert verify(folder).lines == 11
     number = number_of(folder, "asked", 3)
-    assert f"line {number}: " in said(folder, witnesses(folder)[0])
-    assert "found a later round: lines before this one were removed" in said(folder, witnesses(folder)[0])
+    assert f"line {number}: " in said(folder, site_logs(folder)[0])
+    assert "found a later round: lines before this one were removed" in said(folder, site_logs(folder)[0])
 
 
-def test_a_reply_in_the_name_of_a_site_that_was_not_asked_fails_against_it(folder):
-    """Also where the server wrote it at the time, so that every hash is the one the others were shown."""
-    witness = next(path for path in witnesses(folder) if "site-9" in str(path))
-    lines = witness.read_text().splitlines(keepends=True)
-    witness.write_text("".join(line for line in lines if json.loads(line)["round"] != 2))
-    number = number_of(folder, "answered", 2)
-    assert f"line {number}: expected only answers to requests that site-9's witness knows" in said(folder, witness)
-
-
-def test_a_copy_of_a_witness_taken_during_the_run_is_enough_for_what_it_holds(folder):
-    witness = witnesses(folder)[0]
-    witness.write_text("".join(witness.read_text().splitlines(keepends=True)[:2]))
-    assert verify(folder, [witness]).entries == 2
-
-
-# --- witnesses
-
-
-def request(**changes: Any) -> dict[str, Any]:
-    return {"run": RUN, "head": "ab" * 32, "round": 2, "part": 1, **changes}
-
-
-def test_a_site_keeps_what_it_was_shown(tmp_path):
-    keep_head(tmp_path / "witness", "site-1", request())
-    keep_head(tmp_path / "witness", "site-1", request(round=3))
-    rows = [json.loads(line) for line in (tmp_path / "witness" / f"{RUN}.jsonl").read_text().splitlines()]
-    assert [(row["run"], row["site"], row["round"], row["part"], row["head"]) for row in rows] == [
-        (RUN, "site-1", 2, 1, "ab" * 32),
-        (RUN, "site-1", 3, 1, "ab" * 32),
-    ]
-
-
-def test_half_a_line_of_a_witness_costs_no_other(tmp_path, folder):
-    witness = witnesses(folder)[0]
-    with witness.open("ab") as file:
-        file.write(b'{"head":"12')
+def test_an_earlier_round_asked_without_a_resumption_is_named(folder):
     rows = log_of(folder)
-    asked = rows[number_of(folder, "asked", 3) - 1]
-    keep_head(witness.parent, "site-1", {"run": rows[0]["previous"], "head": asked["hash"], "round": 3, "part": 0})
-    found = verify(folder, [witness])
-    assert (found.entries, found.unreadable) == (5, 1)
-    assert str(found).endswith("5 witnessed, 1 unreadable lines in witnesses")
+    again = {**rows[number_of(folder, "asked", 2) - 1]}
+    rewrite(folder, [*rows[:11], again, *rows[11:]])
+    assert "line 12: expected an exchange after round 3, part 0, found round 2" in said(folder)
+
+
+def mended(path: Path, rows: Rows) -> None:
+    """Write a site's log anew, with all its hashes."""
+    path.write_text("".join(canonical(row) + "\n" for row in chained(rows, path.stem)))
+
+
+@pytest.mark.proves(
+    "attacks",
+    "somebody deletes lines of a site's log, or changes what the site gave, and writes all its hashes anew",
+    "found by `fedward audit verify` against the run, unless it is the end of the log that is missing",
+)
+def test_a_sites_log_written_anew_does_not_fit_the_run(folder):
+    log = site_logs(folder)[2]
+    rows = lines_of(log)
+    number = next(row["seq"] for row in rows if row["gave"])
+    mended(log, [row for row in rows if row["seq"] != number])
+    assert "expected only answers to requests that site-9's log knows" in said(folder, log)
+    mended(log, [{**row, "gave": "a" * 64} if row["seq"] == number else row for row in rows])
+    assert "expected the update that site-9 gave, SHA-256 aaaa" in said(folder, log)
+    mended(log, [{**row, "model": "a" * 64} if row["seq"] == number else row for row in rows])
+    assert "expected the model that site-9 was sent, aaaa" in said(folder, log)
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"run": "../" + RUN}, {"run": RUN[:-1]}, {"run": 3}, {"head": "AB" * 32}, {"head": "ab"}, {"head": None}],
+    "harm", [lambda rows: [rows[0], *rows[2:]], lambda rows: [{**rows[0], "norm": 1.0}, *rows[1:]]]
 )
-def test_ids_and_heads_that_are_none_are_refused(tmp_path, changes):
-    with pytest.raises(WireError, match="hexadecimal digits"):
-        keep_head(tmp_path / "witness", "site-1", request(**changes))
-    assert list(tmp_path.iterdir()) == []
+def test_a_changed_line_of_a_sites_log_is_named(folder, harm):
+    log = site_logs(folder)[0]
+    log.write_text("".join(canonical(row) + "\n" for row in harm(lines_of(log))))
+    assert f"{log}, line " in said(folder, log)
 
 
-@pytest.mark.parametrize("content", [None, "", "half a li", canonical({**request(), "site": "site-1"})])
-def test_a_witness_that_says_nothing_of_this_run_is_named(tmp_path, whole, content):
-    path = tmp_path / "witness.jsonl"
+def test_a_request_that_the_server_does_not_tell_of_fails_against_the_site(folder):
+    """A site that was asked off the record has a line with another head, or with none."""
+    log = site_logs(folder)[0]
+    rows = lines_of(log)
+    mended(log, [*rows, {**rows[-1], "event": "refused", "head": None, "round": None}])
+    assert "line 16: expected the hash None, which site-1 was shown" in said(folder, log)
+
+
+def test_a_copy_of_a_sites_log_taken_during_the_run_is_enough_for_what_it_holds(folder):
+    log = site_logs(folder)[0]
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
+    found = verify(folder, [log])
+    assert (found.answers, found.later) == (2, 2)
+    assert str(found).endswith("2 lines of sites' logs, 2 answers after their end")
+
+
+@pytest.mark.parametrize("content", [None, "", "half a li", "{}\n"])
+def test_a_sites_log_that_says_nothing_of_this_run_is_named(tmp_path, whole, content):
+    path = tmp_path / "log.jsonl"
     if content is not None:
         path.write_text(content)
-    assert f"witness {path}: expected entries of this run" in said(whole, path)
+    assert str(path) in said(whole, path)
+
+
+def test_a_sites_log_of_another_run_is_named(tmp_path, whole):
+    rows = lines_of(site_logs(whole)[0])
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(canonical(row) + "\n" for row in chained(rows, RUN)))
+    assert f"found one of run {RUN}" in said(whole, path)
 
 
 # --- the command
 
 
 def test_the_command_says_yes_or_names_the_line(folder, capsys):
-    command = ["audit", "verify", str(folder), "--witness", *map(str, witnesses(folder))]
+    command = ["audit", "verify", str(folder), "--site", *map(str, site_logs(folder))]
     assert main(command) == 0
-    assert capsys.readouterr().out.startswith("audit.jsonl: 14 lines, head ")
+    assert capsys.readouterr().out.startswith("audit.jsonl: 15 lines, head ")
     write(folder, log_of(folder)[:-1])
     assert main(command) == 1
-    assert capsys.readouterr().err.startswith("fedward: audit.jsonl, line 14: expected 14 lines")
+    assert capsys.readouterr().err.startswith("fedward: audit.jsonl, line 15: expected 15 lines")
+
+
+def test_the_command_reads_sites_logs_alone_too(folder, capsys):
+    one, two, _ = site_logs(folder)
+    assert main(["audit", "verify", "--site", str(one), str(two)]) == 0
+    assert capsys.readouterr().out.startswith(f"{one}: site-1, run {log_of(folder)[0]['previous']}: 4 answered, 0 fail")
+    assert main(["audit", "verify"]) == 2
+    assert "expected a run folder, --site with sites' logs, or both" in capsys.readouterr().err

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from run_files import assert_equal, rows, steady_rows
 from torch import Tensor
 
+from asking import requests
 from fedward.config import Experiment
-from fedward.federation import wire
 from fedward.federation.initial import initial_model
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.memory import OWN, SiteMemory
@@ -159,7 +159,7 @@ def test_a_site_that_lost_its_classifier_says_once_that_it_uses_the_servers(
 
     def evaluate(round_: int) -> list[str]:
         caplog.clear()
-        site.handle(wire.requests(Ask(round_, model, {}), SITES[:1], "0123456789abcdef" * 2)[SITES[0]])
+        site.handle(requests(uploading(), Ask(round_, model, {}), SITES[:1])[SITES[0]])
         return [record.message for record in caplog.records if record.levelname == "WARNING"]
 
     assert evaluate(1) == []

@@ -20,6 +20,7 @@ from nvflare.fuel.sec.security_content_service import SecurityContentManager, Se
 from nvflare.fuel.utils import fobs
 from run_files import in_vain, rows, weights
 
+from asking import AdmitsAll, requests
 from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.federation import encryption, wire, wire_checks
@@ -234,7 +235,7 @@ MODEL = {"w": torch.zeros(70, 60), "count": torch.tensor(3)}
 
 
 def request(**meta) -> Message:
-    asked = wire.requests(Ask(1, MODEL, {"s": Work()}), [], RUN)["s"]
+    asked = wire.requests(Ask(1, MODEL, {"s": Work()}), [], RUN, {})["s"]
     return Message({**asked.meta, **meta}, asked.arrays)
 
 
@@ -574,10 +575,10 @@ def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
     monkeypatch.setattr(transport, "_withheld", {"train": ("a.",), "pretrain": ("b.",)}.__getitem__)
     work = {"site-1": Work("train"), "site-2": Work("pretrain")}
     with pytest.raises(RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."):
-        transport.exchange(wire.requests(Ask(1, tiny_model(), work), SITES, RUN), 60, lambda *_: None)
+        transport.exchange(requests(experiment, Ask(1, tiny_model(), work), SITES), 60, lambda *_: None)
     assert inner.seen == []
     del work["site-2"]
-    transport.exchange(wire.requests(Ask(1, tiny_model(), work), ["site-2"], RUN), 60, lambda *_: None)
+    transport.exchange(requests(experiment, Ask(1, tiny_model(), work), ["site-2"]), 60, lambda *_: None)
     assert {site for site, _, _ in inner.seen} == {"site-1", "site-2"}
 
 
@@ -651,7 +652,12 @@ def tiny_model() -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def site(tmp_path) -> Site:
-    return Site("site-1", secure(), tmp_path, key=KEY)
+    return undaunted(secure(), tmp_path)
+
+
+def undaunted(experiment: Experiment, folder: Path) -> Site:
+    """A site that decrypts whatever else it was asked before."""
+    return Site("site-1", experiment, folder, key=KEY, log=AdmitsAll(folder, "site-1", experiment))
 
 
 def test_a_site_tells_the_mean_and_tells_it_again(site):
@@ -711,12 +717,12 @@ def test_a_site_refuses_other_arrays_than_a_sum(site):
 
 
 def test_a_site_decrypts_for_encrypted_jobs_alone(tmp_path):
-    answer = Site("site-1", plain(secure()), tmp_path, key=KEY).handle(to_decrypt((0.5, 1), (0.25, 3)))
+    answer = undaunted(plain(secure()), tmp_path).handle(to_decrypt((0.5, 1), (0.25, 3)))
     assert "a job with secure aggregation" in answer.meta["error"]
 
 
 def test_a_site_without_key_sends_nothing(tmp_path):
-    asked = wire.requests(Ask(1, tiny_model(), {"site-1": Work()}), [], RUN)["site-1"]
+    asked = requests(secure(), Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
     answer = Site("site-1", secure(), tmp_path).handle(asked)
     assert "ConfigError" in answer.meta["error"]
     assert not answer.arrays
@@ -724,12 +730,14 @@ def test_a_site_without_key_sends_nothing(tmp_path):
 
 def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
     """The server cannot see whether numbers are finite, or how large an update is."""
-    asked = wire.requests(Ask(1, tiny_model(), {"site-1": Work()}), [], RUN)["site-1"]
+    asked = requests(secure(), Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
     diverged = {name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()}
     with monkeypatch.context() as patch:
         patch.setattr(wire, "difference", lambda trained, received, withheld: diverged)
         assert "NaN or infinity" in Site("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
-    large = Site("site-1", secure(largest_update=1e-9), tmp_path, key=KEY).handle(asked)
+    small = secure(largest_update=1e-9)
+    asked = requests(small, Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
+    large = Site("site-1", small, tmp_path, key=KEY).handle(asked)
     assert "largest_update" in large.meta["error"]
     assert not large.arrays
 
@@ -748,6 +756,9 @@ class Context:
         return self
 
     get_workspace = get_engine
+
+    def get_job_id(self):
+        return "job-1"
 
     def get_root_dir(self):
         return str(self.folder)
@@ -772,7 +783,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     use(monkeypatch, tmp_path)
     monkeypatch.setattr(executor_module, "send_analytic_dxo", lambda component, dxo, fl_ctx: None)
     experiment = secure()
-    asked = wire.requests(Ask(1, tiny_model(), {"site-1": Work()}), ["site-1"], RUN)["site-1"]
+    asked = requests(experiment, Ask(1, tiny_model(), {"site-1": Work()}), ["site-1"])["site-1"]
     updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(asked).arrays
     executor = FedwardExecutor(experiment.model_dump(mode="json"))
     shareable = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())

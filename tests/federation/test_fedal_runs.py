@@ -12,6 +12,7 @@ from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from run_files import assert_equal, rows, weights
 
+from asking import RUN, requests
 from fedward.annotation import Queue, queue_folder
 from fedward.annotation.desk import Desk, Message
 from fedward.config import DataSpec, StandIn
@@ -29,7 +30,6 @@ from fedward.training.pool import observe
 from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]
-RUN = "0123456789abcdef" * 2
 
 
 def active(**options):
@@ -57,7 +57,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def request(experiment, round_: int, task: str, seed: int) -> wire.Message:
     net = build(experiment.net, len(experiment.data.classes), experiment.data.channels, seed=seed)
-    return wire.requests(Ask(round_, net.state_dict(), {"site-1": Work(task)}), [], RUN)["site-1"]
+    return requests(experiment, Ask(round_, net.state_dict(), {"site-1": Work(task)}))["site-1"]
 
 
 def known(folder: Path, round_: int) -> dict[str, int]:

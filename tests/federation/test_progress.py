@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from run_files import rows
 from fedward.cli import main
 from fedward.errors import RunError
 from fedward.federation.local import LocalTransport, run_local
+from fedward.federation.lock import sole_writer
 from fedward.federation.progress import WIDTH, lines, progress
 from fedward.federation.run_folder import RunFolder
 from tiny import tiny
@@ -38,7 +41,8 @@ def broken_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalTransport, "exchange", exchange)
-        patch.setattr(RunFolder, "set_status", lambda *_: None)  # as it is where the process is gone
+        for end in ("set_status", "report"):  # as it is where the process is gone
+            patch.setattr(RunFolder, end, lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("ssfl", options={"rounds": 7}), folder, sites=SITES)
     return folder
@@ -72,7 +76,7 @@ def test_the_last_value_is_the_mean_over_sites_of_the_last_evaluated_round(finis
 
 def test_what_is_asked_and_not_answered_is_under_way(broken_off):
     state = progress(broken_off)
-    assert (state["status"], state["round"], state["rounds"]) == ("running", 2, 7)
+    assert (state["status"], state["round"], state["rounds"]) == ("stopped", 2, 7)
     assert state["exchange"]["round"] == 2
     under_way = state["under_way"]
     assert (under_way["round"], under_way["part"], under_way["asked"]) == (3, 0, SITES)
@@ -81,11 +85,29 @@ def test_what_is_asked_and_not_answered_is_under_way(broken_off):
 
 def test_a_run_that_has_just_begun_tells_what_there_is(tmp_path):
     folder = RunFolder.create(tmp_path / "run", tiny("ssfl"), SITES, "local").path
-    state = progress(folder)
+    with sole_writer(folder):
+        state = progress(folder)
     assert (state["status"], state["round"], state["rounds"]) == ("running", 0, 3)
     nothing = ("exchange", "under_way", "best", "last", "committed", "seconds_per_round")
     assert [state[name] for name in nothing] == [None] * len(nothing)
     assert lines(state)[0] == "ssfl: running, round 0 of 3, 3 sites"
+
+
+def test_a_run_whose_process_was_killed_is_stopped(tmp_path):
+    """A real process, a real SIGKILL, and what run.json says stays as it was."""
+    folder = RunFolder.create(tmp_path / "run", tiny("ssfl"), SITES, "local").path
+    code = (
+        "import sys, time; from pathlib import Path; from fedward.federation.lock import sole_writer\n"
+        "with sole_writer(Path(sys.argv[1])):\n    print(flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    assert progress(folder)["status"] == "running"
+    process.kill()
+    process.communicate()
+    assert progress(folder)["status"] == "stopped"
+    assert json.loads((folder / "run.json").read_text())["status"] == "running"
 
 
 def test_the_rounds_of_a_job_that_names_none_are_the_methods(tmp_path):

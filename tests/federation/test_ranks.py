@@ -17,8 +17,9 @@ import torch
 from isolated import write_sites
 from rank_cases import CASES, grouped
 
+from asking import requests
 from fedward.errors import ConfigError, DataError
-from fedward.federation import ranks, wire
+from fedward.federation import ranks
 from fedward.federation.ranks import Processes
 from fedward.federation.site import Site
 from fedward.federation.store import StoredState
@@ -109,7 +110,7 @@ def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
 def request(site: Site, task: str) -> Message:
     model = build(site.experiment.net, len(site.experiment.data.classes), seed=3).state_dict()
     ask = Ask(3, model, {site.name: Work(task)})
-    return wire.requests(ask, [site.name], "0123456789abcdef" * 2)[site.name]
+    return requests(site.experiment, ask, [site.name])[site.name]
 
 
 def test_a_site_answers_from_as_many_processes_as_its_file_says(
@@ -133,7 +134,7 @@ def test_a_site_answers_from_as_many_processes_as_its_file_says(
     (remembered,) = (tmp_path / "two" / "memory").rglob("*.safetensors")
     (teacher,) = (tmp_path / "one" / "memory").rglob("*.safetensors")
     assert_close(StoredState(remembered), StoredState(teacher))
-    assert {path.name for path in (tmp_path / "two").iterdir()} == {"memory", "sources"}, (
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {"answers", "memory", "sources"}, (
         "the processes' folder is removed"
     )
 

@@ -12,6 +12,7 @@ from isolated import CLASSES, write_sites
 from public_images import write_public_npz
 from run_files import assert_equal, rows, steady_rows, weights
 
+from asking import requests
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.federation import ranks, wire
@@ -28,7 +29,6 @@ from fedward.report import write_report
 from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]
-RUN = "0123456789abcdef" * 2
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +185,7 @@ def test_noise_on_uploads_reaches_nothing_that_a_phase_does_not_train(
 
 def answer(experiment: Experiment, folder: Path, task: str, round_: int) -> wire.Message:
     ask = Ask(round_, start(experiment, folder), {"site-1": Work(task)})
-    return Site("site-1", experiment, folder).handle(wire.requests(ask, [], RUN)["site-1"])
+    return Site("site-1", experiment, folder).handle(requests(experiment, ask)["site-1"])
 
 
 @pytest.mark.parametrize(

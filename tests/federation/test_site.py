@@ -9,6 +9,7 @@ import torch
 from isolated import SITES, isolated, write_sites
 from torch import Tensor, nn
 
+from asking import RUN, requests
 from fedward.federation import wire
 from fedward.federation.site import Site
 from fedward.federation.wire import Message
@@ -20,8 +21,6 @@ from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.trainer import train
 from fedward.views import VIEWS, Views
 from tiny import tiny
-
-RUN = "0123456789abcdef" * 2
 
 
 def start(experiment, seed: int = 3) -> dict[str, Tensor]:
@@ -248,8 +247,9 @@ def test_peers_of_an_earlier_request_do_not_stay(tmp_path):
 # --- tasks
 
 
-def ask(site: str, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN) -> Message:
-    (request,) = wire.requests(Ask(round_, model, {site: Work(task)}, part=part), [], run).values()
+def ask(site: Site, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN) -> Message:
+    ask = Ask(round_, model, {site.name: Work(task)}, part=part)
+    (request,) = requests(site.experiment, ask, run=run).values()
     return request
 
 
@@ -263,7 +263,7 @@ def test_a_task_for_the_other_group_is_declined(tmp_path, method, site, task):
     trained, steps, means = here.train(model, [], 2, task=task)
     assert trained is model
     assert (steps, means) == (0, {})
-    answer = here.handle(ask(site, model, task))
+    answer = here.handle(ask(here, model, task, part=int(method == "isofed")))
     assert "error" not in answer.meta
     assert (answer.meta["steps"], answer.meta["train"], answer.arrays) == (0, {}, {})
     assert (answer.meta["labelled"] > 0) == (site == "site-1")
@@ -284,9 +284,7 @@ def rscfed(tmp_path, folder: str, site: str = "site-2") -> Site:
 def exchanges(site: Site, task: str = "unsupervised") -> list[Message]:
     """The requests of four rounds, one of them without this site, each with another model."""
     places = [(1, 0), (1, 2), (2, 0), (2, 1), (2, 2), (4, 1)]
-    return [
-        ask(site.name, start(site.experiment, seed), task, round_, part) for seed, (round_, part) in enumerate(places)
-    ]
+    return [ask(site, start(site.experiment, seed), task, round_, part) for seed, (round_, part) in enumerate(places)]
 
 
 def assert_same_answers(found: list[Message], expected: list[Message]) -> None:
@@ -383,7 +381,7 @@ def test_an_abort_leaves_the_memory_as_it_was(tmp_path, lived_on):
 @pytest.mark.parametrize("run", ["", "../up", RUN.upper(), RUN + "\n"])
 def test_a_run_id_that_could_lead_elsewhere_is_refused(tmp_path, run):
     site = rscfed(tmp_path, "bad")
-    answer = site.handle(ask("site-2", start(site.experiment), "unsupervised", run=run))
+    answer = site.handle(ask(site, start(site.experiment), "unsupervised", run=run))
     assert "32 hexadecimal digits" in answer.meta["error"]
     assert not answer.arrays
     assert not (tmp_path / "bad" / "memory").exists()
@@ -393,13 +391,13 @@ def test_a_run_id_that_could_lead_elsewhere_is_refused(tmp_path, run):
 def test_methods_without_a_memory_write_none(tmp_path, method):
     experiment = tiny(method)
     site = Site("site-1", experiment, tmp_path / "own")
-    assert site.handle(ask("site-1", start(experiment), "train")).meta["steps"] == 2
+    assert site.handle(ask(site, start(experiment), "train")).meta["steps"] == 2
     assert not (tmp_path / "own" / "memory").exists()
 
 
 def test_a_site_with_labels_keeps_no_teacher(tmp_path):
     site = rscfed(tmp_path, "labelled", SITES[0])
-    assert site.handle(ask(SITES[0], start(site.experiment), "supervised")).meta["steps"] > 0
+    assert site.handle(ask(site, start(site.experiment), "supervised")).meta["steps"] > 0
     assert not (tmp_path / "labelled" / "memory").exists()
 
 

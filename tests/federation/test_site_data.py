@@ -10,14 +10,13 @@ from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
 from run_files import assert_equal, weights
 
+from asking import requests
 from fedward.config import StandIn
 from fedward.errors import ConfigError, DataError
-from fedward.federation import wire
 from fedward.federation.local import run_local
 from fedward.federation.public import PublicImages
 from fedward.federation.site import Site
 from fedward.federation.site_data import named_sites, note_source, require_same_source, site_data
-from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
 from fedward.nets import build
 from tiny import tiny
@@ -123,7 +122,7 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
 def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()
-    (request,) = wire.requests(Ask(1, model, {"site-1": Work("train")}), [], RUN).values()
+    (request,) = requests(experiment, Ask(1, model, {"site-1": Work("train")}), run=RUN).values()
     note_source("site-1", [write_sites(tmp_path / "sites")], tmp_path, RUN)
     with caplog.at_level(logging.ERROR):
         answer = Site("site-1", experiment, tmp_path).handle(request)
@@ -135,8 +134,11 @@ def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pyt
 def test_an_unexpected_error_leaves_its_traceback_in_the_sites_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    experiment = tiny("fedavg")
+    request = requests(experiment, Ask(1, build(experiment.net, 8, 3, seed=3).state_dict(), {}), ["site-1"])["site-1"]
+    del request.meta["evaluate"]
     with caplog.at_level(logging.ERROR):
-        Site("site-1", tiny("fedavg"), tmp_path).handle(Message({"task": "train"}, {}))
+        Site("site-1", experiment, tmp_path).handle(request)
     assert "KeyError" in caplog.text
     assert "Traceback" in caplog.text
 

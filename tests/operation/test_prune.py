@@ -163,7 +163,7 @@ def test_days_are_at_least_one(ended, days, capsys):
 JOB, RUN = str(uuid.UUID(int=7)), "ab" * 16
 NEVER = [
     "fedward/privacy-hospital-a.jsonl",
-    f"fedward/witness/{RUN}.jsonl",
+    f"fedward/answers/{RUN}.jsonl",
     f"fedward/sources/{RUN}.json",
     "local/fedward_site.yaml",
     "local/annotation/fedward_site/queue.sqlite",

@@ -191,14 +191,14 @@ def test_a_job_cannot_spend_a_hospitals_privacy_budget(federation, lead, job, no
 # --- who watches
 
 
-def test_every_site_is_a_witness_of_a_run(federation, finished, capsys):
+def test_the_log_of_every_site_agrees_with_the_record_of_a_run(federation, finished, capsys):
     folder = finished / "workspace" / "fedward"
     run_id = json.loads((folder / "run.json").read_text())["id"]
-    witnesses = [federation.kit(hospital) / "fedward" / "witness" / f"{run_id}.jsonl" for hospital in HOSPITALS]
-    assert main(["audit", "verify", str(folder), "--witness", *map(str, witnesses)]) == 0
+    logs = [federation.kit(hospital) / "fedward" / "answers" / f"{run_id}.jsonl" for hospital in HOSPITALS]
+    assert main(["audit", "verify", str(folder), "--site", *map(str, logs)]) == 0
     asked = [len(row["asked"]) for row in map(json.loads, (folder / "rounds.jsonl").read_text().splitlines())]
-    assert sum(map(len, (path.read_text().splitlines() for path in witnesses))) >= sum(asked)
-    assert "witnessed" in capsys.readouterr().out
+    assert sum(map(len, (path.read_text().splitlines() for path in logs))) >= sum(asked)
+    assert "lines of sites' logs" in capsys.readouterr().out
 
 
 def test_every_user_sees_how_far_a_job_is(federation, lead, tmp_path, capsys):

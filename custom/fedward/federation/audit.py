@@ -12,11 +12,14 @@ event           details
 ``joined``      sites that take part from now on
 ``unusable``    a saved state that a resumed run cannot go on from: its round, and what is wrong with it
 ``resumed``     the round after which the run goes on, and the hash of its saved state
-``asked``       round, part, the task of each site, who evaluates, decisions (peers chosen); before the request leaves
-``answered``    round, part, who trained, who evaluated, who failed or was refused and why
+``asked``       round, part, the task of each site, who evaluates, decisions (peers chosen), hashes of the models that
+                are sent; before the request leaves
+``answered``    round, part, who trained, hash of each update that is used, who evaluated, who failed or was refused and
+                why
 ``noted``       a decision after the answers, such as the weights of a group
 ``committed``   round, hash of the saved state's ``state.safetensors``
-``ended``       status, reason of a failure, hash of ``model.safetensors``
+``ended``       status, reason of a failure, hashes of what run.json says and of all files that the run leaves
+``reported``    hash of ``report.html``, each time it is written after the end
 ``torn``        the half line that a crash had left at the end, as text
 ``damaged``     what was wrong with the log when the run was resumed
 ==============  =====================================================================================================

@@ -1,54 +1,54 @@
-"""Is a run's audit log what was written? Checked against itself, the run folder, and what the sites were shown."""
+"""Is a run what it says? Its audit log is checked against itself, all its files, and the logs of the sites."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fedward.digests import file_digest
-from fedward.errors import RunError
+from fedward.digests import arrays_digest, digest, file_digest
+from fedward.federation import wire
 from fedward.federation.audit import LOG, check_chain, check_end, fault
 from fedward.federation.chain import read
-from fedward.federation.run_folder import RunFolder
-from fedward.federation.witness import Entry, read_witness
+from fedward.federation.outputs import REPORT, outputs
+from fedward.federation.run_folder import RunFolder, info_digest
+from fedward.federation.site_check import check_against, read_site_log
+from fedward.federation.store import StoredState
+from fedward.methods import method_of
 
 Row = Mapping[str, Any]
+_SIDECAR = ("method", "net", "pretrained", "data", "seed")
+"""Of the experiment, in the sidecar of a model."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """An audit log in which nothing wrong was found."""
+    """A run in which nothing wrong was found."""
 
     lines: int
+    """Of the audit log."""
     head: str
     """Hash of the last line."""
-    entries: int
-    """Heads that witnesses hold, all of them in the log."""
-    unreadable: int
-    """Lines of witnesses that say nothing, as a crash leaves them."""
+    files: int
+    """Files that are those the log names at the end of the run."""
+    answers: int
+    """Lines of sites' logs, with all of which the audit log agrees."""
+    later: int
+    """Answers that the audit log tells of and that come after the end of their site's log."""
 
     def __str__(self) -> str:
-        parts = [f"{LOG}: {self.lines} lines", f"head {self.head}", f"{self.entries} witnessed"]
-        return ", ".join([*parts, *([f"{self.unreadable} unreadable lines in witnesses"] if self.unreadable else [])])
+        text = f"{LOG}: {self.lines} lines, head {self.head}; {self.files} files; {self.answers} lines of sites' logs"
+        return f"{text}, {self.later} answers after their end" if self.later else text
 
 
-def verify(folder: Path, witnesses: Sequence[Path] = ()) -> Verified:
-    """Check the audit log of a run folder.
+def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
+    """Check a run folder, or a copy of one without ``models/``, ``rounds/`` and ``server/``, as a job's results are.
 
-    Found out without witnesses: a line that was changed, removed, inserted or moved, by someone who did not compute all
-    later hashes anew; lines cut at the end, by someone who did not change run.json too; a saved state or final model
-    that is not the one that was written. Found out with witnesses: any history that is not the one the sites were shown
-    while it happened, up to the last request each of them got; and a reply of a site that was never asked for it.
-
-    Not to be found out: what the server did not write truthfully in the first place, such as a reply it kept quiet
-    about, or a time its own clock had wrong; lines written anew after the last request that any witness holds; a
-    history agreed on with the sites that the witnesses are from; whether models were averaged as the log says; and what
-    a site did with a request.
+    docs/deployment.md says what is found out, and what is not.
 
     Args:
         folder: the run folder; the run may be going on.
-        witnesses: files ``witness/<run id>.jsonl`` out of sites' own folders.
+        sites: files ``answers/<run id>.jsonl`` out of sites' own folders.
 
     Raises:
         RunError: names the first line that is wrong, and what is wrong with it; or a file that is none.
@@ -60,80 +60,104 @@ def verify(folder: Path, witnesses: Sequence[Path] = ()) -> Verified:
     if rest or not lines:
         found = "half a line, as a crash leaves it; a resumed run quotes it" if rest else "no line at all"
         raise fault(len(lines) + 1, "a whole line", found)
-    if run.finished and rows[-1]["event"] != "ended":
-        raise fault(_last(rows, "ended") + 1, "nothing after the end of the run", "more: lines were added")
-    files = [read_witness(path, run.id) for path in witnesses]
-    entries = [entry for found, _ in files for entry in found]
+    records = [read_site_log(path, run.id) for path in sites]
     try:
-        _check_files(folder, rows)
-        _check_witnesses(rows, entries)
-    except (KeyError, TypeError, ValueError) as error:  # whole lines, but not of this package's events
+        _check_beginning(run.info, rows)
+        _check_turns(rows)
+        _check_states(folder, rows)
+        files = _check_end_of_run(folder, run, rows)
+        for name in ("model", "best"):
+            if (folder / f"{name}.safetensors").exists():
+                _check_model(folder, run, rows, name)
+        later = sum(check_against(folder, rows, record) for record in records)
+    except (KeyError, TypeError, ValueError, IndexError, OSError) as error:  # whole lines, but not of this version
         raise fault(len(rows), "lines as this version writes them", f"{type(error).__name__}: {error}") from error
-    return Verified(len(rows), str(rows[-1]["hash"]), len(entries), sum(broken for _, broken in files))
+    return Verified(len(rows), str(rows[-1]["hash"]), files, sum(len(record.rows) for record in records), later)
 
 
-def _last(rows: Sequence[Row], event: str) -> int:
-    """Return the number of the last line of an event, 0 if there is none."""
-    return max((int(row["seq"]) for row in rows if row["event"] == event), default=0)
+def _check_beginning(info: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Compare what run.json says of the run with the line that was written when it began."""
+    told = rows[0]["details"]
+    if digest(info["experiment"]) != told["experiment"]:
+        found = f"{digest(info['experiment'])}: the experiment was changed"
+        raise fault(1, f"run.json with the experiment of SHA-256 {told['experiment']}", found)
+    joined = [site for row in rows if row["event"] == "joined" for site in row["details"]["sites"]]
+    sites = {*told["sites"], *joined}
+    for name in ("engine", "seed", "versions"):
+        if info[name] != told[name]:
+            raise fault(1, f"run.json with {name} {told[name]}", f"{info[name]}: it was changed")
+    if not set(told["sites"]) <= set(info["sites"]) <= sites:
+        raise fault(1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info['sites'])}")
 
 
-def _check_files(folder: Path, rows: Iterable[Row]) -> None:
-    """Compare the states and the final model that are there with the last lines that name them."""
-    named: dict[Path, Row] = {}
+def _check_turns(rows: Sequence[Row]) -> None:
+    """Raise where sites were asked for an earlier exchange, though the run was not resumed."""
+    last = (0, 0)
     for row in rows:
-        if row["event"] in ("committed", "resumed"):
-            named[folder / "rounds" / f"{row['details']['round']:05d}" / "state.safetensors"] = row
-        if row["event"] == "ended" and row["details"]["status"] == "finished":
-            named[folder / "model.safetensors"] = row
-    for path, row in sorted(named.items(), key=lambda item: item[1]["seq"]):
-        sha256 = row["details"].get("model") or row["details"].get("state")
-        if not path.exists() and path.name == "state.safetensors":
-            continue  # only the newest states are kept
-        found = file_digest(path) if path.exists() else "no such file"
-        if sha256 and found != sha256:
-            expected = f"{path.relative_to(folder)} with SHA-256 {sha256}"
-            raise fault(row["seq"], expected, f"{found}: the file was changed")
+        details = row["details"]
+        if row["event"] == "resumed":
+            last = (details["round"] + 1, -1)
+        if row["event"] == "asked":
+            if (exchange := (details["round"], details["part"])) <= last:
+                raise fault(row["seq"], f"an exchange after round {last[0]}, part {last[1]}", f"round {exchange[0]}")
+            last = exchange
 
 
-def _check_witnesses(rows: Sequence[Row], entries: Sequence[Entry]) -> None:
-    asked = {row["hash"]: row for row in rows if row["event"] == "asked"}
-    for entry in sorted(entries, key=lambda entry: (entry.round, entry.part)):
-        row = asked.get(entry.head)
-        if row is None or _exchange(row) != (entry.round, entry.part):
-            raise _contradicted(rows, entry)
-    known: dict[str, set[int]] = {}
-    for entry in entries:
-        known.setdefault(entry.site, set()).add(int(asked[entry.head]["seq"]))
-    for before, row in pairwise(rows):
-        if row["event"] == "answered":
-            _check_replies(before, row, known)
+def _check_states(folder: Path, rows: Sequence[Row]) -> None:
+    """Compare the states that are there with the last lines that name them."""
+    named = {row["details"]["round"]: row for row in rows if row["event"] in ("committed", "resumed")}
+    for round_, row in sorted(named.items()):
+        path = folder / "rounds" / f"{round_:05d}" / "state.safetensors"
+        if path.exists() and row["details"]["state"]:  # only the newest are kept
+            _same(row, path.relative_to(folder).as_posix(), row["details"]["state"], file_digest(path))
 
 
-def _contradicted(rows: Sequence[Row], entry: Entry) -> RunError:
-    """Return the fault of a log that lacks a line a site was shown the hash of."""
-    exchange = (entry.round, entry.part)
-    shown = f"the hash {entry.head}, which {entry.site} was shown ({entry.file}, line {entry.line})"
-    wanted = f"{shown} in round {entry.round}, part {entry.part}"
-    there = [row["seq"] for row in rows if row["event"] == "asked" and _exchange(row) == exchange]
-    if there:
-        return fault(there[-1], wanted, "another: this line or one before it was written anew")
-    later = [row["seq"] for row in rows if row["event"] == "asked" and _exchange(row) > exchange]
-    if later:
-        return fault(later[0], wanted, "a later round: lines before this one were removed")
-    return fault(len(rows) + 1, wanted, "the end of the log: it was cut")
+def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
+    """Compare all files with the lines of the run's end, and return how many there are; none while it goes on."""
+    end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
+    after = [row for row in rows[end:] if row["event"] != "reported"]
+    if not end or after:
+        if run.finished:
+            raise fault(end + 1, "nothing after the end of the run but its report", "more: lines were added")
+        return 0
+    row = rows[end - 1]
+    told, found = row["details"]["files"], outputs(folder)
+    for name in sorted({*told, *found}):
+        _same(row, name, told.get(name), found.get(name))
+    if run.info["audit"]["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
+        raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
+    _check_report(folder, rows[end:], end)
+    return len(told)
 
 
-def _check_replies(asked: Row, answered: Row, known: Mapping[str, set[int]]) -> None:
-    """Raise where a site is said to have answered what its witness, which reaches beyond that line, does not know."""
-    details = answered["details"]
-    for site in sorted({*details["replied"], *details["evaluated"]} & set(known)):
-        if asked["seq"] <= max(known[site]) and asked["seq"] not in known[site]:
-            raise fault(
-                answered["seq"],
-                f"only answers to requests that {site}'s witness knows",
-                f"one to line {asked['seq']}, which it does not know",
-            )
+def _check_report(folder: Path, reported: Sequence[Row], end: int) -> None:
+    path = folder / REPORT
+    if reported:
+        row = reported[-1]
+        _same(row, REPORT, row["details"]["report"], file_digest(path) if path.exists() else None)
+    elif path.exists():
+        raise fault(end + 1, f"a line with the hash of {REPORT}", "none; `fedward report` makes it anew, and the line")
 
 
-def _exchange(row: Row) -> tuple[int, int]:
-    return row["details"]["round"], row["details"]["part"]
+def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -> None:
+    """Compare a model with the one that sites were sent after its round, and its sidecar with the experiment."""
+    about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    for key in _SIDECAR:
+        if about[key] != run.info["experiment"][key]:
+            raise fault(1, f"{name}.json with {key} of the experiment", "others: the file was changed")
+    exchange = (about["round"] + 1, 0)
+    asked = [row for row in rows if row["event"] == "asked"]
+    sent = [row for row in asked if (row["details"]["round"], row["details"]["part"]) == exchange]
+    if not sent and not method_of(run.experiment).untrained:  # a model that is not judged is sent to nobody
+        raise fault(len(rows), f"a line that asks for round {exchange[0]} with {name}.safetensors", "none")
+    if not sent:
+        return
+    row, state = sent[-1], StoredState(folder / f"{name}.safetensors")
+    _same(row, f"{name}.safetensors", row["details"]["model"], arrays_digest(wire.flatten("model", state)))
+
+
+def _same(row: Row, name: str, told: str | None, found: str | None) -> None:
+    if told != found:
+        expected = f"{name} with SHA-256 {told}" if told else f"no file {name}"
+        what = f"{found}: the file was changed" if found and told else "no such file" if told else "a file of that name"
+        raise fault(row["seq"], expected, what)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from fedward.config import Experiment
+from fedward.digests import arrays_digest
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.evaluation.selection import earliest_best, judged
 from fedward.federation import wire, wire_checks
@@ -22,12 +23,14 @@ from fedward.federation.pictures import save_pictures
 from fedward.federation.public import PublicImages
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.transport import Transport
+from fedward.federation.versions import versions
 from fedward.federation.wire import Message
 from fedward.methods import method_of
 from fedward.methods.workflow import Ask, Federation, Reply, State
 from fedward.report import write_report
 from fedward.report.console import Console
 from fedward.sites import SERVER
+from fedward.terminal import reason
 
 _EMPTY_ROUNDS_IN_A_ROW = 3
 """Exchanges without a single usable reply after which a run gives up instead of burning rounds."""
@@ -114,6 +117,8 @@ class _Exchange:
 
     replies: list[Reply] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    updates: dict[str, str] = field(default_factory=dict)
+    """Site -> SHA-256 of its update as it came, of those that are used."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
     mean: State | None = None
@@ -140,6 +145,8 @@ class _Driver:
         """Carry the run out, or on; ``first``: the model of a new run, made here if None."""
         run = self.run_folder
         if run.finished:
+            if not run.reported:  # it was killed in between
+                run.report(write_report)
             return run.path
         run.set_status("running", {})
         try:
@@ -170,7 +177,7 @@ class _Driver:
 
     def _report_failure(self, reason: dict[str, str]) -> None:
         try:
-            write_report(self.run_folder.path)
+            self.run_folder.report(write_report)
         except Exception:  # the run's own error must not be hidden by one of its report
             _log.exception("no report of the failed run %s", self.run_folder.path)
         self.console.closing(self.run_folder.path, reason)
@@ -243,11 +250,19 @@ class _Driver:
             )
 
     def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
-        work = {site: work.task for site, work in ask.work.items()}
+        facts = {"experiment": self.experiment.digest, "versions": versions()}
+        requests = wire.requests(ask, evaluate, self.run_folder.id, facts)
         head = self.run_folder.audit.add(
-            "asked", round=ask.round, part=ask.part, work=work, evaluate=list(evaluate), decisions=ask.record
+            "asked",
+            round=ask.round,
+            part=ask.part,
+            work={site: work.task for site, work in ask.work.items()},
+            evaluate=list(evaluate),
+            decisions=ask.record,
+            **wire.sent(requests),
         )
-        requests = wire.requests(ask, evaluate, self.run_folder.id, head)
+        for request in requests.values():
+            request.meta["head"] = head
         result = _Exchange()
         pending = set(requests)
 
@@ -258,7 +273,7 @@ class _Driver:
             try:
                 self._accept(ask, requests[site], site, answer, result)
             except WireError as error:
-                result.failed[site] = str(error)
+                result.failed[site] = reason(str(error))
 
         self.transport.exchange(requests, self.experiment.timeout, deliver)
         result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self.experiment.timeout} s")
@@ -268,6 +283,7 @@ class _Driver:
             round=ask.round,
             part=ask.part,
             replied=sorted(reply.site for reply in result.replies if reply.useful),
+            updates=result.updates,
             evaluated=sorted(site for site, meta in result.rows.items() if meta["metrics"]),
             failed=result.failed,
         )
@@ -281,6 +297,7 @@ class _Driver:
         result.replies = [reply for reply in result.replies if not reply.useful]
         for site in useful:
             self.run_folder.models.forget(site, ask.round)
+            result.updates.pop(site, None)
             result.failed[site] = f"not used: minimum_replies is {self.experiment.minimum_replies}, came {len(useful)}"
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
@@ -288,7 +305,7 @@ class _Driver:
         wire_checks.check_answer(answer, site, request, withheld=withheld, classes=self.experiment.data.classes)
         meta = answer.meta
         if "error" in meta:
-            result.failed[site] = str(meta["error"])
+            result.failed[site] = reason(meta["error"])
             return
         result.up[site] = answer.nbytes
         result.rows[site] = meta
@@ -303,6 +320,7 @@ class _Driver:
     def _kept(self, ask: Ask, site: str, answer: Message, result: _Exchange) -> State:
         """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""
         wire_checks.check_norm(site, answer, ask.model, self.experiment.largest_update)
+        result.updates[site] = answer.received or arrays_digest(answer.arrays)
         if not self.experiment.secure_aggregation:
             return self.run_folder.models.put(site, ask.round, wire.rebuild(ask.model, answer))
         if result.mean is None:
@@ -388,7 +406,7 @@ class _Driver:
                 remedy="See in rounds.jsonl why; mend it, and start a new run in another folder.",
             )
         run.set_status("finished", summary)
-        write_report(run.path)
+        run.report(write_report)
         self.console.closing(run.path, summary, self.method.untrained)
 
     def _evaluate_last(self, state: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedward.config import Experiment
+from fedward.digests import arrays_digest
 from fedward.errors import RunError, WireError
 from fedward.federation import wire, wire_checks
 from fedward.federation.encryption import Adder
@@ -110,7 +111,7 @@ class EncryptedTransport:
         total.total = self._adder.add(total.total, ciphers) if total.total else ciphers
         meta = {name: value for name, value in answer.meta.items() if name != wire.KEY}
         total.weight += self._weight(meta["labelled"], meta["unlabelled"], meta["steps"])
-        total.answers[site] = Message(meta, further=answer.nbytes)
+        total.answers[site] = Message(meta, further=answer.nbytes, received=arrays_digest(answer.arrays))
 
     def _finish(self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         try:
@@ -121,7 +122,7 @@ class EncryptedTransport:
             return
         size = sum(array.nbytes for array in mean.values())
         for site, answer in total.answers.items():
-            deliver(site, Message(answer.meta, mean, answer.further - size))
+            deliver(site, Message(answer.meta, mean, answer.further - size, answer.received))
 
     def _decrypt(self, total: _Sum, requests: dict[str, Message], timeout: int) -> dict[str, np.ndarray]:
         """Return the mean as ``diff/<tensor>``, in which all sites agree."""
@@ -130,7 +131,7 @@ class EncryptedTransport:
         first = requests[total.sites[0]]
         task = first.meta["task"]
         model = wire.shapes(first, self._withheld(task))
-        meta = {name: first.meta[name] for name in ("round", "part", "run")} | {"trained": task}
+        meta = {name: first.meta[name] for name in first.meta if name not in ("task", "labels")} | {"trained": task}
         meta |= {"task": wire.DECRYPT, "evaluate": False, "sites": len(total.sites), "weight": total.weight}
         self._keep(meta["round"], meta["part"], total)
         request = Message(meta, self._adder.write(total.total))

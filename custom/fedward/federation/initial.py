@@ -157,7 +157,7 @@ def _recorded(folder: Path) -> str:
     if not run.finished or not rows:
         found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info['status']}"
         raise ConfigError(f"--init {folder}", expected="a finished run", found=found, remedy=_REMEDY)
-    return str(rows[-1]["details"]["model"])
+    return str(rows[-1]["details"]["files"]["model.safetensors"])
 
 
 def _finite(weights: Weights, name: str) -> torch.Tensor:

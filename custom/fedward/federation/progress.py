@@ -10,6 +10,7 @@ from fedward.errors import RunError
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.federation import audit
 from fedward.federation.chain import read
+from fedward.federation.lock import is_held
 from fedward.federation.run_folder import RunFolder
 from fedward.methods import settings_of
 from fedward.report.words import count
@@ -22,7 +23,7 @@ def progress(run_folder: Path) -> dict[str, Any]:
     """Return how far a run is, JSON-able.
 
     ``status``
-        ``running``, ``finished`` or ``failed``; a run that was killed stays ``running``, so look at ``written``.
+        ``running``, ``finished``, ``failed``, or ``stopped``: it was killed, no process of this machine writes it.
     ``reason``
         why it failed, else None.
     ``method``, ``sites``, ``started``, ``written``
@@ -64,7 +65,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     newest, committed = _newest(audited), _newest(audited, "committed")
     done = committed["details"]["round"] if committed else max((row["round"] for row in rounds), default=0)
     return {
-        "status": info["status"],
+        "status": _status(run),
         "reason": info["summary"].get("reason"),
         "method": experiment.method,
         "sites": len(run.sites),
@@ -81,6 +82,11 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "bytes_down": sum(row["bytes_down"] for row in rounds),
         "bytes_up": sum(row["bytes_up"] for row in rounds),
     }
+
+
+def _status(run: RunFolder) -> str:
+    status = str(run.info["status"])
+    return "stopped" if status == "running" and not is_held(run.path) else status
 
 
 def _newest(audited: Sequence[bytes], event: str | None = None) -> dict[str, Any] | None:

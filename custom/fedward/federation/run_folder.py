@@ -5,25 +5,24 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from fedward import __version__
 from fedward.config import Experiment
-from fedward.digests import file_digest
+from fedward.digests import digest, file_digest
 from fedward.errors import RunError
 from fedward.federation import audit
 from fedward.federation.audit import AuditLog, now
 from fedward.federation.chain import read
 from fedward.federation.disk import append
+from fedward.federation.outputs import REPORT, outputs
 from fedward.federation.saved_states import SavedStates, told_states
 from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
+from fedward.federation.versions import versions
 from fedward.methods import method_of
 from fedward.methods.workflow import State
 
-_PACKAGES = ("nvflare", "torch", "monai", "numpy")
 _LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
 _KEPT_STATES = 2
 _FORMAT = 1
@@ -78,7 +77,7 @@ class RunFolder:
             "sites": sites,
             "started": now(),
             "status": "running",
-            "versions": {"fedward": __version__, **{name: version(name) for name in _PACKAGES}},
+            "versions": versions(),
             "experiment": experiment.model_dump(mode="json"),
             "summary": {},
             **({"init": init} if init else {}),
@@ -241,15 +240,30 @@ class RunFolder:
         save_json(self.path / f"{name}.json", {"format": 1, **about, **sidecar})
 
     def set_status(self, status: str, summary: dict[str, Any]) -> None:
-        """Record that the run is ``running`` again, ``finished`` or ``failed``; rows still buffered are written."""
+        """Record that the run is ``running`` again, ``finished`` or ``failed``; rows still buffered are written.
+
+        At an end the audit log names the hashes of all that the run leaves.
+        """
         if status == "finished":
             self._flush()
-        if status != "running":
-            model = self.path / "model.safetensors"
-            sha256 = file_digest(model) if status == "finished" else None
-            self.audit.add("ended", status=status, reason=summary.get("reason"), model=sha256)
         self._info |= {"status": status, "ended": None if status == "running" else now(), "summary": summary}
+        if status != "running":
+            told = {"status": status, "reason": summary.get("reason"), "run": info_digest(self._info)}
+            self.audit.add("ended", **told, files=outputs(self.path))
         self._save_info()
+
+    @property
+    def reported(self) -> bool:
+        """Whether the last line of the audit log names the report."""
+        lines, _ = read(self.path / audit.LOG)
+        return bool(lines) and (audit.parse(lines[-1]) or {}).get("event") == "reported"
+
+    def report(self, write: Callable[[Path], object]) -> None:
+        """Let the report of a run that has ended be written, and the audit log name its hash."""
+        write(self.path)
+        if (page := self.path / REPORT).exists():
+            self.audit.add("reported", report=file_digest(page))
+            self._save_info()
 
     def _flush(self) -> None:
         for log, rows in self._rows.items():
@@ -261,6 +275,11 @@ class RunFolder:
         self._info["audit"] = self.audit.end
         save_json(self.path / "run.json", self._info)
         self.watch(self.path)
+
+
+def info_digest(info: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what run.json says of a run; where the audit log ends is left out."""
+    return digest({name: value for name, value in info.items() if name != "audit"})
 
 
 def _read_info(file: Path) -> dict[str, Any]:

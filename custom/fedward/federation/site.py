@@ -20,8 +20,8 @@ from fedward.federation.encryption_site import open_sum, seal
 from fedward.federation.labels import SiteLabels, annotators_of
 from fedward.federation.memory import OWN, SiteMemory
 from fedward.federation.site_data import note_source, require_same_source, site_data
+from fedward.federation.site_log import SiteLog
 from fedward.federation.wire import Message
-from fedward.federation.witness import keep_head
 from fedward.methods import method_of
 from fedward.methods.active import QUERY, ActiveLearning
 from fedward.methods.fedavg import class_weights
@@ -31,6 +31,7 @@ from fedward.methods.workflow import SCORE, State
 from fedward.nets import build
 from fedward.seeds import derive, torch_generator
 from fedward.sites import Images, SiteData, find_site_file
+from fedward.terminal import reason, shown
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.evaluation import predict
 from fedward.training.pool import observe
@@ -52,6 +53,7 @@ class Site:
         site_folders: where the site's data file may lie.
         key: what updates are encrypted with, under secure aggregation.
         cache: for decoded images, which can be made again; by default a folder in ``folder``.
+        log: where requests and answers are written down; by default one in ``folder``.
     """
 
     def __init__(
@@ -62,10 +64,12 @@ class Site:
         site_folders: Sequence[Path] = (),
         key: SiteKey | None = None,
         cache: Path | None = None,
+        log: SiteLog | None = None,
     ) -> None:
         self.name, self.experiment, self.folder, self.site_folders = name, experiment, folder, tuple(site_folders)
         self.cache = cache or folder / "cache"
         self.key = key
+        self.log = log or SiteLog(folder, name, experiment)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.labels: dict[str, int] | None = None
         """Those in use under active learning: id -> class index."""
@@ -77,23 +81,35 @@ class Site:
             torch.set_num_threads(experiment.threads)
 
     def handle(self, request: Message, aborted: Callable[[], bool] = lambda: False) -> Message:
+        """Do what the server asks, write it into the site's log, and return the answer; see :meth:`answer`."""
+        answer = self.answer(request, aborted)
+        try:
+            self.log.add(answer)
+        except Exception as error:
+            return self._error(request, error)
+        return answer
+
+    def answer(self, request: Message, aborted: Callable[[], bool] = lambda: False) -> Message:
         """Do what the server asks and return the answer; never raises, an error becomes an answer.
 
-        The answer says only what kind of error it was: paths and rows stay in the site's own log.
+        The answer says only what kind of error it was: paths and rows stay in the site's own log. Before it leaves, it
+        must be in the site's :attr:`log`.
         """
         try:
+            self.log.admit(request)
             answer = self._open(request) if request.meta["task"] == wire.DECRYPT else self._work(request, aborted)
         except Exception as error:
-            # An error raised on purpose says all in its text; of another the traceback is needed.
-            log = _log.error if isinstance(error, FedwardError) else _log.exception
-            log("site %s, round %s: %s", self.name, request.meta.get("round"), error)
-            return Message({"site": self.name, "round": request.meta.get("round"), "error": public_text(error)})
+            return self._error(request, error)
         return answer
+
+    def _error(self, request: Message, error: Exception) -> Message:
+        # An error raised on purpose says all in its text; of another the traceback is needed.
+        log = _log.error if isinstance(error, FedwardError) else _log.exception
+        log("site %s, round %s: %s", self.name, shown(request.meta.get("round")), error)
+        return Message({"site": self.name, "round": request.meta.get("round"), "error": public_text(error)})
 
     def _work(self, request: Message, aborted: Callable[[], bool]) -> Message:
         round_, part = int(request.meta["round"]), int(request.meta["part"])
-        if "head" in request.meta:
-            keep_head(self.folder / "witness", self.name, request.meta)
         memory = SiteMemory(self.folder / "memory", request.meta["run"])
         source = (self.name, self.site_folders, self.folder, str(request.meta["run"]))
         require_same_source(*source)
@@ -393,9 +409,9 @@ def public_text(error: BaseException) -> str:
     others only the kind.
     """
     if isinstance(error, wire_checks.RefusedError):
-        return f"{error.where}: expected {error.expected}; what was found is in the site's own log"
+        return reason(f"{error.where}: expected {error.expected}; what was found is in the site's own log")
     if isinstance(error, WireError | WorkError):
-        return str(error)
+        return reason(str(error))
     kind = "an unexpected error"
     if isinstance(error, FedwardError):
         kind = "what it keeps of the run" if isinstance(error, RunError) else "the site's data or settings"

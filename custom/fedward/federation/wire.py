@@ -11,6 +11,7 @@ Under secure aggregation an answer carries ``cipher/<number>`` in place of the d
 key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.evaluation.names import OVERALL
 from fedward.federation.small_counts import hidden_classes
@@ -65,6 +67,8 @@ class Message:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     further: int = 0
     """Bytes that travelled for this message besides its arrays, as encryption makes them."""
+    received: str | None = None
+    """SHA-256 of the arrays that a site sent, where others stand in their place: the ciphertexts of its update."""
 
     @property
     def nbytes(self) -> int:
@@ -85,6 +89,32 @@ def flatten(role: str, state: State) -> dict[str, np.ndarray]:
     return {
         f"{role}/{key}": tensor.to(torch.float32).numpy() for key, tensor in state.items() if tensor.is_floating_point()
     }
+
+
+def model_digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of the global model that a message carries."""
+    return arrays_digest({name: array for name, array in arrays.items() if name.startswith("model/")})
+
+
+def peers_digest(request: Message) -> str | None:
+    """Return the SHA-256 of all other models that a request carries, together; None if it carries none."""
+    peers = {name: array for name, array in request.arrays.items() if not name.startswith(("model/", "sum/"))}
+    return arrays_digest(peers) if peers else None
+
+
+def sent(messages: Mapping[str, Message]) -> dict[str, Any]:
+    """Return what the requests of an exchange carry: the SHA-256 of the model of all, and site -> that of its peers."""
+    first = next(iter(messages.values()), None)
+    peers = {site: peers_digest(message) for site, message in messages.items()}
+    return {
+        "model": model_digest(first.arrays) if first else None,
+        "peers": {site: found for site, found in peers.items() if found},
+    }
+
+
+def norm(arrays: Mapping[str, np.ndarray]) -> float:
+    """Return the L2 norm over all elements of all arrays, in float64."""
+    return math.hypot(*(float(np.linalg.norm(array.ravel().astype(np.float64))) for array in arrays.values()))
 
 
 def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> dict[str, torch.Tensor]:
@@ -109,11 +139,14 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
     return state
 
 
-def requests(ask: Ask, evaluate: Iterable[str], run: str, head: str | None = None) -> dict[str, Message]:
+def requests(ask: Ask, evaluate: Iterable[str], run: str, facts: Mapping[str, Any]) -> dict[str, Message]:
     """Return one request per site that works or evaluates; the global model's arrays are shared, never copied.
 
-    ``run`` is the run's id, under which a site finds what it remembers of it. ``head`` is that of the audit log, which
-    sites keep; None tells them nothing.
+    Args:
+        ask: the exchange.
+        evaluate: sites that evaluate the global model.
+        run: the run's id, under which a site finds what it remembers of it.
+        facts: what each request tells of its job besides.
     """
     model = flatten("model", ask.model)
     evaluating = set(evaluate)
@@ -124,7 +157,7 @@ def requests(ask: Ask, evaluate: Iterable[str], run: str, head: str | None = Non
         for role, state in work.models.items() if work else ():
             arrays |= flatten(role, state)
         meta = {"task": work.task if work else "idle", "evaluate": site in evaluating, "round": ask.round}
-        meta |= {"part": ask.part, "run": run} | ({"head": head} if head else {})
+        meta |= {"part": ask.part, "run": run, **facts}
         if work and work.labels is not None:
             meta["labels"] = work.labels
         messages[site] = Message(meta, arrays)

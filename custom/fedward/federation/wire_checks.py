@@ -27,6 +27,7 @@ from fedward.federation.wire import (
     TRAIN_FIELDS,
     UNTRAINED,
     Message,
+    norm,
     shapes,
     uploaded_names,
 )
@@ -160,10 +161,10 @@ def check_norm(site: str, answer: Message, model: State, largest: float) -> None
 
     Both norms are over all tensors of the update together, in float64.
     """
-    norm = math.hypot(*(float(np.linalg.norm(array.ravel().astype(np.float64))) for array in answer.arrays.values()))
+    found = norm(answer.arrays)
     bound = largest * math.hypot(*(float(model[key].double().norm()) for key in uploaded_names(answer)))
-    if norm > bound:
-        _refuse(f"update of {site}", f"a norm of at most {bound:.3g} (largest_update = {largest:g})", f"{norm:.3g}")
+    if found > bound:
+        _refuse(f"update of {site}", f"a norm of at most {bound:.3g} (largest_update = {largest:g})", f"{found:.3g}")
 
 
 def _check_labels(site: str, meta: Mapping[str, Any]) -> None:

@@ -114,6 +114,11 @@ class ActiveLearning(FedAvg):
         return sampler_of(self.settings.sampler, self.settings.sampler_options)
 
     @property
+    def exchanges(self) -> int:
+        """Scores, and then the labels that are given out by them."""
+        return 2 if self.settings.budget == "by_score" else 1
+
+    @property
     def needs_one_process(self) -> str:
         """Heads are trained beside the network."""
         return "the sampler trains auxiliary heads beside the network" if self.sampler.uses.heads else ""

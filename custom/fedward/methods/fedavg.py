@@ -198,6 +198,11 @@ class FedAvg:
         return ""
 
     @property
+    def exchanges(self) -> int:
+        """How many exchanges a round has at most; sites refuse further ones."""
+        return 1
+
+    @property
     def needs_one_process(self) -> str:
         """Why several processes cannot share a site's training; empty where they can."""
         return ""

@@ -148,6 +148,11 @@ class IsoFed(MTWFedAvg):
     settings_type = IsoFedSettings
     settings: IsoFedSettings
 
+    @property
+    def exchanges(self) -> int:
+        """The unlabelled group, then the labelled one."""
+        return 2
+
     def supervised_phases(self, round_: int) -> Sequence[Phase]:
         """Return adaptation, then cross-entropy; cross-entropy alone during the warm-up."""
         return [*self._adaptation(round_, self.settings.learning_rate), *super().supervised_phases(round_)]

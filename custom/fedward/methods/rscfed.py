@@ -59,6 +59,11 @@ class RSCFed(MTWFedAvg):
         """Each pass weighs by distance and by group."""
         return "each pass weighs single sites' models by their distances and groups; fedprox weighs by images alone"
 
+    @property
+    def exchanges(self) -> int:
+        """One for each pass."""
+        return self.settings.passes
+
     def teacher(self) -> MeanTeacher:
         """Return the objective of a site without labels."""
         return LastingTeacher(self.settings)

@@ -8,7 +8,6 @@ from typing import Any
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, FedwardError
 from fedward.federation.audit_check import verify
-from fedward.federation.lock import is_held
 from fedward.federation.progress import progress
 from fedward.federation.run_folder import RunFolder
 from fedward.operation.folders import run_folders
@@ -24,8 +23,7 @@ def runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
     ``folder``, ``job``
         where it lies, and the name of that folder.
     ``started``, ``ended``, ``status``, ``reason``
-        times in UTC; ``running``, ``finished``, ``failed``, or ``stopped`` for a run that says it is running while no
-        process on this machine writes it; why it failed.
+        times in UTC; as in :func:`fedward.federation.progress.progress`; why it failed.
     ``id``, ``engine``, ``method``, ``net``, ``seed``, ``sites``, ``round``, ``rounds``
         of the run and its experiment; ``sites`` are names, ``round`` is the last one that was committed.
     ``metric``, ``best``, ``last``
@@ -63,10 +61,9 @@ def _described(folder: Path) -> dict[str, Any]:
 def _read(folder: Path) -> dict[str, Any]:
     run, state = RunFolder.reopen(folder), progress(folder)
     info, model = run.info, folder / "model.safetensors"
-    same = ("started", "reason", "method", "round", "rounds", "metric", "best", "last")
+    same = ("started", "status", "reason", "method", "round", "rounds", "metric", "best", "last")
     return {
         **{name: state[name] for name in same},
-        "status": "stopped" if state["status"] == "running" and not is_held(folder) else state["status"],
         "ended": info.get("ended"),
         "id": run.id,
         "engine": info.get("engine"),

@@ -1,19 +1,25 @@
 """The executor: one site, built late; no exception and no torch before there is work."""
 
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from asking import RUN, requests
 from fedward.config import DERMOSCOPY
+from fedward.digests import arrays_digest
 from fedward.federation import wire, wire_checks
 from fedward.federation.flare import executor as module
 from fedward.federation.flare.executor import FedwardExecutor, scalars
-from fedward.federation.flare.shareables import TASK, pack_request, unpack
+from fedward.federation.flare.shareables import TASK, pack_answer, pack_request, unpack
 from fedward.federation.site import Site
+from fedward.federation.site_log import SiteLog
 from fedward.methods.workflow import Ask, Work
 from fedward.nets import build
 from tiny import tiny
@@ -33,6 +39,9 @@ class Context:
     def get_identity_name(self):
         return "site-1"
 
+    def get_job_id(self):
+        return "job-1"
+
 
 @pytest.fixture
 def sent(monkeypatch):
@@ -43,11 +52,11 @@ def sent(monkeypatch):
     return found
 
 
-def request(task="train", evaluate=True):
+def request(task="train", evaluate=True, experiment=None):
     model = build("small_cnn", 8, 3, seed=3).state_dict()
     work = {"site-1": Work()} if task == "train" else {}
-    (message,) = wire.requests(Ask(1, model, work), ["site-1"] if evaluate else [], "0" * 32).values()
-    return message
+    asked = requests(experiment or tiny("fedavg"), Ask(1, model, work), ["site-1"] if evaluate else [])
+    return asked["site-1"]
 
 
 def run(executor, message, folder, signal=None):
@@ -75,7 +84,7 @@ def test_an_evaluation_needs_no_arrays(tmp_path, sent):
 def test_one_process_builds_its_site_once(tmp_path, sent, monkeypatch):
     built = []
     start = Site.__init__
-    monkeypatch.setattr(Site, "__init__", lambda self, *args: (built.append(self), start(self, *args))[1])
+    monkeypatch.setattr(Site, "__init__", lambda self, *args, **kw: (built.append(self), start(self, *args, **kw))[1])
     executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
     for _ in range(2):
         run(executor, request("idle"), tmp_path)
@@ -87,7 +96,7 @@ def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, 
     def fails(self, *_):
         raise error
 
-    monkeypatch.setattr(Site, "handle", fails)
+    monkeypatch.setattr(Site, "answer", fails)
     meta, arrays = run(FedwardExecutor(tiny().model_dump(mode="json")), request(), tmp_path)
     assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
     assert meta["error"].startswith(type(error).__name__)
@@ -142,3 +151,48 @@ def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
     wire_checks.check_answer(wire.Message(meta, arrays), "site-1", request(), classes=DERMOSCOPY)
     monkeypatch.setenv("FEDWARD_RESTARTS", "0")
     assert "restarts" not in run(executor, request(), tmp_path)[0]
+
+
+# --- the site's log
+
+
+def leaving(executor, result, folder):
+    """Let FLARE's filters have had a result."""
+    context = Context(folder)
+    context.get_prop = lambda key, *_: result if key == FLContextKey.TASK_RESULT else None
+    executor.handle_event(EventType.AFTER_TASK_RESULT_FILTER, context)
+    return result
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "answers" / f"{RUN}.jsonl").read_text().splitlines()]
+
+
+def answered(executor, folder):
+    message = request()
+    return executor.execute(TASK, pack_request(message.meta, message.arrays), Context(folder), Signal())
+
+
+def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
+    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    result = answered(executor, tmp_path)
+    assert not (tmp_path / "fedward" / "answers").exists()
+    meta, arrays = unpack(result)
+    noisy = {name: array + 1 for name, array in arrays.items()}
+    leaving(executor, pack_answer(meta, noisy), tmp_path)
+    (row,) = lines(tmp_path / "fedward")
+    assert (row["event"], row["job"], row["gave"]) == ("answered", "job-1", arrays_digest(noisy))
+    leaving(executor, result, tmp_path)
+    assert len(lines(tmp_path / "fedward")) == 1, "there was no request"
+
+
+def test_what_cannot_be_written_into_the_sites_log_does_not_leave(tmp_path, sent, monkeypatch):
+    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    result = answered(executor, tmp_path)
+
+    def full(self, answer):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(SiteLog, "add", full)
+    assert leaving(executor, result, tmp_path).get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert "DXO" not in result

@@ -99,10 +99,10 @@ def test_a_site_tells_certificate_disk_questions_epsilon_and_last_request(kits, 
     site_file = kit / "local" / "fedward_site.yaml"
     site_file.write_text("kind: npz\nfile: /data.npz\n")
     Queue(queue_folder(site_file)).request("a" * 32, 1, "entropy", ["x", "y"])
-    witness = kit / "fedward" / "witness" / f"{'a' * 32}.jsonl"
-    witness.parent.mkdir(parents=True)
-    witness.write_text("")
-    os.utime(witness, (1000, 1000))
+    answers = kit / "fedward" / "answers" / f"{'a' * 32}.jsonl"
+    answers.parent.mkdir(parents=True)
+    answers.write_text("")
+    os.utime(answers, (1000, 1000))
     (kit / "fedward" / f"privacy-{SITE}.jsonl").write_text('{"epsilon": 1.5}\n{"epsilon": 2.5}\n')
     rules = json.loads((kit / "local" / "privacy.json").read_text())
     rules["scopes"][0]["task_result_filters"] = [{"path": "GaussianUpdateFilter", "args": {"max_epsilon": 8}}]

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from nvflare.apis.analytix import AnalyticsDataType
+from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
@@ -52,23 +54,41 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
             send_analytic_dxo(self, dxo, fl_ctx)
         return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
 
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Write an answer into the site's log once FLARE's filters have had it: what cannot be written stays here."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type != EventType.AFTER_TASK_RESULT_FILTER or self._site is None:
+            return
+        from fedward.federation.wire import Message
+
+        leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+        try:
+            self._site.log.add(Message(*unpack(leaving)))
+        except Exception as error:
+            self.log_exception(fl_ctx, f"the site's log: {error}")
+            leaving.clear()
+            leaving.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
+
     def _answer(self, fl_ctx: FLContext, meta: dict[str, Any], arrays: dict[str, Any], abort_signal: Signal) -> Any:
         from fedward.federation.wire import Message
 
         if self._site is None:
             self._site = self._new_site(fl_ctx)
-        return self._site.handle(Message(meta, arrays), lambda: bool(abort_signal.triggered))
+        return self._site.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
 
     def _new_site(self, fl_ctx: FLContext) -> "Site":
         from fedward.config import Experiment
         from fedward.federation.encryption import SiteKey
         from fedward.federation.flare.encryption import SITE, context_of
         from fedward.federation.site import Site
+        from fedward.federation.site_log import SiteLog
 
         workspace = fl_ctx.get_engine().get_workspace()
         experiment = Experiment.parse(self.experiment, "FLARE job")
         key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
-        return Site(fl_ctx.get_identity_name(), experiment, site_state(workspace), site_folders(workspace), key)
+        name, folder = fl_ctx.get_identity_name(), site_state(workspace)
+        log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
+        return Site(name, experiment, folder, site_folders(workspace), key, log=log)
 
 
 def _restarts() -> dict[str, int]:

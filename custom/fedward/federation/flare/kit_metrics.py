@@ -125,7 +125,7 @@ def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:
 
 
 def _requests(kit: Kit) -> Iterator[Family]:
-    if asked := [file.stat().st_mtime for file in kit.folder.glob("fedward/witness/*.jsonl")]:
+    if asked := [file.stat().st_mtime for file in kit.folder.glob("fedward/answers/*.jsonl")]:
         yield _times("last_request_timestamp_seconds", "When a job last asked the site.", {kit.name: max(asked)})
 
 

@@ -1,0 +1,31 @@
+"""Requests as a server of the same job and version sends them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from fedward.config import Experiment
+from fedward.federation import wire
+from fedward.federation.site_log import SiteLog
+from fedward.federation.versions import versions
+from fedward.federation.wire import Message
+from fedward.methods.workflow import Ask
+
+RUN = "0123456789abcdef" * 2
+HEAD = "ab" * 32
+
+
+def facts(experiment: Experiment) -> dict[str, Any]:
+    """Return what each request tells of its job."""
+    return {"experiment": experiment.digest, "versions": versions(), "head": HEAD}
+
+
+def requests(experiment: Experiment, ask: Ask, evaluate: Iterable[str] = (), run: str = RUN) -> dict[str, Message]:
+    """Return the requests of an exchange."""
+    return wire.requests(ask, evaluate, run, facts(experiment))
+
+
+class AdmitsAll(SiteLog):
+    """The log of a site that is asked out of turn, to see what else it would refuse."""
+
+    def admit(self, request: Message) -> None:
+        """Let it pass."""
