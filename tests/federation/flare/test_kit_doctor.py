@@ -26,10 +26,12 @@ from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward import cli
 from fedward.federation.flare import kit_doctor
+from fedward.federation.flare.classes import ALLOWED
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.kit_doctor import network
 from fedward.federation.ledger import Rule, enter, ledger_file
 from fedward.jobs import JOBS
+from foreign_jobs import CLIENT, args, bring, component, edit
 
 ROOT = Path(__file__).parents[3]
 PROJECT = """\
@@ -43,8 +45,10 @@ builders:
   - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
   - path: nvflare.lighter.impl.static_file.StaticFileBuilder
     args: {config_folder: config, scheme: http}
+  - path: fedward.federation.flare.site_policy.SitePolicyBuilder
   - path: nvflare.lighter.impl.cert.CertBuilder
 """
+RULES = "local/resources.json.default"
 NOW = datetime.now(timezone.utc)
 
 
@@ -85,11 +89,18 @@ class Kit:
         self.rewrite("startup/fed_client.json", change)
 
     def resources(self, **changes):
-        content = json.loads((self.folder / "local" / "resources.json.default").read_text())
-        content["class_allow_list"].append("fedward.")
-        content = {**content, "allow_log_streaming": False, **changes}
+        content = {**json.loads((self.folder / RULES).read_text()), **changes}
         kept = {key: value for key, value in content.items() if value is not None}
-        (self.folder / "local" / "resources.json").write_text(json.dumps(kept))
+        (self.folder / RULES).write_text(json.dumps(kept))
+
+    def launcher(self, path, name="process_launcher"):
+        """Put another launcher in the place of the kit's."""
+
+        def change(content):
+            content["components"] = [part for part in content["components"] if part["id"] != "process_launcher"]
+            content["components"].append({"id": name, "path": path, "args": {}})
+
+        self.rewrite(RULES, change)
 
     def privacy(self, *scopes, default=None):
         content = {"scopes": list(scopes), **({"default_scope": default} if default else {})}
@@ -129,7 +140,6 @@ def kit(provisioned, tmp_path, listener):
     """Return a site's kit with which all is well, and a server that listens."""
     kit = copy_of(provisioned / "hospital-a", tmp_path / "hospital-a")
     kit.target(listener.port)
-    kit.resources()
     noise = {
         "path": "fedward.federation.flare.privacy.GaussianUpdateFilter",
         "args": {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 8.0},
@@ -145,10 +155,8 @@ def job(tmp_path):
     return tmp_path / "fedavg"
 
 
-def edit(path, change):
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
+def meta(job, change):
+    edit("meta.json", change)(job)
 
 
 # --- servers
@@ -292,12 +300,14 @@ def test_a_good_kit_and_a_clinical_job(kit, job, capsys):
         "TLS",
         "mutual TLS",
         "allow list",
+        "app check",
+        "launcher",
         "logs",
         "privacy",
         "data",
         "versions",
     }
-    assert set(statuses) >= {"job", "job scope", "own code", "job classes"}
+    assert set(statuses) >= {"job", "job scope", "job app", "own code", "job classes"}
     assert "clinical: GaussianUpdateFilter (result out)" in text.replace("\n" + " " * 25, " ")
 
 
@@ -331,7 +341,6 @@ def test_the_command_knows_a_kit_from_a_site_file(kit, job, tmp_path, capsys):
 
 def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
     server = copy_of(provisioned / "localhost", tmp_path / "server")
-    server.resources()
     server.rewrite(
         "startup/fed_server.json", lambda c: c["servers"][0]["service"].update(target=f"localhost:{free_port()}")
     )
@@ -339,7 +348,7 @@ def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
     assert rows["port"].status == "warning"
     assert {row.status for row in rows.values() if row.name not in ("port", "TLS")} == {"ok"}
     assert "privacy" not in rows
-    assert rows["job classes"].found == "all 2 are admitted"
+    assert "FedwardController" in rows["job classes"].found
 
     user = copy_of(provisioned / "lead@hospital-a.org", tmp_path / "lead")
     user.rewrite("startup/fed_admin.json", lambda content: content["admin"].update(port=listener.port))
@@ -562,34 +571,78 @@ def test_a_port_that_speaks_no_tls(kit):
 # --- the site's rules
 
 
-def test_an_allow_list_without_fedward(kit):
-    (kit.folder / "local" / "resources.json").unlink()
-    rows = kit.check()
-    assert rows["allow list"].status == "failed"
-    Kit.says(rows["allow list"], "resources.json.default", "'fedward.'", "FedwardExecutor")
-    kit.resources(class_allow_list=["fedwardx."])
-    kit.only_failure("allow list", "local/resources.json")
-    kit.resources(class_allow_list=None)
-    kit.only_failure("allow list", "local/resources.json")
+SITE_LIST = ["fedward.federation.flare.executor.FedwardExecutor", ALLOWED["site"][1]]
 
 
-@pytest.mark.parametrize("changes", [{"class_allow_list": "fedward."}, {"class_allow_list": ["fedward"]}])
+@pytest.mark.parametrize("listed", [None, [], ["fedwardx.Executor"], SITE_LIST[:1], SITE_LIST[1:]])
+def test_an_allow_list_that_lacks_a_class(kit, listed):
+    kit.resources(class_allow_list=listed)
+    kit.only_failure("allow list", RULES, "FedwardExecutor")
+
+
+def test_a_sites_own_copy_of_the_rules_counts(kit):
+    (kit.folder / "local" / "resources.json").write_text((kit.folder / RULES).read_text())
+    kit.resources(class_allow_list=[])
+    assert kit.check()["allow list"].status == "ok"
+    (kit.folder / "local" / "resources.json").write_text("{")
+    kit.only_failure("allow list", "local/resources.json", "a JSON object")
+
+
+@pytest.mark.parametrize("changes", [{"class_allow_list": "fedward."}, {"class_allow_list": [*SITE_LIST, "short"]}])
 def test_an_allow_list_flare_cannot_read(kit, changes):
     kit.resources(**changes)
     kit.only_failure("allow list", "allow_list")
 
 
-def test_rules_that_are_no_json(kit):
-    (kit.folder / "local" / "resources.json").write_text("{")
-    kit.only_failure("allow list", "local/resources.json", "a JSON object")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "*",
+        "fedward.",
+        "fedward.federation.flare.executor",
+        "fedward.cli.main",
+        "fedward.federation.flare.privacy.GaussianUpdateFilter",
+        "nvflare.app_common.workflows.fedavg.FedAvg",
+        "json.decoder",
+        "nibabel.",
+    ],
+)
+def test_an_entry_that_admits_more_than_a_class_of_the_sites_own(kit, entry):
+    kit.resources(class_allow_list=[*SITE_LIST, entry])
+    kit.only_failure("allow list", entry, "of single classes")
+
+
+def test_an_enforcement_mode_that_only_warns(kit):
+    kit.resources(class_list_enforcement_mode="warn")
+    kit.only_failure("allow list", "every installed class", '"enforce"')
+
+
+def test_a_class_of_the_sites_own_is_said(kit):
+    kit.resources(class_allow_list=[*SITE_LIST, "our_hospital.methods.Ours"])
+    kit.warns("allow list", "our_hospital.methods.Ours", "app check")
 
 
 @pytest.mark.parametrize(
-    "changes", [{"class_allow_list": ["*"]}, {"class_list_enforcement_mode": "warn", "class_allow_list": ["fedward."]}]
+    "check",
+    [
+        None,
+        {"path": "nvflare.private.fed.app.default_app_validator.DefaultAppValidator", "args": {}},
+        {"path": "fedward.federation.flare.apps.AppCheck", "args": {"role": "server"}},
+        {"path": "fedward.federation.flare.apps.AppCheck", "args": {"role": "site"}, "disabled": True},
+    ],
 )
-def test_an_allow_list_that_allows_everything(kit, changes):
-    kit.resources(**changes)
-    kit.warns("allow list", "every installed class")
+def test_a_kit_that_does_not_check_apps(kit, check):
+    kit.resources(app_validator=check)
+    kit.only_failure("app check", "AppCheck", "any file")
+
+
+def test_launchers(kit):
+    kit.launcher("nvflare.app_common.job_launcher.client_process_launcher.ClientProcessJobLauncher")
+    kit.only_failure("launcher", "SiteJobLauncher", "import from the kit")
+    kit.launcher("nvflare.app_opt.job_launcher.docker_launcher.ClientDockerJobLauncher")
+    kit.warns("launcher", "ClientDockerJobLauncher", "--supervise")
+    kit.resources(components=[])
+    kit.only_failure("launcher", "none")
 
 
 @pytest.mark.parametrize("allowed", [True, None])
@@ -666,51 +719,63 @@ def test_absurd_noise_fails(kit, name, value):
 # --- a job
 
 
-def test_a_job_with_a_class_that_is_not_listed(kit, job):
-    part = {"id": "odd", "path": "os.path.join"}
-    edit(job / "app" / "config" / "config_fed_client.json", lambda content: content["components"].append(part))
-    kit.only_failure("job classes", "'os.path.join'", job=job)
+def failures(kit, job):
+    return {row.name: row for row in kit.check(job).values() if row.status == "failed"}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("os.path.join", "'os.path.join'"), ("fedward.report.page.PackageLoader", "'fedward.report.page.PackageLoader'")],
+)
+def test_a_job_with_a_class_that_is_not_listed(kit, job, path, name):
+    component(CLIENT, path)(job / "app")
+    found = failures(kit, job)
+    assert list(found) == ["job app", "job classes"]
+    Kit.says(found["job classes"], name)
+    Kit.says(found["job app"], path)
 
 
 def test_a_class_hidden_in_the_arguments_of_another(kit, job):
-    def change(content):
-        content["executors"][0]["executor"]["args"]["helper"] = {"path": "subprocess.Popen", "args": {}}
-
-    edit(job / "app" / "config" / "config_fed_client.json", change)
-    kit.only_failure("job classes", "'subprocess.Popen'", job=job)
+    change = {"path": "subprocess.Popen", "args": {}}
+    edit(CLIENT, lambda content: args(CLIENT)(content).update(helper=change))(job / "app")
+    found = failures(kit, job)
+    assert list(found) == ["job app", "job classes"]
+    Kit.says(found["job classes"], "'subprocess.Popen'")
 
 
 def test_a_part_without_a_path(kit, job):
     part = {"id": "odd", "name": "TBAnalyticsReceiver"}
-    edit(job / "app" / "config" / "config_fed_client.json", lambda content: content["components"].append(part))
-    kit.only_failure("job classes", "name is not allowed", job=job)
+    edit(CLIENT, lambda content: content["components"].append(part))(job / "app")
+    found = failures(kit, job)
+    assert list(found) == ["job app", "job classes"]
+    Kit.says(found["job classes"], "name is not allowed")
 
 
-@pytest.mark.parametrize("way", ["folder", "image"])
-def test_a_job_with_its_own_code(kit, job, way):
-    if way == "folder":
-        (job / "app" / "custom").mkdir()
-    else:
-        spec = {"default": {"docker": {"image": "theirs:latest"}}}
-        edit(job / "meta.json", lambda content: content.update(launcher_spec=spec))
-    kit.warns("own code", "project_admin, lead", "could do anything", job=job)
-    assert kit.check(job)["job classes"].status == "skipped"
+@pytest.mark.parametrize("name", ["custom/mine.py", "config/evil.py", "config/notes.txt", "data/x.json"])
+def test_a_job_with_an_unknown_file(kit, job, name):
+    bring(name)(job / "app")
+    kit.only_failure("job app", repr(name), "fedward jobs", job=job)
 
-    def forbid(content):
-        content["permissions"]["project_admin"] = {"byoc": "none"}
-        content["permissions"]["lead"]["byoc"] = "none"
 
-    shutil.copy(kit.folder / "local" / "authorization.json.default", kit.folder / "local" / "authorization.json")
-    kit.rewrite("local/authorization.json", forbid)
+def test_a_job_says_what_it_runs(kit, job):
+    found = kit.check(job)["job classes"].found
+    assert found == f"it runs {', '.join(ALLOWED['site'])}, and no other"
+
+
+def test_a_job_with_an_image_of_its_own(kit, job):
+    image = {"default": {"docker": {"image": "theirs:latest"}}}
+    meta(job, lambda content: content.update(launcher_spec=image))
     kit.only_failure("own code", "let nobody", "--clinical", job=job)
     kit.rewrite("local/authorization.json", lambda c: c["permissions"]["lead"].update(byoc=["o:site", "none"]))
     kit.warns("own code", "lead (o:site)", job=job)
+    (kit.folder / "local" / "authorization.json").unlink()
+    kit.warns("own code", "project_admin, lead", "could do anything", job=job)
 
 
 def test_a_scope_that_is_not_here(kit, job):
     kit.privacy({"name": "public"}, {"name": "private"})
     kit.only_failure("job scope", "one of public, private", "'clinical'", job=job)
-    edit(job / "meta.json", lambda content: content.pop("scope"))
+    meta(job, lambda content: content.pop("scope"))
     kit.only_failure("job scope", "none", job=job)
     kit.privacy({"name": "public"}, default="public")
     assert kit.check(job)["job scope"].found == "none named, so the default, public"
@@ -718,16 +783,16 @@ def test_a_scope_that_is_not_here(kit, job):
 
 def test_a_job_for_other_sites(kit, job):
     for places in (["server", "site-1"], {"sites": ["server", "site-1"]}):
-        edit(job / "meta.json", lambda content, places=places: content.update(deploy_map={"app": places}))
+        meta(job, lambda content, places=places: content.update(deploy_map={"app": places}))
         kit.warns("job", "one for other sites", job=job)
     for places in (["server", "hospital-a"], {"targets": ["hospital-a"]}, ["@all"]):
-        edit(job / "meta.json", lambda content, places=places: content.update(deploy_map={"app": places}))
+        meta(job, lambda content, places=places: content.update(deploy_map={"app": places}))
         assert kit.check(job)["job"].status == "ok"
 
 
 @pytest.mark.parametrize("deploy_map", [None, [], {"app": 3}])
 def test_a_job_without_a_map_of_sites(kit, job, deploy_map):
-    edit(job / "meta.json", lambda content: content.update(deploy_map=deploy_map))
+    meta(job, lambda content: content.update(deploy_map=deploy_map))
     kit.only_failure("job", "a deploy_map", job=job)
 
 

@@ -38,7 +38,7 @@ def kits(provisioned: Path, tmp_path: Path) -> Path:
     """The kits of all participants; the server keeps its jobs beside them."""
     kits = shutil.copytree(provisioned, tmp_path / "kits")
     (tmp_path / "store").mkdir()
-    resources = kits / SERVER / "local" / "resources.json"
+    resources = kits / SERVER / "local" / "resources.json.default"
     text = resources.read_text()
     resources.write_text(text.replace("/var/lib/fedward/jobs", str(tmp_path / "store")))
     return kits
@@ -173,6 +173,6 @@ def test_heartbeats_in_a_row_write_one_file(kits, metrics):
 
 @pytest.mark.parametrize("name", [SITE, SERVER])
 def test_every_kit_names_the_component(kits, name):
-    components: list[Any] = json.loads((kits / name / "local" / "resources.json").read_text())["components"]
+    components: list[Any] = json.loads((kits / name / "local" / "resources.json.default").read_text())["components"]
     paths = [part["path"] for part in components]
     assert paths.count("fedward.federation.flare.kit_metrics.KitMetrics") == 1

@@ -1,14 +1,16 @@
 """Processes that are started again: which ends count as accidents, and when a launcher gives up."""
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.job_launcher_spec import JobReturnCode
+from nvflare.apis.job_launcher_spec import JobProcessArgs, JobReturnCode
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
 from nvflare.utils.process_utils import ProcessAdapter
 
@@ -89,7 +91,15 @@ def test_a_terminated_process_stays_down():
     assert (launches.started, launches.said) == ([0], [])
 
 
-def test_each_process_knows_how_often_it_was_started_again(monkeypatch):
+def launched(launcher, kit):
+    """Return what FLARE waits for, of a job in a kit."""
+    context = FLContext()
+    context.set_prop(FLContextKey.WORKSPACE_OBJECT, SimpleNamespace(get_root_dir=lambda: str(kit)))
+    context.set_prop(FLContextKey.JOB_PROCESS_ARGS, {JobProcessArgs.AUTH_TOKEN: ("-t", "the token")})
+    return launcher.launch_job({"job_id": "42"}, context)
+
+
+def test_each_process_knows_how_often_it_was_started_again(monkeypatch, tmp_path):
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     seen = []
 
@@ -102,9 +112,51 @@ def test_each_process_knows_how_often_it_was_started_again(monkeypatch):
         process = subprocess.Popen([sys.executable, "-c", DIE if len(seen) < 3 else END, "9" if len(seen) < 3 else "0"])
         return ProcessAdapter(process=process)
 
-    monkeypatch.setattr("nvflare.app_common.job_launcher.process_launcher.spawn_process", spawn)
-    context = FLContext()
-    workspace = SimpleNamespace(get_app_custom_dir=lambda job: "")
-    context.set_prop(FLContextKey.WORKSPACE_OBJECT, workspace)
-    Launcher().launch_job({"job_id": "42"}, context).wait()
+    monkeypatch.setattr("fedward.federation.flare.launchers.spawn_process", spawn)
+    launched(Launcher(), tmp_path).wait()
     assert seen == [("0", "2"), ("1", "2"), ("2", "2")]
+
+
+TELL = """\
+import importlib, json, os, sys
+found = []
+for name in ["evil", "job.app_hospital.config.evil", "inner.evil"]:
+    try:
+        importlib.import_module(name)
+        found.append(name)
+    except ImportError:
+        pass
+with open(sys.argv[1], "w") as file:
+    json.dump({"found": found, "path": sys.path, "token": os.environ["NVFLARE_JOB_AUTH_TOKEN"]}, file)
+"""
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a Python file anywhere in a kit, or in a job's folder there, is imported by name",
+    "refused by the interpreter: neither the working directory nor the kit is on the path of a job's process",
+)
+@pytest.mark.parametrize("given", ["", "{kit}", ":", ".", "{kit}/local/custom::{outside}"])
+def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, given):
+    kit, outside = tmp_path / "kit", tmp_path / "outside"
+    for folder in (kit, kit / "job" / "app_hospital" / "config", kit / "inner"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "evil.py").write_text("")
+    outside.mkdir()
+    tell = tmp_path / "program" / "tell.py"
+    tell.parent.mkdir()
+    tell.write_text(TELL)
+    monkeypatch.setenv("PYTHONPATH", given.format(kit=kit, outside=outside))
+    monkeypatch.syspath_prepend(str(kit))  # as in the parent's process, whose path FLARE would hand over
+    monkeypatch.chdir(kit)
+
+    class Launcher(SiteJobLauncher):
+        def get_command(self, job_meta, fl_ctx):
+            return f"{sys.executable} {tell} {tmp_path}/told.json"
+
+    launched(Launcher(), kit).wait()
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["found"] == []
+    assert not [folder for folder in told["path"] if folder == "" or Path(folder).is_relative_to(kit)]
+    assert (str(outside) in told["path"]) is ("{outside}" in given)
+    assert told["token"] == "the token"

@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nvflare.apis.app_validation import AppValidator
+from nvflare.fuel.utils.class_loader import load_class
 from nvflare.security.security import FLAuthorizer
 
 from fedward.errors import ConfigError
+from fedward.federation.flare import site_policy
+from fedward.federation.flare.classes import ALLOWED
 from fedward.federation.flare.site_policy import SitePolicyBuilder
 from fedward.sites.site_file import read_site_file
 
 PROJECT = Path(__file__).parents[3] / "provisioning" / "project.yml"
+RESOURCES = "resources.json.default"
 SITES = ["hospital-a", "hospital-b", "hospital-c"]
 Read = Callable[[str, str], Any]
 
@@ -34,10 +39,50 @@ def read(kits: Path) -> Read:
 
 
 @pytest.mark.parametrize("name", ["localhost", *SITES])
-def test_flares_classes_and_ours_are_allowed_and_no_others(read, name):
-    before, after = read(name, "resources.json.default"), read(name, "resources.json")
-    assert after["class_allow_list"] == [*before["class_allow_list"], "fedward."]
-    assert after["class_list_enforcement_mode"] == "enforce"
+def test_single_classes_are_allowed_and_apps_checked(read, name):
+    resources = read(name, RESOURCES)
+    role = "server" if name == "localhost" else "site"
+    assert resources["class_allow_list"] == list(ALLOWED[role])
+    assert not any(entry.endswith(".") for entry in resources["class_allow_list"])
+    assert resources["class_list_enforcement_mode"] == "enforce"
+    assert resources["app_validator"] == {
+        "path": "fedward.federation.flare.apps.AppCheck",
+        "args": {"role": role},
+    }
+    assert issubclass(load_class(resources["app_validator"]["path"]), AppValidator)
+
+
+@pytest.mark.parametrize("name", ["localhost", *SITES])
+def test_there_is_one_file_of_resources(kits, name):
+    """FLARE's tool for containers keeps the .default and deletes the other."""
+    assert [path.name for path in (kits / name / "local").glob("resources*")] == [RESOURCES]
+
+
+@pytest.mark.parametrize("name", ["localhost", *SITES])
+@pytest.mark.parametrize("given", ["", "/elsewhere"])
+def test_a_participants_process_imports_nothing_from_its_kit(kits, tmp_path, name, given):
+    """The working directory is the kit; the program that stands in for python3 tells what it was given."""
+    kit = shutil.copytree(kits / name, tmp_path / "kit")
+    (kit / "evil.py").write_text("")
+    stub = tmp_path / "bin" / "python3"
+    stub.parent.mkdir()
+    stub.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import sys; print(sys.path); import evil'\n")
+    stub.chmod(0o755)
+    environment = {"PATH": f"{stub.parent}:/usr/bin:/bin", "PYTHONPATH": given}
+    command = [kit / "startup" / "sub_start.sh", "--once"]
+    done = subprocess.run(command, cwd=kit, env=environment, capture_output=True, text=True, check=False)
+    assert "No module named 'evil'" in done.stderr
+    path = done.stdout.splitlines()[-1]
+    assert path.startswith("[")
+    assert "''" not in path
+    assert str(kit) not in path
+    assert ("'/elsewhere'" in path) is bool(given)
+
+
+def test_another_start_script_of_flare_is_told(tmp_path):
+    (tmp_path / "sub_start.sh").write_text("python3 -m nvflare\n")
+    with pytest.raises(ConfigError, match="one line export PYTHONPATH"):
+        site_policy._shut_out_the_kit(tmp_path / "sub_start.sh")
 
 
 @pytest.mark.parametrize("name", ["localhost", *SITES])
@@ -53,7 +98,7 @@ def test_nobody_brings_code_and_only_two_roles_submit(read, name):
 
 @pytest.mark.parametrize("site", SITES)
 def test_sites_keep_their_logs_and_know_the_clinical_scope_alone(read, site):
-    assert read(site, "resources.json")["allow_log_streaming"] is False
+    assert read(site, RESOURCES)["allow_log_streaming"] is False
     privacy = read(site, "privacy.json")
     assert [scope["name"] for scope in privacy["scopes"]] == ["clinical"]
     assert "default_scope" not in privacy
@@ -67,14 +112,14 @@ def test_the_sample_of_a_site_file_can_be_filled_in(kits, tmp_path, site):
 
 
 def test_the_server_stores_nothing_under_tmp(read):
-    text = json.dumps(read("localhost", "resources.json"))
+    text = json.dumps(read("localhost", RESOURCES))
     assert "/tmp" not in text
     assert text.count("/var/lib/fedward/") == 2
 
 
 @pytest.mark.parametrize(("name", "launcher"), [("localhost", "Server"), *((site, "Site") for site in SITES)])
 def test_killed_job_processes_are_started_again(read, name, launcher):
-    (component,) = (part for part in read(name, "resources.json")["components"] if part["id"] == "process_launcher")
+    (component,) = (part for part in read(name, RESOURCES)["components"] if part["id"] == "process_launcher")
     assert component == {
         "id": "process_launcher",
         "path": f"fedward.federation.flare.launchers.{launcher}JobLauncher",
@@ -83,7 +128,7 @@ def test_killed_job_processes_are_started_again(read, name, launcher):
 
 
 def test_the_server_counts_a_site_as_gone_within_a_minute(read):
-    assert read("localhost", "resources.json")["servers"][0]["heart_beat_timeout"] == 60
+    assert read("localhost", RESOURCES)["servers"][0]["heart_beat_timeout"] == 60
 
 
 @pytest.mark.parametrize("site", SITES)

@@ -9,19 +9,14 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.federation.flare.shareables import TASK
+from fedward.federation.flare.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
 from fedward.jobs import JOBS, simulated_sites
 
 POLLING, CLINICAL_POLLING = 0.1, 1.0
 """Seconds between two questions of an idle site for work; hospitals' rounds take minutes."""
 
-_GONE, _LEAD = 30.0, 5.0
-"""Seconds after the server misses a site's heartbeats until its tasks end, and that each later one waits for it."""
-
 _APP, _SERVER_APP = "app", "app_server"
 """The app of all, and that of the server alone where it has one of its own."""
-
-_SERVER, _CLIENT, _WEIGHTS = "config_fed_server.json", "config_fed_client.json", ("model.safetensors", "model.json")
 
 MARKER = Path(__file__).with_name("custom") / "README.txt"
 """One file of "own code": without it FLARE's class allow list refuses the installed package."""
@@ -63,8 +58,8 @@ def job_files(
     places = sites or ([] if clinical else simulated_sites(experiment))
     files = {
         "meta.json": _meta(experiment, name, clinical, _deploy_map(server, places)),
-        f"{server}/config/{_SERVER}": _server({**args, **({"init": dict(init)} if init else {})}, interval),
-        f"{_APP}/config/{_CLIENT}": _client(args, interval),
+        f"{server}/config/{SERVER}": server_config({**args, **({"init": dict(init)} if init else {})}, interval),
+        f"{_APP}/config/{CLIENT}": client_config(args, interval),
     }
     texts = {path: json.dumps(content, indent=2) + "\n" for path, content in files.items()}
     for app in () if clinical else (_APP, server):
@@ -92,7 +87,7 @@ def export_job(
         ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job folder itself;
             nothing is written or deleted then.
     """
-    if init and any((init / name).resolve().is_relative_to(out.resolve()) for name in _WEIGHTS):
+    if init and any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
         raise ConfigError(
             f"--init {init}",
             expected="a folder outside the job folder, whose files are replaced",
@@ -105,7 +100,7 @@ def export_job(
         (out / path).parent.mkdir(parents=True, exist_ok=True)
         (out / path).write_text(text, encoding="utf-8")
     if init:
-        for name in _WEIGHTS:
+        for name in WEIGHTS:
             shutil.copyfile(init / name, out / _SERVER_APP / "config" / name)
 
 
@@ -129,7 +124,7 @@ def _clear(job: Path) -> None:
     """Remove an earlier export, its folders too: FLARE takes even an empty ``custom`` for own code."""
     for app in (_APP, _SERVER_APP):
         for folder in (job / app / "config", job / app / "custom", job / app):
-            for name in (_SERVER, _CLIENT, *_WEIGHTS, MARKER.name):
+            for name in (SERVER, CLIENT, *WEIGHTS, MARKER.name):
                 (folder / name).unlink(missing_ok=True)
             with suppress(OSError):  # there is none, or it holds something else
                 folder.rmdir()
@@ -164,43 +159,4 @@ def _meta(experiment: Experiment, name: str, clinical: bool, deploy_map: dict[st
         "resource_spec": {},
         "deploy_map": deploy_map,
         **({"scope": "clinical"} if clinical else {}),
-    }
-
-
-def _server(args: dict[str, Any], interval: float) -> dict[str, Any]:
-    return {
-        "format_version": 2,
-        "server": {"task_request_interval": interval},
-        "dead_client_grace_period": _GONE,
-        "dead_client_check_lead_time": _LEAD,
-        "workflows": [
-            {"id": "controller", "path": "fedward.federation.flare.controller.FedwardController", "args": args}
-        ],
-        "components": [
-            {
-                "id": "tensorboard",
-                "path": "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver",
-                "args": {"tb_folder": "tb_events", "events": ["fed.analytix_log_stats"]},
-            }
-        ],
-    }
-
-
-def _client(args: dict[str, Any], interval: float) -> dict[str, Any]:
-    return {
-        "format_version": 2,
-        "default_task_fetch_interval": interval,
-        "executors": [
-            {
-                "tasks": [TASK],
-                "executor": {"path": "fedward.federation.flare.executor.FedwardExecutor", "args": args},
-            }
-        ],
-        "components": [
-            {
-                "id": "to_server",
-                "path": "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent",
-                "args": {"events_to_convert": ["analytix_log_stats"]},
-            }
-        ],
     }

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class KitMetrics(FLComponent):  # type: ignore[misc]
-    """Writes ``fedward_kit_<name>.prom`` where ``FEDWARD_METRICS`` names a folder; stands in ``local/resources.json``.
+    """Writes ``fedward_kit_<name>.prom`` where ``FEDWARD_METRICS`` names a folder; stands in a kit's resources.
 
     It acts with the heartbeats between sites and server. Nothing it does can end the participant: what goes wrong is
     a warning in the log.

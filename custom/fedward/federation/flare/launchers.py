@@ -1,22 +1,27 @@
 """Job processes that are started again when something kills them.
 
 FLARE fails the whole job when one process of it dies: a site that runs short of memory for a moment would end the run
-of all. These launchers stand in ``local/resources.json`` in place of FLARE's own. A process that died comes back with
+of all. These launchers stand in a kit's resources in place of FLARE's own. A process that died comes back with
 the same command: the server sends a site the task again that it did not answer, and the server's own process continues
 its run folder, so that the weights are those of an undisturbed run.
 """
 
 import os
+import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.job_launcher.client_process_launcher import ClientProcessJobLauncher
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle, ProcessJobLauncher
 from nvflare.app_common.job_launcher.server_process_launcher import ServerProcessJobLauncher
+from nvflare.utils.job_launcher_utils import get_credential_env
+from nvflare.utils.process_utils import spawn_process
 
 RESTARTS = "FEDWARD_RESTARTS"
 """Environment variable of a job process: how often it was started again."""
@@ -31,25 +36,41 @@ _MOST, _WITHIN = 3, 3600.0
 _WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals by which people and service managers end a process; FLARE also says SIGHUP of one it lost sight of."""
 
-_ENVIRONMENT = threading.Lock()
-"""Held while a process starts that inherits a variable of its own."""
-
 
 class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
     def launch_job(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> "RestartedProcess":
         """Start a job's process; FLARE calls this once for each job."""
-        start = super().launch_job
+        command = shlex.split(self.get_command(job_meta, fl_ctx))
+        kit = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
+        credentials = get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS) or {})
+        environment = job_environment(os.environ, kit) | credentials
 
         def launch(restarts: int) -> ProcessHandle:
-            with _ENVIRONMENT:
-                os.environ[RESTARTS] = str(restarts)
-                os.environ.setdefault(*ARENAS)
-                return start(job_meta, fl_ctx)
+            return ProcessHandle(process_adapter=spawn_process(command, {**environment, RESTARTS: str(restarts)}))
 
         def say(text: str) -> None:
             self.logger.error(f"job {job_meta.get('job_id')}: {text}")
 
         return RestartedProcess(launch, say)
+
+
+def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]:
+    """Return the environment of a job's process, which imports nothing from its working directory or its kit.
+
+    FLARE's own launchers hand over the parent's ``sys.path``, and with it the kit, where the files of all jobs lie.
+
+    Args:
+        environment: the parent's; of its PYTHONPATH remain the absolute folders outside the kit.
+        kit: the kit's folder.
+    """
+    folders = [Path(folder) for folder in environment.get("PYTHONPATH", "").split(os.pathsep)]
+    kept = [str(folder) for folder in folders if folder.is_absolute() and not _within(folder, kit)]
+    own = {"PYTHONPATH": os.pathsep.join(kept), "PYTHONSAFEPATH": "1"}
+    return {ARENAS[0]: ARENAS[1], **environment, **own}
+
+
+def _within(folder: Path, kit: Path) -> bool:
+    return folder.resolve().is_relative_to(kit.resolve())
 
 
 class SiteJobLauncher(_Restarting, ClientProcessJobLauncher):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.federation.flare.kit_doctor import budget, certificates, job, network, policy
+from fedward.federation.flare.kit_doctor import budget, certificates, job, network, policy, prepared
 from fedward.federation.flare.kit_doctor.kit import Kit, layout, open_kit
 from fedward.federation.flare.kit_doctor.rows import Row, broken, done, skipped, text
 
@@ -21,7 +21,7 @@ def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row
         kit = open_kit(folder)
     except ConfigError as error:
         return f"startup kit {folder}", [broken("layout", error), versions]
-    rows = [layout(kit), *certificates.check(kit)]
+    rows = [layout(kit, prepared.STARTS), *certificates.check(kit)]
     credentials = not any(row.status == "failed" for row in rows if row.name in ("layout", *certificates.NEEDED))
     rows += network.check(kit, credentials)
     rows += _rules(kit, job_folder)
@@ -45,4 +45,9 @@ def _rules(kit: Kit, job_folder: Path | None) -> list[Row]:
         return [skipped("job", "a user's kit sets no rules; name a site's")] if job_folder else []
     if not kit.local.is_dir():
         return [skipped("rules", "there is no folder local")]
-    return [*policy.check(kit), *budget.check(kit), *(job.check(kit, job_folder) if job_folder else [])]
+    return [
+        *policy.check(kit),
+        *budget.check(kit),
+        *prepared.check(kit),
+        *(job.check(kit, job_folder) if job_folder else []),
+    ]

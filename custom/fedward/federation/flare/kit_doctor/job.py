@@ -10,11 +10,12 @@ from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from fedward.errors import ConfigError
+from fedward.federation.flare import apps
+from fedward.federation.flare.apps import CONFIGS
 from fedward.federation.flare.kit_doctor.kit import Kit, read_json
 from fedward.federation.flare.kit_doctor.policy import RULES, SCOPES, refusal, scopes
 from fedward.federation.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
 
-_CONFIGS = {"site": "config_fed_client.json", "server": "config_fed_server.json"}
 _FORBIDDEN = ("none", "no")
 
 
@@ -25,15 +26,14 @@ def check(kit: Kit, folder: Path) -> list[Row]:
         app = _app(kit, meta)
         if app is None:
             return [_elsewhere(kit)]
-        config = read_json(folder / app / "config" / _CONFIGS[kit.role])
-        own_code = _carries_code(kit, meta, folder / app)
+        config = read_json(folder / app / "config" / CONFIGS[kit.side])
         rows = [done("job", f"{meta.get('name', folder.name)}, app {app}")]
         if kit.role == "site":
             rows.append(_scope(kit, str(meta.get("scope") or "")))
-        rows.append(_code(kit, own_code))
+        rows += [_app_check(kit, folder / app), _image(kit, meta)]
     except ConfigError as error:
         return [broken("job", error)]
-    return [*rows, skipped("job classes", "with own code no list is asked") if own_code else _classes(kit, config)]
+    return [*rows, _classes(kit, config)]
 
 
 def components(element: Any) -> Iterator[dict[str, Any]]:
@@ -68,12 +68,12 @@ def _elsewhere(kit: Kit) -> Row:
     return warning("job", expected=f"a job for {kit.name}", found="one for other sites", remedy=remedy)
 
 
-def _carries_code(kit: Kit, meta: dict[str, Any], app: Path) -> str:
-    """Return what FLARE takes for own code, empty if there is none; an empty folder is enough."""
-    if (app / "custom").exists():
-        return "a folder custom"
-    images = AppAuthzService.derive_local_app_info({}, meta, kit.name).get(AppValidationKey.BYOC)
-    return "an image or path of its own in launcher_spec" if images else ""
+def _app_check(kit: Kit, app: Path) -> Row:
+    try:
+        apps.check(app, kit.side)
+    except ConfigError as error:
+        return broken("job app", error)
+    return done("job app", "an exported configuration, and nothing else")
 
 
 def _scope(kit: Kit, scope: str) -> Row:
@@ -100,12 +100,13 @@ def _scope(kit: Kit, scope: str) -> Row:
     return done("job scope", f"{here.name}" if scope else f"none named, so the default, {here.name}")
 
 
-def _code(kit: Kit, own_code: str) -> Row:
-    if not own_code:
-        return done("own code", "none: the job runs installed classes only")
+def _image(kit: Kit, meta: dict[str, Any]) -> Row:
+    """Look for what FLARE takes for own code besides files: an image, or a path of its own."""
+    if not AppAuthzService.derive_local_app_info({}, meta, kit.name).get(AppValidationKey.BYOC):
+        return done("own code", "none: the job brings no image")
     file = Workspace(str(kit.folder), kit.name).get_authorization_file_path()
     roles = _may_bring_code(read_json(Path(file))) if file else []
-    found = f"{own_code}, which could do anything with the site's data"
+    found = "an image or path of its own in launcher_spec, which could do anything with the site's data"
     remedy = "Prefer the clinical export: fedward jobs FOLDER --only JOB --clinical."
     if not roles:
         return failed("own code", expected="none: this site's rules let nobody bring code", found=found, remedy=remedy)
@@ -131,6 +132,7 @@ def _classes(kit: Kit, config: dict[str, Any]) -> Row:
             "job classes",
             expected="classes of this site's allow list",
             found="; ".join(refused),
-            remedy=f"The job fails here. Add them to the list in {RULES} if you trust them, or ask for another job.",
+            remedy=f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}.",
         )
-    return done("job classes", f"all {len(named)} are admitted")
+    paths = [str(component.get("path") or component.get("class_path")) for component in named]
+    return done("job classes", f"it runs {', '.join(paths)}, and no other")

@@ -1,11 +1,15 @@
 """A FLARE startup kit as it lies on disk: whose it is, and which server it is for."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nvflare.apis.fl_constant import WorkspaceConstants
+
 from fedward.errors import ConfigError
+from fedward.federation.flare.classes import Role as Side
 from fedward.federation.flare.kit_doctor.rows import Row, done, failed
 
 STARTUP = "startup"
@@ -37,6 +41,11 @@ class Kit:
         return f"Kit of {self.role} {self.name}, project {self.project}, server {server}"
 
     @property
+    def side(self) -> Side:
+        """Which half of a job runs with it, for a site's or the server's kit."""
+        return "server" if self.role == "server" else "site"
+
+    @property
     def startup(self) -> Path:
         """Folder with certificates and start scripts."""
         return self.folder / STARTUP
@@ -45,6 +54,12 @@ class Kit:
     def local(self) -> Path:
         """Folder with the participant's own rules."""
         return self.folder / "local"
+
+    @property
+    def resources(self) -> Path:
+        """The file that says what may run: the participant's own, else the one that the kit came with."""
+        own = self.local / str(WorkspaceConstants.RESOURCES_CONFIG)
+        return own if own.exists() else self.local / str(WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
 
     @property
     def key(self) -> Path:
@@ -95,9 +110,11 @@ def open_kit(folder: Path) -> Kit:
         ) from error
 
 
-def layout(kit: Kit) -> Row:
-    """Look whether all files are there."""
+def layout(kit: Kit, starts: Sequence[str] = ()) -> Row:
+    """Look whether all files are there; any of ``starts`` may stand in for the start script."""
     wanted = [kit.key, kit.certificate, kit.root, kit.startup / ("fl_admin.sh" if kit.role == "user" else "start.sh")]
+    if any((kit.folder / name).is_file() for name in starts):
+        wanted.pop()
     missing = [path.relative_to(kit.folder).as_posix() for path in wanted if not path.is_file()]
     missing += [] if kit.local.is_dir() else ["local/"]
     if missing:
@@ -109,7 +126,7 @@ def layout(kit: Kit) -> Row:
 
 def job_store(kit: Kit) -> Path:
     """Return the folder in which a server keeps jobs and their results; raises ConfigError if its rules name none."""
-    file = kit.local / "resources.json"
+    file = kit.resources
     try:
         (manager,) = (part for part in read_json(file)["components"] if part["id"] == "job_manager")
         return Path(manager["args"]["uri_root"])

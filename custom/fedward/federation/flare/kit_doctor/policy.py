@@ -2,8 +2,9 @@
 
 import contextlib
 import io
+import json
 import logging
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 from nvflare.apis.fl_exception import UnsafeComponentError
@@ -16,35 +17,36 @@ from nvflare.app_common.widgets.component_path_authorizer import (
 )
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.private.privacy_manager import PrivacyManager
+from nvflare.tool.deploy.deploy_common import (
+    BUILTIN_LAUNCHER_PATHS,
+    LAUNCHER_IDS,
+    PROCESS_CLIENT_LAUNCHER,
+    PROCESS_SERVER_LAUNCHER,
+)
 
 from fedward.errors import ConfigError
+from fedward.federation.flare.classes import ALLOWED, LAUNCHER, Role
 from fedward.federation.flare.kit_doctor.kit import Kit, read_json
 from fedward.federation.flare.kit_doctor.rows import Row, broken, done, failed, warning
+from fedward.federation.flare.site_policy import app_check
 from fedward.sites.site_file import find_site_file
 
-RULES = "local/resources.json"
+RULES = "local/resources.json.default"
 SCOPES = "local/privacy.json"
-_OURS = {
-    "site": "fedward.federation.flare.executor.FedwardExecutor",
-    "server": "fedward.federation.flare.controller.FedwardController",
-}
+_ELSEWHERE = BUILTIN_LAUNCHER_PATHS - {PROCESS_CLIENT_LAUNCHER, PROCESS_SERVER_LAUNCHER}
+"""FLARE's launchers for Docker, Kubernetes and Slurm, which ``nvflare deploy prepare`` puts in place of ours."""
 
 
 def check(kit: Kit) -> list[Row]:
     """Look at the rules of a site or of the server."""
     try:
-        resources = read_json(resources_file(kit))
+        resources = read_json(kit.resources)
     except ConfigError as error:
         return [broken("allow list", error)]
-    rows = [_allow_list(kit, resources)]
+    rows = [_allow_list(kit, resources), _app_check(kit, resources), _launcher(kit, resources)]
     if kit.role == "site":
-        rows += [_logs(resources), _scopes(kit), _data(kit)]
+        rows += [_logs(kit, resources), _scopes(kit), _data(kit)]
     return rows
-
-
-def resources_file(kit: Kit) -> Path:
-    """Return the file FLARE reads: the participant's own, else the one it came with."""
-    return Path(Workspace(str(kit.folder), kit.name).get_resources_file_path() or kit.folder / RULES)
 
 
 def refusal(kit: Kit, component: dict[str, Any]) -> str:
@@ -88,33 +90,81 @@ def _quiet() -> Any:
 
 
 def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
-    file = resources_file(kit).relative_to(kit.folder).as_posix()
-    if ALLOW_ALL in (resources.get(CLASS_ALLOW_LIST) or []):
-        return _open(f"{file} with an entry {ALLOW_ALL!r}: every installed class")
-    if reason := refusal(kit, {"path": _OURS[kit.role]}):
-        return failed(
+    role = kit.side
+    file = kit.resources.relative_to(kit.folder).as_posix()
+    expected = f"a {CLASS_ALLOW_LIST} of single classes: {', '.join(ALLOWED[role])}"
+    remedy = f'Write these into {file}, and "{CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
+    listed = resources.get(CLASS_ALLOW_LIST)
+    if resources.get(CLASS_LIST_ENFORCEMENT_MODE, "enforce") != "enforce":
+        found = f"{file}: {CLASS_LIST_ENFORCEMENT_MODE} other than enforce, so that every installed class may run"
+        return failed("allow list", expected=expected, found=found, remedy=remedy)
+    if isinstance(listed, list) and (wide := [str(entry) for entry in listed if _is_wide(str(entry), role)]):
+        found = f"{file} with more than that: {', '.join(wide)}"
+        return failed("allow list", expected=expected, found=found, remedy=remedy)
+    if reasons := [reason for path in ALLOWED[role] if (reason := refusal(kit, {"path": path}))]:
+        return failed("allow list", expected=expected, found=f"{file}: {reasons[0]}", remedy=remedy)
+    if own := sorted(set(listed or ()) - set(ALLOWED[role])):
+        return warning(
             "allow list",
-            expected=f"a {CLASS_ALLOW_LIST} that admits 'fedward.'",
-            found=f"{file}: {reason}",
-            remedy=f"Add it in {RULES}, which replaces the .default beside it as a whole.",
+            expected="no classes but fedward's",
+            found=f"{file} with classes of this site's own: {', '.join(own)}",
+            remedy="The app check lets no job name them. Where it is taken out, jobs build them with any arguments.",
         )
-    if resources.get(CLASS_LIST_ENFORCEMENT_MODE) == "warn":
-        return _open(f"{file} with {CLASS_LIST_ENFORCEMENT_MODE} warn: every installed class")
-    return done("allow list", f"{file} admits fedward's classes")
+    return done("allow list", f"{file} admits {len(ALLOWED[role])} classes, each by name")
 
 
-def _open(found: str) -> Row:
-    remedy = "Name the classes this site wants to run, such as 'fedward.', beside FLARE's own list."
-    return warning("allow list", expected="a list of what a job may run", found=found, remedy=remedy)
+def _is_wide(entry: str, role: Role) -> bool:
+    """Return whether an entry admits more than one class of the site's own: a package, a module, or one of FLARE's."""
+    if entry in ALLOWED[role]:
+        return False
+    if entry == ALLOW_ALL or entry.endswith(".") or entry.startswith(("fedward.", "nvflare.")):
+        return True
+    try:
+        return find_spec(entry) is not None  # a module; FLARE then admits all that it holds
+    except (ImportError, ValueError):
+        return False
 
 
-def _logs(resources: dict[str, Any]) -> Row:
+def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
+    wanted = app_check(kit.side)
+    if resources.get("app_validator") == wanted:
+        return done("app check", "refuses jobs with other files than an export's")
+    return failed(
+        "app check",
+        expected=f'"app_validator": {json.dumps(wanted)}',
+        found=json.dumps(resources.get("app_validator")),
+        remedy=f"Write it into {kit.resources.name}: without it jobs may bring any file.",
+    )
+
+
+def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
+    parts = [part for part in resources.get("components", []) if part.get("id") in LAUNCHER_IDS]
+    paths = [part.get("path") for part in parts if not part.get("disabled")]
+    ours = LAUNCHER[kit.side]
+    if paths == [ours]:
+        return done("launcher", "a job's process that is killed is started again")
+    if len(paths) == 1 and paths[0] in _ELSEWHERE:
+        return warning(
+            "launcher",
+            expected=f"{ours}, which starts killed processes again",
+            found=f"{paths[0]}: the runtime starts jobs, and none again",
+            remedy="Send jobs with fedward submit --supervise: it continues a run whose process was killed.",
+        )
+    return failed(
+        "launcher",
+        expected=ours,
+        found=", ".join(map(str, paths)) or "none",
+        remedy=f"Name it in {kit.resources.name}: FLARE's own lets jobs' processes import from the kit.",
+    )
+
+
+def _logs(kit: Kit, resources: dict[str, Any]) -> Row:
     if resources.get("allow_log_streaming", True):
         return warning(
             "logs",
             expected="logs that stay at the site",
             found="allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows",
-            remedy=f'Set "allow_log_streaming": false in {RULES}.',
+            remedy=f'Set "allow_log_streaming": false in {kit.resources.name}.',
         )
     return done("logs", "stay at the site")
 

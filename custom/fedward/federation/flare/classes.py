@@ -1,0 +1,25 @@
+"""The classes a job may name at a site and at the server: those of the exported jobs, each written out.
+
+FLARE's ``class_allow_list`` admits whole packages too, and its builder calls whatever a module of theirs holds: one
+package would admit thousands of functions. What a participant's own files name, such as its launcher and its privacy
+filters, needs no entry: FLARE looks the list up for jobs only.
+"""
+
+from typing import Literal
+
+Role = Literal["site", "server"]
+
+EXECUTOR = "fedward.federation.flare.executor.FedwardExecutor"
+TO_SERVER = "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent"
+CONTROLLER = "fedward.federation.flare.controller.FedwardController"
+TENSORBOARD = "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver"
+
+ALLOWED: dict[Role, tuple[str, ...]] = {"site": (EXECUTOR, TO_SERVER), "server": (CONTROLLER, TENSORBOARD)}
+
+APP_CHECK = "fedward.federation.flare.apps.AppCheck"
+LAUNCHER: dict[Role, str] = {
+    "site": "fedward.federation.flare.launchers.SiteJobLauncher",
+    "server": "fedward.federation.flare.launchers.ServerJobLauncher",
+}
+METRICS = "fedward.federation.flare.kit_metrics.KitMetrics"
+"""What the kits' own files name besides."""

@@ -1,0 +1,150 @@
+"""Kits that FLARE's own tool prepares for Docker, Kubernetes and Slurm keep what fedward wrote into them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from nvflare.apis.fl_exception import UnsafeComponentError
+from nvflare.apis.workspace import Workspace
+from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
+
+from fedward.federation.flare import kit_doctor
+from fedward.federation.flare.classes import ALLOWED
+from fedward.federation.flare.site_policy import RESOURCES, app_check
+
+PROJECT = Path(__file__).parents[3] / "provisioning" / "project.yml"
+RUNTIMES = {
+    "docker": {"parent": {"docker_image": "fedward:test"}},
+    "k8s": {"parent": {"docker_image": "fedward:test"}},
+    "slurm": {"job_launcher": {"sandbox": "none", "python_path": "/usr/bin/python3"}},
+}
+NAMES = {"hospital-a": "site", "localhost": "server"}
+LAUNCHERS = {"docker": "DockerJobLauncher", "k8s": "K8sJobLauncher", "slurm": "SlurmJobLauncher"}
+
+
+def flare(*arguments):
+    command = [sys.executable, "-m", "nvflare.cli", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory):
+    workspace = tmp_path_factory.mktemp("workspace")
+    flare("provision", "--force", "-p", PROJECT, "-w", workspace)
+    return workspace / "fedward" / "prod_00"
+
+
+def prepare(kit, runtime, folder):
+    """Return the kit that FLARE's tool makes of a kit."""
+    config = folder / f"{runtime}.yaml"
+    config.write_text(yaml.safe_dump({"runtime": runtime, **RUNTIMES[runtime]}))
+    flare("deploy", "prepare", kit, "--config", config, "--output", folder / runtime)
+    return folder / runtime
+
+
+@pytest.fixture(scope="module", params=[(runtime, name) for runtime in RUNTIMES for name in NAMES], ids="-".join)
+def prepared(request, kits, tmp_path_factory):
+    """Return a prepared kit, the one it was made from, the runtime and the role."""
+    runtime, name = request.param
+    return prepare(kits / name, runtime, tmp_path_factory.mktemp("prepared")), kits / name, runtime, NAMES[name]
+
+
+def resources(kit):
+    return json.loads((kit / "local" / RESOURCES).read_text())
+
+
+def test_what_a_kit_says_of_jobs_is_kept(prepared):
+    kit, before, _, role = prepared
+    content = resources(kit)
+    assert content["class_allow_list"] == list(ALLOWED[role])
+    assert content["class_list_enforcement_mode"] == "enforce"
+    assert content["app_validator"] == app_check(role)
+    assert not (kit / "local" / "resources.json").exists()
+    files = [path.relative_to(before) for path in (before / "local").rglob("*") if path.name != RESOURCES]
+    assert Path("local/authorization.json") in files
+    assert all((kit / file).read_bytes() == (before / file).read_bytes() for file in files)
+
+
+def test_what_a_kit_says_of_logs_and_waiting_is_kept(prepared):
+    kit, before, _, role = prepared
+    if role == "site":
+        assert resources(kit)["allow_log_streaming"] is False
+        startup = "startup/fed_client.json"
+        assert json.loads((kit / startup).read_text())["client"]["communication_timeout"] == 30
+        assert (kit / startup).read_bytes() == (before / startup).read_bytes()
+    else:
+        assert resources(kit)["servers"][0]["heart_beat_timeout"] == 60
+        assert "/tmp/" not in json.dumps(resources(kit)).replace("/var/tmp/", "").replace(str(kit), "")
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a kit prepared for Docker, Kubernetes or Slurm loses its rules",
+    "it keeps the class list, the check of apps and the log rule; any other class is refused",
+)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "fedward.cli.main",
+        "fedward.report.page.PackageLoader",
+        "nvflare.app_common.workflows.fedavg.FedAvg",
+        "nvflare.app_opt.job_launcher.docker_launcher.ClientDockerJobLauncher",
+    ],
+)
+def test_other_classes_are_still_refused(prepared, path):
+    workspace, authorizer = Workspace(str(prepared[0])), ComponentPathAuthorizer()
+    for listed in ALLOWED[prepared[3]]:
+        authorizer.authorize_component_config({"path": listed}, workspace=workspace)
+    with pytest.raises(UnsafeComponentError, match="not in allow_list"):
+        authorizer.authorize_component_config({"path": path}, workspace=workspace)
+
+
+def rows(kit):
+    return {row.name: row for row in kit_doctor.examine(kit)[1]}
+
+
+def test_the_doctor_knows_a_prepared_kit(prepared):
+    kit, _, runtime, role = prepared
+    found = rows(kit)
+    for name in ("layout", "allow list", "app check", "prepared kit"):
+        assert found[name].status == "ok", name
+    assert found["launcher"].status == "warning"
+    assert LAUNCHERS[runtime] in found["launcher"].found
+    assert "--supervise" in found["launcher"].remedy
+    if role == "site":
+        assert found["logs"].status == "ok"
+
+
+def test_a_prefix_in_a_prepared_kit_fails(kits, tmp_path):
+    kit = prepare(kits / "hospital-b", "docker", tmp_path)
+    content = resources(kit)
+    content["class_allow_list"].append("fedward.")
+    (kit / "local" / RESOURCES).write_text(json.dumps(content))
+    assert rows(kit)["allow list"].status == "failed"
+
+
+def test_copies_of_records_are_told(kits, tmp_path):
+    """FLARE copies the folders of jobs, and all that a site keeps, into the prepared kit."""
+    used = kits / "hospital-c"
+    for file in ("0f1e-job/meta.json", "0f1e-job/app_hospital-c/config/x.json", "fedward/privacy-hospital-c.jsonl"):
+        (used / file).parent.mkdir(parents=True, exist_ok=True)
+        (used / file).write_text("{}")
+        os.utime(used / file, (1, 1))
+    row = rows(prepare(used, "slurm", tmp_path))["prepared kit"]
+    assert row.status == "warning"
+    assert "copies of 0f1e-job, fedward" in row.found
+    assert "privacy budget" in row.remedy
+    assert "prepared kit" not in rows(used)
+
+
+def test_records_of_the_prepared_kits_own_jobs_are_no_copies(kits, tmp_path):
+    kit = prepare(kits / "hospital-a", "docker", tmp_path)
+    for file in ("0f1e-job/meta.json", "fedward/privacy-hospital-a.jsonl"):
+        (kit / file).parent.mkdir(parents=True)
+        (kit / file).write_text("{}")
+    assert rows(kit)["prepared kit"].status == "ok"

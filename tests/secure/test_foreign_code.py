@@ -1,0 +1,365 @@
+"""Jobs that would run what a participant did not allow, sent by a lead to a provisioned federation.
+
+Most jobs carry three attacks, one in the app of each hospital; the server's own app is as exported.
+"""
+
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import local_federation
+from careless import let_everything_pass, restart
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.site_policy import RESOURCES
+from fedward.federation.flare.submit import fetch, session, submit, wait
+from foreign_jobs import CLIENT, SERVER, Change, args, bring, component, edit, loader, replaced, rewritten
+from local_federation import HOSPITALS, LEAD, Federation
+from tiny import tiny
+
+pytestmark = pytest.mark.secure
+TIMEOUT = 180
+HOST = local_federation.SERVER
+EVERYBODY = (HOST, *HOSPITALS)
+REFUSED = "refused by the site before anything is imported; the lead is told the file"
+
+
+class Watched(Federation):
+    """A federation in which code leaves a mark when it runs: that of jobs, and a file that Python imports by itself."""
+
+    @property
+    def ran(self) -> list[str]:
+        """The marks."""
+        return sorted(path.name for path in (self.folder / "ran").iterdir())
+
+    @property
+    def code(self) -> str:
+        """A module that leaves a mark."""
+        return (
+            "import os, pathlib, tempfile\n"
+            f"pathlib.Path({str(self.folder / 'ran')!r}, f'{{__name__}} {{os.getpid()}}').touch()\n"
+        )
+
+    def provision(self) -> None:
+        super().provision()
+        (self.folder / "ran").mkdir()
+        for name in EVERYBODY:
+            (self.kit(name) / "sitecustomize.py").write_text(self.code)
+
+
+class Web(ThreadingHTTPServer):
+    """A web server that notes who asks it for something."""
+
+    def __init__(self) -> None:
+        asked = self.asked = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                self.send_error(404)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with Watched(tmp_path_factory.mktemp("federation"), image_size=16, images=60) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    server = Web()
+    yield server
+    server.shutdown()
+
+
+def exported(folder: Path, changes: dict[str, Change]) -> Path:
+    """Return a clinical job of one round with an app for each participant, changed for some."""
+    export_job(tiny("fedavg", timeout=60, options={"rounds": 1, "participants": None}), folder, clinical=True)
+    for name in EVERYBODY:
+        app = shutil.copytree(folder / "app", folder / f"app_{name}")
+        changes.get(name, lambda app: None)(app)
+    shutil.rmtree(folder / "app")
+    places = {f"app_{name}": ["server" if name == HOST else name] for name in EVERYBODY}
+    edit("meta.json", lambda meta: meta.update(deploy_map=places))(folder)
+    return folder
+
+
+@dataclass
+class Told:
+    """What the lead learns of a job that was refused."""
+
+    job_id: str
+    status: str
+    by: dict[str, str] = field(default_factory=dict)
+
+
+def refused(federation: Watched, job: Path) -> Told:
+    """Submit a job, and return who refused it and why."""
+    with session(federation.kit(LEAD)) as flare:
+        meta = wait(flare, submit(flare, job), TIMEOUT)
+    lines = [str(line).partition(": ") for line in meta.get("job_deploy_detail") or []]
+    return Told(str(meta["job_id"]), str(meta["status"]), {name: text for name, _, text in lines})
+
+
+def nothing_ran(federation: Watched, told: Told) -> None:
+    """Assert that no process of the job started at a hospital, and that no code of anybody's ran."""
+    assert told.status == "FINISHED:FAILED_TO_RUN"
+    assert not [path for name in HOSPITALS for path in (federation.kit(name) / told.job_id).glob("log*")]
+    assert federation.ran == []
+
+
+def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
+    """In the kits lies a file that Python imports by itself, wherever it is on the path."""
+    with session(federation.kit(LEAD)) as flare:
+        job_id = submit(flare, exported(tmp_path / "job", {}))
+        run = fetch(flare, wait(flare, job_id, TIMEOUT), tmp_path / "out")
+    (row,) = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+    assert row["replied"] == sorted(HOSPITALS)
+    assert federation.ran == []
+
+
+# --- code in an app, and a class that imports it
+
+
+@pytest.mark.proves(
+    "attacks",
+    "code among the configuration of a clinical job, and an installed class that imports it, at every site",
+    "refused by each site before anything is imported; the lead is told the file",
+)
+def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_path):
+    told = refused(federation, exported(tmp_path / "job", dict.fromkeys(HOSPITALS, loader(CLIENT, federation.code))))
+    assert told.by["server"] == "OK"
+    for hospital in HOSPITALS:
+        assert told.by[hospital].startswith("NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json")
+        assert "'config/evil.py'" in told.by[hospital]
+    nothing_ran(federation, told)
+
+
+@pytest.mark.proves(
+    "attacks",
+    "code among the configuration, and a class that imports it, at the server",
+    "refused by the server before anything is imported; the lead is told the file",
+)
+def test_code_among_the_configuration_is_refused_by_the_server(federation, tmp_path):
+    told = refused(federation, exported(tmp_path / "job", {HOST: loader(SERVER, federation.code)}))
+    assert "'config/evil.py'" in told.by["server"]
+    nothing_ran(federation, told)
+
+
+# --- further attacks, each in the app of one hospital
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is tried, and what the refusal names."""
+
+    case: str
+    make: Callable[[Watched, Web], Change]
+    names: str
+
+
+NOISE = {
+    "tasks": ["fedward"],
+    "filters": [
+        {
+            "path": "fedward.federation.flare.privacy.GaussianUpdateFilter",
+            "args": {"clip": 1.0, "noise_multiplier": 1e-3, "delta": 0.5},
+        }
+    ],
+}
+
+
+def argument(**changes: Any) -> Change:
+    return edit(CLIENT, lambda content: args(CLIENT)(content).update(changes))
+
+
+ATTACKS = [
+    Attack("a Python file alone", lambda fed, _: bring("config/evil.py", fed.code), "'config/evil.py'"),
+    Attack("a Python file in a folder of its own", lambda fed, _: bring("x/y/evil.py", fed.code), "'x/y/evil.py'"),
+    Attack("a `sitecustomize.py`", lambda fed, _: bring("sitecustomize.py", fed.code), "'sitecustomize.py'"),
+    Attack(
+        "a `resources.json` that FLARE may take for the site's own",
+        lambda *_: bring("config/resources.json", '{"nvflare_decomposers": "this"}'),
+        "'config/resources.json'",
+    ),
+    Attack(
+        "a `comm_config.json`, by which FLARE sets up its connections",
+        lambda *_: bring("config/comm_config.json", '{"allow_adhoc_conns": true}'),
+        "'config/comm_config.json'",
+    ),
+    Attack(
+        "a second configuration in a folder below, which FLARE would find too",
+        lambda *_: bring("config/a/config_fed_client.json", "{}"),
+        "'config/a'",
+    ),
+    Attack(
+        "a configuration in HOCON that includes a file and a web address",
+        lambda _, web: replaced(
+            CLIENT,
+            "config/config_fed_client.conf",
+            f'include url("http://127.0.0.1:{web.server_port}/")\ninclude file("/etc/hostname")\n',
+        ),
+        "Expecting value",
+    ),
+    Attack(
+        "a class of fedward that is not on the list",
+        lambda *_: component(CLIENT, "fedward.cli.main", arguments=["--help"]),
+        "the class fedward.cli.main",
+    ),
+    Attack(
+        "a function that a listed module imports",
+        lambda *_: component(CLIENT, "fedward.federation.flare.executor.os.system", command="true"),
+        "the class fedward.federation.flare.executor.os.system",
+    ),
+    Attack(
+        "a method of a listed class",
+        lambda *_: component(CLIENT, "fedward.federation.flare.executor.FedwardExecutor.execute"),
+        "FedwardExecutor.execute",
+    ),
+    Attack(
+        "a class of FLARE's own list that writes files",
+        lambda *_: component(CLIENT, "nvflare.app_common.widgets.metrics_artifact_writer.MetricsArtifactWriter"),
+        "MetricsArtifactWriter",
+    ),
+    Attack(
+        "a privacy filter named by the job, which would fill the site's ledger",
+        lambda *_: edit(CLIENT, lambda content: content.update(task_result_filters=[NOISE])),
+        "GaussianUpdateFilter",
+    ),
+    Attack(
+        "a class to build among the arguments of a listed one",
+        lambda *_: argument(helper={"path": "subprocess.Popen", "args": {"args": ["true"]}}),
+        "the class subprocess.Popen",
+    ),
+    Attack(
+        "a listed class with other arguments: all events of the site go to the server",
+        lambda *_: edit(CLIENT, lambda content: content["components"][0]["args"].update(events_to_convert=["x"])),
+        "other values of components",
+    ),
+    Attack(
+        "`{$NAME}` in a setting, where FLARE puts the site's environment variable",
+        lambda *_: edit(CLIENT, lambda content: args(CLIENT)(content)["experiment"]["data"].update(name="{$PATH}")),
+        "a brace",
+    ),
+    Attack(
+        "a key that comes twice, of which people read the first and FLARE the last",
+        lambda *_: rewritten(CLIENT, lambda text: '{"executors": [], ' + text.lstrip()[1:]),
+        "a key that comes twice",
+    ),
+    Attack(
+        "a configuration of more than a megabyte",
+        lambda *_: rewritten(CLIENT, lambda text: text + " " * (1 << 20)),
+        "at most 1048576 bytes",
+    ),
+    Attack(
+        "JSON that nests a hundred thousand deep",
+        lambda *_: rewritten(CLIENT, lambda _: '{"a":' * 100_000 + "1" + "}" * 100_000),
+        "recursion",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def answers(federation: Watched, web: Web, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the lead is told of each attack: three in one job, one for each hospital."""
+    told = {}
+    hospitals = list(HOSPITALS)
+    for start in range(0, len(ATTACKS), len(hospitals)):
+        three = dict(zip(hospitals, ATTACKS[start:], strict=False))
+        changes = {hospital: attack.make(federation, web) for hospital, attack in three.items()}
+        result = refused(federation, exported(tmp_path_factory.mktemp("jobs") / "job", changes))
+        assert result.by["server"] == "OK"
+        nothing_ran(federation, result)
+        told |= {attack.case: result.by[hospital] for hospital, attack in three.items()}
+    return told
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(attack, marks=pytest.mark.proves("attacks", f"a clinical job with {attack.case}", REFUSED))
+        for attack in ATTACKS
+    ],
+    ids=lambda attack: attack.case,
+)
+def test_a_job_with_more_than_an_export_is_refused_by_the_site(answers, web, attack):
+    assert attack.names in answers[attack.case]
+    assert web.asked == []
+
+
+# --- one line of defence taken away after the other, at one hospital; the last tests, because it stays like that
+
+
+def resources(federation: Watched, **changes: Any) -> None:
+    """Change a hospital's own rules; the class list is read anew for each job."""
+    file = federation.kit("hospital-b") / "local" / RESOURCES
+    content = {**json.loads(file.read_text()), **changes}
+    file.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+@pytest.fixture(scope="module")
+def unchecked(federation: Watched) -> None:
+    """Restart a hospital without the check of apps."""
+    resources(federation, app_validator=None)
+    restart(federation, "hospital-b")
+
+
+def log(federation: Watched, job_id: str) -> str:
+    """Return what the hospital's process of a job wrote."""
+    return (federation.kit("hospital-b") / job_id / "log.txt").read_text()
+
+
+@pytest.mark.proves(
+    "attacks",
+    "code and a class that imports it, at a site that does not check apps",
+    "refused by the site's class list when its process starts; nothing is imported",
+)
+@pytest.mark.usefixtures("unchecked")
+def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
+    told = refused(federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)}))
+    assert told.by["hospital-b"] == "OK"
+    assert "'fedward.report.page.PackageLoader' at config path" in (text := log(federation, told.job_id))
+    assert "is not in allow_list" in text
+    assert federation.ran == []
+
+
+@pytest.mark.proves(
+    "attacks",
+    "code and a class that imports it, at a site that neither checks apps nor lists single classes",
+    "not found: neither the kit nor a job's folder is on the path of the site's processes",
+)
+@pytest.mark.usefixtures("unchecked")
+def test_code_in_a_jobs_folder_is_not_found(federation, tmp_path):
+    listed = json.loads((federation.kit("hospital-b") / "local" / RESOURCES).read_text())["class_allow_list"]
+    resources(federation, class_allow_list=[*listed, "fedward."])
+    told = refused(federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)}))
+    assert f"No module named '{told.job_id}'" in log(federation, told.job_id)
+    assert federation.ran == []
+
+
+@pytest.mark.proves(
+    "attacks",
+    "code and a class that imports it, by a server that lets everything pass",
+    "refused by every site; nothing is imported",
+)
+def test_sites_refuse_it_whatever_the_server_does(federation, tmp_path):
+    let_everything_pass(federation)
+    change = loader(CLIENT, federation.code)
+    changes = {HOST: change, **dict.fromkeys(("hospital-a", "hospital-c"), change)}
+    told = refused(federation, exported(tmp_path / "job", changes))
+    assert told.by["server"] == "OK"
+    for hospital in ("hospital-a", "hospital-c"):
+        assert "'config/evil.py'" in told.by[hospital]
+    assert federation.ran == []
