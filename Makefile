@@ -3,11 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Which of PyTorch's builds: cpu or cuda.
+VARIANT ?= cuda
+LOCK := provisioning/lock/packages.txt provisioning/lock/torch-$(VARIANT).txt
+SCRIPTS := $(wildcard .ci/run provisioning/*.sh provisioning/*/*.sh provisioning/containers/participant)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup test gpu secure faults reliability check jobs bench demo poc clean
+.PHONY: help setup test gpu secure faults reliability containers check jobs lock wheelhouse sbom bench demo poc clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +42,9 @@ check: setup ## Lint, format, types; jobs/ and docs/reliability.md not stale
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/fedward jobs --check jobs
+	$(BIN)/shellcheck $(SCRIPTS)
+	$(BIN)/hadolint provisioning/containers/Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec provisioning/containers/compose.yaml
 	$(BIN)/python -m pytest -m proves --reliability=docs/reliability.md --collect-only --quiet --quiet
 
 jobs: setup ## Export jobs/ anew from the package
@@ -47,6 +55,23 @@ demo: setup ## Run the main job on the embedded data, all sites at once
 
 poc: setup ## A server and three hospitals on this machine, TLS between them
 	OMP_NUM_THREADS=1 $(BIN)/python poc/run.py
+
+lock: setup ## Write the lock files anew from pyproject.toml
+	$(BIN)/pip install --quiet uv
+	PATH="$(abspath $(BIN)):$$PATH" provisioning/lock/make.sh
+
+wheelhouse: setup ## Fetch all locked packages into build/wheelhouse (gigabytes)
+	$(BIN)/pip download --quiet --no-deps --require-hashes --dest build/wheelhouse/$(VARIANT) \
+		$(addprefix -r ,provisioning/lock/build.txt $(LOCK))
+
+sbom: setup ## List all locked packages for CycloneDX in build/sbom-VARIANT.json
+	mkdir -p build
+	cat $(LOCK) | $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+		--output-file build/sbom-$(VARIANT).json -
+
+containers: setup ## Start a federation in containers (minutes; needs podman and FEDWARD_IMAGE)
+	$(BIN)/pip install --quiet podman-compose
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/containers -m "engine or not engine"
 
 bench: setup ## Run the benchmarks
 	$(BIN)/pip install --quiet --editable ".[bench]"

@@ -1,5 +1,6 @@
 """Where the server writes and where a site looks."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ ID = "0123456789abcdef0123456789abcdef"
 
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
-    for variable in ("FEDWARD_RUNS", "FEDWARD_SITES"):
+    for variable in ("FEDWARD_RUNS", "FEDWARD_SITES", "FEDWARD_STATE"):
         monkeypatch.delenv(variable, raising=False)
     (tmp_path / "local").mkdir()
     (tmp_path / "startup").mkdir()
@@ -36,6 +37,28 @@ def test_named_folders_come_on_top(workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDWARD_SITES", str(sites))
     assert site_folders(workspace) == [tmp_path / "local", sites]
     assert run_folder(workspace, "job-id", JOB) == Path("/data/runs/lead@a.org/fedperl")
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a site whose jobs run in containers of their own, where the privacy budget would begin anew with each job",
+    "refused at the site until it mounts a folder that stays",
+)
+@pytest.mark.parametrize("launcher", ["docker_launcher", "k8s_launcher"])
+def test_state_is_not_lost_with_a_jobs_container(workspace, tmp_path, monkeypatch, launcher):
+    resources = tmp_path / "local" / "resources.json.default"
+    resources.write_text(json.dumps({"components": [{"id": "resource_manager"}, {"id": launcher}]}))
+    with pytest.raises(ConfigError, match="FEDWARD_STATE"):
+        site_state(workspace)
+    monkeypatch.setenv("FEDWARD_STATE", "/data/default/state")
+    assert site_state(workspace) == Path("/data/default/state")
+    assert run_folder(workspace, "job-id", JOB) == Path("/data/default/state/runs/lead@a.org/job-id")
+
+
+def test_a_process_launcher_keeps_state_in_the_kit(workspace, tmp_path):
+    (tmp_path / "local" / "resources.json").write_text(json.dumps({"components": [{"id": "process_launcher"}]}))
+    (tmp_path / "local" / "resources.json.default").write_text(json.dumps({"components": [{"id": "k8s_launcher"}]}))
+    assert site_state(workspace) == tmp_path / "fedward"
 
 
 def test_a_simulated_run_lies_in_its_results_or_in_the_named_folder(workspace, tmp_path, monkeypatch):

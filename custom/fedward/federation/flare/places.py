@@ -1,5 +1,6 @@
 """Where files lie at a server or site that FLARE runs."""
 
+import json
 import os
 import re
 import shutil
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nvflare.apis.fl_constant import WorkspaceConstants
 from nvflare.apis.job_def import JobMetaKey, get_custom_props
 from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
@@ -21,6 +23,15 @@ RUN = "fedward_run"
 
 METRICS = "FEDWARD_METRICS"
 """Environment variable: server and sites write metrics for Prometheus into this folder."""
+
+STATE = "FEDWARD_STATE"
+"""Environment variable: a participant's own folder, where a job runs in a container that sees only that job's files."""
+
+_CONTAINERS = {"docker_launcher", "k8s_launcher"}
+"""Components of FLARE that start a container for each job; of the kit it sees ``startup`` and ``local`` alone."""
+
+_RESOURCES = (WorkspaceConstants.RESOURCES_CONFIG, WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
+"""Of these FLARE reads the first that there is."""
 
 SITES = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
@@ -42,7 +53,23 @@ def site_folders(workspace: Workspace) -> list[Path]:
 
 
 def site_state(workspace: Workspace) -> Path:
-    """Return a site's own folder: under its workspace, where it outlives its processes and its jobs."""
+    """Return a participant's own folder, which outlives its processes and its jobs.
+
+    It is ``FEDWARD_STATE``, by default ``fedward`` in the workspace.
+
+    Raises:
+        ConfigError: each job has a container of its own and the variable is not set: the privacy budget and all else
+            that a site keeps would be lost with the container.
+    """
+    if (named := named_folder(STATE)) is not None:
+        return named
+    if _in_containers(workspace):
+        raise ConfigError(
+            f"environment variable {STATE}",
+            expected="a mounted folder, since each job runs in a container of its own",
+            found="none",
+            remedy="Mount one in local/study_runtime.yaml, as docs/containers.md says.",
+        )
     return Path(workspace.get_root_dir()) / "fedward"
 
 
@@ -90,6 +117,15 @@ def put_into_results(run: Path, results: Path) -> None:
 def metrics_folder() -> Path | None:
     """Return where metrics for Prometheus are written; None unless ``FEDWARD_METRICS`` names a folder."""
     return named_folder(METRICS)
+
+
+def _in_containers(workspace: Workspace) -> bool:
+    local = Path(workspace.get_root_dir()) / WorkspaceConstants.SITE_FOLDER_NAME
+    resources = next((file for name in _RESOURCES if (file := local / name).is_file()), None)
+    if resources is None:
+        return False
+    components = json.loads(resources.read_text(encoding="utf-8")).get("components", [])
+    return any(component.get("id") in _CONTAINERS for component in components)
 
 
 def _safe(kind: str, name: Any) -> str:

@@ -1,0 +1,101 @@
+"""The image's entry point, started as the image would, without an engine: what it refuses, and what it runs."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENTRY = ROOT / "provisioning" / "containers" / "participant"
+ACCOUNT = 10001
+AS_ACCOUNT = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.getuid() == 0 else {}
+"""For Popen: the image's account, where the tests may change it."""
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A folder that stands for the image: entry point, a stand-in of tini, and a kit that says how it was started."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # pytest shuts others out
+    shutil.copy(ENTRY, tmp_path)
+    write(tmp_path / "tini", '#!/bin/sh\n[ "$1 $2" = "-s --" ] && shift 2 && exec "$@"\n')
+    kit = tmp_path / "kit"
+    for folder in ("startup", "local"):
+        (kit / folder).mkdir(parents=True)
+    write(kit / "startup" / "sub_start.sh", '#!/bin/sh\necho started "$@" with umask "$(umask)"\n')
+    (kit / "startup" / "client.key").write_text("secret")
+    (kit / "startup" / "client.key").chmod(0o600)
+    for path in (kit, *kit.rglob("*")):
+        if AS_ACCOUNT:
+            os.chown(path, ACCOUNT, ACCOUNT)
+    for folder in ("startup", "local"):
+        (kit / folder).chmod(0o500)
+    return tmp_path
+
+
+def write(path: Path, script: str) -> None:
+    path.write_text(script)
+    path.chmod(0o755)
+
+
+def start(image: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": f"{image}:{os.environ['PATH']}", "FEDWARD_KIT": str(image / "kit"), "HOME": "/nonexistent"}
+    return subprocess.run(
+        [image / "participant", *arguments],
+        env=environment,
+        cwd="/",
+        text=True,
+        capture_output=True,
+        check=False,
+        **AS_ACCOUNT,
+    )
+
+
+def refusal(image: Path) -> str:
+    done = start(image)
+    assert done.returncode == 78
+    assert not done.stdout
+    return done.stderr
+
+
+def test_a_kit_is_started_in_the_foreground(image):
+    assert start(image).stdout == "started --once with umask 0077\n"
+
+
+def test_flares_launchers_give_a_command_or_options_of_python(image):
+    assert start(image, "sh", "-c", "umask").stdout == "0077\n"
+    assert start(image, "-c", "print('run by Python')").stdout == "run by Python\n"
+
+
+@pytest.mark.proves("attacks", "a container that is started as root", "refused by its entry point")
+def test_root_is_refused(image):
+    write(image / "id", "#!/bin/sh\necho 0\n")
+    assert "found root" in refusal(image)
+    assert start(image, "sh", "-c", "true").returncode == 78
+
+
+@pytest.mark.proves(
+    "attacks", "a kit in a container whose private key others can read", "refused by the image's entry point"
+)
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o622])
+def test_an_open_key_is_refused(image, mode):
+    (image / "kit" / "startup" / "client.key").chmod(mode)
+    assert "client.key readable by others" in refusal(image)
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a job in a container that could change the participant's start scripts, certificates or rules",
+    "refused by the image's entry point: it starts no kit whose `startup/` or `local/` its account may write",
+)
+@pytest.mark.parametrize("folder", ["startup", "local"])
+def test_writable_rules_are_refused(image, folder):
+    (image / "kit" / folder).chmod(0o700)
+    assert f"expected {folder}/ read-only" in refusal(image)
+
+
+def test_without_a_kit_it_says_so(image):
+    (image / "kit" / "startup" / "sub_start.sh").rename(image / "kit" / "startup" / "other.sh")
+    assert "expected a startup kit" in refusal(image)
