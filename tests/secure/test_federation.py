@@ -26,7 +26,6 @@ from fedward.errors import RunError
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.status import job_progress
 from fedward.federation.flare.submit import fetch, session, submit, wait
-from fedward.federation.ledger import epsilon, ledger_file
 from foreign_jobs import component
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
 from tiny import tiny
@@ -129,61 +128,6 @@ def contents(path: Path) -> bytes:
             return b"".join(archive.read(name) for name in archive.namelist())
     except FileNotFoundError:
         return b""
-
-
-@pytest.fixture
-def noisy(federation: Federation) -> Iterator[Path]:
-    """Let one hospital add noise to what it sends, with a budget for one update; return where it keeps account."""
-    kit = federation.kit("hospital-b")
-    rules = kit / "local" / "privacy.json"
-    before = rules.read_text()
-    policy = json.loads(before)
-    policy["scopes"][0]["task_result_filters"] = [noise_filter(clip=0.001, max_epsilon=2.5)]
-    rules.write_text(json.dumps(policy))
-    yield ledger_file(kit / "fedward", "hospital-b")
-    rules.write_text(before)
-
-
-def noise_filter(**args: float) -> dict[str, Any]:
-    return {
-        "path": "fedward.federation.flare.privacy.GaussianUpdateFilter",
-        "args": {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5, **args},
-    }
-
-
-def rounds_of(run_folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run_folder / "rounds.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.proves(
-    "attacks",
-    "a lead goes on asking a hospital whose privacy budget is used up, in this job and the next",
-    "no update leaves; its lead reads why, and the run goes on with the others",
-)
-def test_a_hospital_stops_when_its_privacy_budget_is_used_up(lead, noisy, tmp_path):
-    used_up = {"hospital-b": "privacy budget used up: epsilon 1.993 of 2.5 at delta 1e-05"}
-    options = {"rounds": 2, "participants": None}
-    export_job(tiny("fedavg", timeout=60, minimum_replies=2, options=options), tmp_path / "budget", clinical=True)
-    first, second = (rounds_of(run(lead, tmp_path / "budget", tmp_path / name)) for name in ("first", "second"))
-    assert [row["failed"] for row in [*first, *second]] == [{}, used_up, used_up, used_up]
-    assert all(row["replied"] == sorted(set(HOSPITALS) - set(row["failed"])) for row in [*first, *second])
-    (release,) = [json.loads(line) for line in noisy.read_text().splitlines()]
-    assert (release["round"], release["releases"], release["sigma"]) == (1, 1, 0.004)
-    assert release["epsilon"] == pytest.approx(epsilon([4.0], 1e-5))
-
-
-@pytest.mark.proves(
-    "attacks", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
-)
-def test_a_job_cannot_spend_a_hospitals_privacy_budget(federation, lead, job, noisy, tmp_path):
-    before = noisy.read_bytes() if noisy.exists() else b""
-    config = job / "app" / "config" / "config_fed_client.json"
-    filters = [noise_filter(max_epsilon=20.0)]
-    edit(config, task_result_filters=[{"tasks": ["fedward"], "filters": filters}])
-    refusal(lead, job, tmp_path / "out")
-    assert all("a filter of the site's privacy.json" in site_log(federation, name) for name in HOSPITALS)
-    ledgers = [ledger_file(federation.kit(name) / "fedward", name) for name in HOSPITALS]
-    assert [path.read_bytes() for path in ledgers if path.exists()] == ([before] if before else [])
 
 
 # --- who watches

@@ -1,0 +1,91 @@
+"""A provisioned federation in which one hospital adds noise to its updates, with a budget for one of them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from nvflare.fuel.flare_api.flare_api import Session
+
+from fedward.errors import RunError
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.submit import fetch, session, submit, wait
+from fedward.federation.ledger import epsilon, ledger_file
+from file_modes import modes
+from local_federation import HOSPITALS, LEAD, Federation
+from tiny import tiny
+
+pytestmark = pytest.mark.secure
+TIMEOUT = 300
+NOISE = {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 2.5}
+USED_UP = {"hospital-b": "privacy budget used up: epsilon 1.993 of 2.5 at delta 1e-05"}
+SMALL_JOBS = ("sites", "replies", "participants", "images", "steps", "batch")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with Federation(tmp_path_factory.mktemp("federation"), image_size=16, images=60) as running:
+        for hospital in HOSPITALS:
+            rules = yaml.safe_dump({f"minimum_{name}": 2 for name in SMALL_JOBS})
+            (running.kit(hospital) / "local" / "fedward_policy.yaml").write_text(rules)
+        rules = running.kit("hospital-b") / "local" / "privacy.json"
+        policy = json.loads(rules.read_text())
+        policy["scopes"][0]["task_result_filters"] = [noise_filter()]
+        rules.write_text(json.dumps(policy))
+        yield running
+
+
+@pytest.fixture
+def lead(federation: Federation) -> Iterator[Session]:
+    with session(federation.kit(LEAD)) as flare:
+        yield flare
+
+
+def noise_filter() -> dict[str, Any]:
+    return {"path": "fedward.federation.flare.privacy.GaussianUpdateFilter", "args": NOISE}
+
+
+def job(folder: Path, rounds: int) -> Path:
+    experiment = tiny("fedavg", timeout=60, minimum_replies=2, options={"rounds": rounds, "participants": None})
+    export_job(experiment, folder, clinical=True)
+    return folder
+
+
+def run(flare: Session, folder: Path, out: Path) -> list[dict[str, Any]]:
+    """Return what the server wrote of each round."""
+    results = fetch(flare, wait(flare, submit(flare, folder), TIMEOUT), out)
+    return [json.loads(line) for line in (results / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a lead goes on asking a hospital whose privacy budget is used up, in this job and the next",
+    "no update leaves; its lead reads why, and the run goes on with the others",
+)
+def test_a_hospital_stops_when_its_privacy_budget_is_used_up(federation, lead, tmp_path):
+    first = run(lead, job(tmp_path / "first", 2), tmp_path / "out")
+    second = run(lead, job(tmp_path / "second", 1), tmp_path / "out")
+    assert [row["failed"] for row in [*first, *second]] == [{}, USED_UP, USED_UP]
+    assert all(row["replied"] == sorted(set(HOSPITALS) - set(row["failed"])) for row in [*first, *second])
+    ledger = ledger_file(federation.kit("hospital-b") / "fedward", "hospital-b")
+    (release,) = map(json.loads, ledger.read_text().splitlines())
+    assert (release["round"], release["releases"], release["sigma"]) == (1, 1, 0.004)
+    assert release["epsilon"] == pytest.approx(epsilon([4.0], 1e-5))
+    assert modes(ledger) == {0o600}
+
+
+@pytest.mark.proves(
+    "attacks", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
+)
+def test_a_job_cannot_spend_a_hospitals_privacy_budget(federation, lead, tmp_path):
+    ledgers = [ledger_file(federation.kit(name) / "fedward", name) for name in HOSPITALS]
+    before = [path.exists() and path.read_bytes() for path in ledgers]
+    config = job(tmp_path / "job", 1) / "app" / "config" / "config_fed_client.json"
+    content = json.loads(config.read_text())
+    content["task_result_filters"] = [{"tasks": ["fedward"], "filters": [noise_filter()]}]
+    config.write_text(json.dumps(content))
+    with pytest.raises(RunError, match="expected a finished run"):
+        run(lead, tmp_path / "job", tmp_path / "out")
+    assert [path.exists() and path.read_bytes() for path in ledgers] == before
