@@ -96,7 +96,7 @@ def test_the_account_runs_on_under_another_rule(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("noise_multiplier", value) for value in (0, -1.0, 1e-6, 1.2, 1e7, math.nan, math.inf, True, "4")),
+        *(("noise_multiplier", value) for value in (0, -1.0, 1e-320, 1e-6, 1.2, 1e7, math.nan, math.inf, True, "4")),
         *(("delta", value) for value in (0, 0.5, 1e-3, 1.01e-4, math.nan)),
         *(("max_epsilon", value) for value in (0, -1.0, 21.0, 1e13, math.inf, None)),
         *(("clip", value) for value in (0, -1.0, 1e7, math.inf, math.nan)),
@@ -291,7 +291,7 @@ def test_a_log_of_answers_that_cannot_be_read_stops_it(five: Path) -> None:
     "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that fit",
     "refused",
 )
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0, -4.0, "4", None, True, [4.0]])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, 0, -4.0, "4", None, True, [4.0]])
 def test_a_line_that_is_no_release_is_refused(five: Path, value: Any) -> None:
     """With the right hashes too: what cannot be accounted for stops the site."""
     chain = Chain(five, five.name)

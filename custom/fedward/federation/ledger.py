@@ -23,6 +23,8 @@ _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 
 """What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance that nothing is
 promised. ``max_epsilon`` bounds how often more likely an update may look after all releases: at 20, 485 million times.
 """
+_HUGE = 1e6
+"""Sensitivity in units of the noise beyond which epsilon, about half its square, is as good as infinite."""
 _MANY = 10**9
 """Releases that are counted no further."""
 
@@ -168,6 +170,8 @@ def _epsilon(mu: float, delta: float) -> float:
             found=str(error),
             remedy="Install it at this site: pip install 'fedward[privacy]'.",
         ) from error
+    if mu > _HUGE:
+        return math.inf
     return float(get_epsilon_gaussian(1 / mu, delta)) if mu else 0.0
 
 
@@ -230,7 +234,7 @@ def _multipliers(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[float]:
         if "torn" in row:
             continue  # half a line that a crash left: its update did not leave
         value = row.get("noise_multiplier")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
             raise _refused(path, f"a noise multiplier above 0 in line {number}", repr(value))
         found.append(float(value))
     return found
