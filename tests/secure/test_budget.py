@@ -9,10 +9,10 @@ import pytest
 import yaml
 from nvflare.fuel.flare_api.flare_api import Session
 
-from fedward.errors import RunError
+from fedward.errors import DataError, RunError
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.submit import fetch, session, submit, wait
-from fedward.federation.ledger import epsilon, ledger_file
+from fedward.federation.ledger import epsilon, ledger_file, spent
 from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import tiny
@@ -59,21 +59,50 @@ def run(flare: Session, folder: Path, out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (results / "rounds.jsonl").read_text().splitlines()]
 
 
+@pytest.fixture(scope="module")
+def rounds(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the server wrote of three rounds: two of one job, one of the next."""
+    folder = tmp_path_factory.mktemp("jobs")
+    with session(federation.kit(LEAD)) as flare:
+        first = run(flare, job(folder / "first", 2), folder / "out")
+        return first + run(flare, job(folder / "second", 1), folder / "out")
+
+
+@pytest.fixture
+def ledger(federation: Federation) -> Path:
+    return ledger_file(federation.kit("hospital-b") / "fedward", "hospital-b")
+
+
 @pytest.mark.proves(
     "attacks",
     "a lead goes on asking a hospital whose privacy budget is used up, in this job and the next",
     "no update leaves; its lead reads why, and the run goes on with the others",
 )
-def test_a_hospital_stops_when_its_privacy_budget_is_used_up(federation, lead, tmp_path):
-    first = run(lead, job(tmp_path / "first", 2), tmp_path / "out")
-    second = run(lead, job(tmp_path / "second", 1), tmp_path / "out")
-    assert [row["failed"] for row in [*first, *second]] == [{}, USED_UP, USED_UP]
-    assert all(row["replied"] == sorted(set(HOSPITALS) - set(row["failed"])) for row in [*first, *second])
-    ledger = ledger_file(federation.kit("hospital-b") / "fedward", "hospital-b")
+def test_a_hospital_stops_when_its_privacy_budget_is_used_up(rounds, ledger):
+    assert [row["failed"] for row in rounds] == [{}, USED_UP, USED_UP]
+    assert all(row["replied"] == sorted(set(HOSPITALS) - set(row["failed"])) for row in rounds)
     (release,) = map(json.loads, ledger.read_text().splitlines())
     assert (release["round"], release["releases"], release["sigma"]) == (1, 1, 0.004)
     assert release["epsilon"] == pytest.approx(epsilon([4.0], 1e-5))
     assert modes(ledger) == {0o600}
+
+
+@pytest.mark.proves(
+    "attacks",
+    "after a run a site's privacy ledger is deleted, with the file that knows its end",
+    "refused: the site's log of answers holds the ledger's hash",
+)
+@pytest.mark.usefixtures("rounds")
+def test_the_answers_of_a_run_know_the_ledger(ledger, tmp_path):
+    assert spent(ledger) == [4.0]
+    files = list(ledger.parent.glob("privacy-hospital-b.*"))
+    moved = [file.rename(tmp_path / file.name) for file in files]
+    try:
+        with pytest.raises(DataError, match="log of answers knows of"):
+            spent(ledger)
+    finally:
+        for file in moved:
+            file.rename(ledger.parent / file.name)
 
 
 @pytest.mark.proves(
