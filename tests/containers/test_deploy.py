@@ -14,9 +14,6 @@ import pytest
 import yaml
 from nvflare.tool.deploy.deploy_commands import prepare_deployment
 
-from fedward.federation.flare.kit_doctor.kit import open_kit
-from fedward.federation.flare.kit_doctor.prepared import check
-from fedward.federation.flare.kit_doctor.rows import Row
 from local_federation import Federation
 
 ROOT = Path(__file__).parents[2]
@@ -76,25 +73,6 @@ def test_what_a_participant_keeps_outlives_a_jobs_container(kits, runtime, name)
     assert study["env"]["FEDWARD_STATE"] == "/data/default/state"
     assert study["datasets"]["state"]["mode"] == "rw"
     assert study["datasets"]["images"]["mode"] == "ro"
-    assert records(prepared(kits, runtime, name)).status == "ok"
-
-
-@pytest.mark.parametrize("change", ["env", "mode", "file"])
-def test_the_doctor_finds_records_that_would_be_lost(kits, tmp_path, change):
-    kit = shutil.copytree(prepared(kits, "docker", "hospital-a"), tmp_path / "kit")
-    file = kit / "local" / "study_runtime.yaml"
-    content = yaml.safe_load(file.read_text())
-    if change == "env":
-        del content["studies"]["default"]["env"]
-    elif change == "mode":
-        content["studies"]["default"]["datasets"]["state"]["mode"] = "ro"
-    file.write_text("studies: {" if change == "file" else yaml.safe_dump(content))
-    assert records(kit).status == "failed"
-
-
-def records(kit: Path) -> Row:
-    (row,) = (row for row in check(open_kit(kit)) if row.name == "records")
-    return row
 
 
 @pytest.mark.parametrize("name", PARTICIPANTS)

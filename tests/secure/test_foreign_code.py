@@ -326,6 +326,7 @@ def log(federation: Watched, job_id: str) -> str:
     "code and a class that imports it, at a site that does not check apps",
     "refused by the site's class list when its process starts; nothing is imported",
 )
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
     told = refused(federation, exported(tmp_path / "job", {"hospital-b": loader(CLIENT, federation.code)}))
@@ -338,8 +339,9 @@ def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
 @pytest.mark.proves(
     "attacks",
     "code and a class that imports it, at a site that neither checks apps nor lists single classes",
-    "not found: neither the kit nor a job's folder is on the path of the site's processes",
+    "refused by Python: neither the kit nor a job's folder is on the path of the site's processes",
 )
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_code_in_a_jobs_folder_is_not_found(federation, tmp_path):
     listed = json.loads((federation.kit("hospital-b") / "local" / RESOURCES).read_text())["class_allow_list"]

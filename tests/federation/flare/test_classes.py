@@ -77,7 +77,7 @@ class Site:
 @pytest.mark.proves(
     "attacks",
     "any other function or class by a name below the listed ones: all installed modules tried",
-    "refused: the builder reaches the listed classes and nothing else",
+    "refused by the class list: FLARE's builder reaches the listed classes and nothing else",
 )
 @pytest.mark.parametrize("role", ["site", "server"])
 def test_the_builder_reaches_the_listed_classes_and_nothing_else(tmp_path, modules, role):

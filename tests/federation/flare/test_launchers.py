@@ -134,7 +134,7 @@ with open(sys.argv[1], "w") as file:
 @pytest.mark.proves(
     "attacks",
     "a Python file anywhere in a kit, or in a job's folder there, is imported by name",
-    "refused by the interpreter: neither the working directory nor the kit is on the path of a job's process",
+    "refused by Python: neither the working directory nor the kit is on the path of a job's process",
 )
 @pytest.mark.parametrize("given", ["", "{kit}", ":", ".", "{kit}/local/custom::{outside}"])
 def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, given):

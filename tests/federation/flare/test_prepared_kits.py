@@ -11,12 +11,14 @@ import yaml
 from nvflare.apis.fl_exception import UnsafeComponentError
 from nvflare.apis.workspace import Workspace
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
+from nvflare.app_opt.job_launcher.study_runtime import load_study_runtime_file
 
 from fedward.federation.flare import kit_doctor
 from fedward.federation.flare.classes import ALLOWED
 from fedward.federation.flare.site_policy import RESOURCES, app_check
 
-PROJECT = Path(__file__).parents[3] / "provisioning" / "project.yml"
+PROVISIONING = Path(__file__).parents[3] / "provisioning"
+PROJECT, DEPLOY = PROVISIONING / "project.yml", PROVISIONING / "deploy"
 RUNTIMES = {
     "docker": {"parent": {"docker_image": "fedward:test"}},
     "k8s": {"parent": {"docker_image": "fedward:test"}},
@@ -84,8 +86,8 @@ def test_what_a_kit_says_of_logs_and_waiting_is_kept(prepared):
 
 @pytest.mark.proves(
     "attacks",
-    "a kit prepared for Docker, Kubernetes or Slurm loses its rules",
-    "it keeps the class list, the check of apps and the log rule; any other class is refused",
+    "another class, at a kit that FLARE prepared for Docker, Kubernetes or Slurm",
+    "refused by the site: the prepared kit keeps its class list, its check of apps and its log rule",
 )
 @pytest.mark.parametrize(
     "path",
@@ -148,3 +150,15 @@ def test_records_of_the_prepared_kits_own_jobs_are_no_copies(kits, tmp_path):
         (kit / file).parent.mkdir(parents=True)
         (kit / file).write_text("{}")
     assert rows(kit)["prepared kit"].status == "ok"
+
+
+@pytest.mark.parametrize("mode", ["docker", "k8s"])
+def test_jobs_in_containers_import_nothing_from_their_folder(mode):
+    """FLARE starts them in the folder of the job's files."""
+    studies = load_study_runtime_file(str(DEPLOY / "study_runtime.yaml"), mode)
+    assert studies["default"].env["PYTHONSAFEPATH"] == "1"
+
+
+def test_batch_jobs_import_nothing_from_their_folder():
+    setup = yaml.safe_load((DEPLOY / "slurm.yaml").read_text())["job_launcher"]["setup"]
+    assert "export PYTHONSAFEPATH=1" in setup.splitlines()

@@ -63,7 +63,7 @@ def site_state(workspace: Workspace) -> Path:
     """
     if (named := named_folder(STATE)) is not None:
         return named
-    if in_containers(Path(workspace.get_root_dir())):
+    if _in_containers(workspace):
         raise ConfigError(
             f"environment variable {STATE}",
             expected="a mounted folder, since each job runs in a container of its own",
@@ -71,19 +71,6 @@ def site_state(workspace: Workspace) -> Path:
             remedy="Mount one in local/study_runtime.yaml, as docs/containers.md says.",
         )
     return Path(workspace.get_root_dir()) / "fedward"
-
-
-def in_containers(kit: Path) -> bool:
-    """Return whether FLARE starts a container for each job of a kit."""
-    local = kit / WorkspaceConstants.SITE_FOLDER_NAME
-    resources = next((file for name in _RESOURCES if (file := local / name).is_file()), None)
-    if resources is None:
-        return False
-    try:
-        components = json.loads(resources.read_text(encoding="utf-8"))["components"]
-        return any(component.get("id") in _CONTAINERS for component in components)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return False  # FLARE does not start with such a file
 
 
 def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
@@ -130,6 +117,15 @@ def put_into_results(run: Path, results: Path) -> None:
 def metrics_folder() -> Path | None:
     """Return where metrics for Prometheus are written; None unless ``FEDWARD_METRICS`` names a folder."""
     return named_folder(METRICS)
+
+
+def _in_containers(workspace: Workspace) -> bool:
+    local = Path(workspace.get_root_dir()) / WorkspaceConstants.SITE_FOLDER_NAME
+    resources = next((file for name in _RESOURCES if (file := local / name).is_file()), None)
+    if resources is None:
+        return False
+    components = json.loads(resources.read_text(encoding="utf-8")).get("components", [])
+    return any(component.get("id") in _CONTAINERS for component in components)
 
 
 def _safe(kind: str, name: Any) -> str:

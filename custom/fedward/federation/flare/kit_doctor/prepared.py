@@ -1,14 +1,11 @@
 """Checks of a kit that ``nvflare deploy prepare`` made from another for Docker, Kubernetes or Slurm."""
 
 from pathlib import Path
-from typing import Any
 
-import yaml
 from nvflare.apis.fl_constant import WorkspaceConstants
 
 from fedward.federation.flare.kit_doctor.kit import Kit
-from fedward.federation.flare.kit_doctor.rows import Row, done, failed, warning
-from fedward.federation.flare.places import STATE, in_containers
+from fedward.federation.flare.kit_doctor.rows import Row, done, warning
 from fedward.federation.flare.site_policy import RESOURCES
 
 STARTS = ("startup/start_docker.sh", "startup/start_slurm.sh", "helm_chart/Chart.yaml")
@@ -17,50 +14,24 @@ STARTS = ("startup/start_docker.sh", "startup/start_slurm.sh", "helm_chart/Chart
 _KEPT = "fedward"
 """Folder in a kit with what a site keeps: the privacy ledger, what it answered, labels, memory of runs."""
 
-_STUDY = "study_runtime.yaml"
-"""File in ``local/`` with what FLARE mounts into a job's container, there as ``/data/STUDY/NAME``."""
-
 
 def check(kit: Kit) -> list[Row]:
-    """Look for copies from a kit in use, and whether records outlive a job; nothing for a kit that was not prepared."""
+    """Look for what was copied from a kit that is in use; nothing for a kit that was not prepared."""
     if not is_prepared(kit):
         return []
-    return [_copies(kit), *([_records(kit)] if in_containers(kit.folder) else [])]
-
-
-def _copies(kit: Kit) -> Row:
     written = (kit.local / RESOURCES).stat().st_mtime
     copied = sorted(path.name for path in kit.folder.iterdir() if _is_used(path) and _oldest(path) < written)
     if not copied:
-        return done("prepared kit", "made from one that was not in use")
-    return warning(
-        "prepared kit",
-        expected="no records of jobs from before it was made",
-        found=f"copies of {', '.join(copied)}",
-        remedy="FLARE copies the whole kit. Use this kit alone from now on: two would each count their own privacy "
-        "budget. Remove folders of jobs, which may hold models.",
-    )
-
-
-def _records(kit: Kit) -> Row:
-    try:
-        named, kept = _mounts(yaml.safe_load((kit.local / _STUDY).read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        named, kept = f"{type(error).__name__}: {error}", []
-    if named in kept:
-        return done("records", f"in {named}, which outlives a job's container")
-    return failed(
-        "records",
-        expected=f"{STATE} in local/{_STUDY}, in a folder mounted as rw",
-        found=named or "none",
-        remedy="Each job runs in a container of its own, and refuses to start: see docs/containers.md.",
-    )
-
-
-def _mounts(content: Any) -> tuple[str, list[str]]:
-    study = content["studies"]["default"]
-    kept = [f"/data/default/{name}" for name, mount in study["datasets"].items() if mount.get("mode") == "rw"]
-    return str(study["env"].get(STATE, "")), kept
+        return [done("prepared kit", "made from one that was not in use")]
+    return [
+        warning(
+            "prepared kit",
+            expected="no records of jobs from before it was made",
+            found=f"copies of {', '.join(copied)}",
+            remedy="FLARE copies the whole kit. Use this kit alone from now on: two would each count their own privacy "
+            "budget. Remove folders of jobs, which may hold models.",
+        )
+    ]
 
 
 def is_prepared(kit: Kit) -> bool:
