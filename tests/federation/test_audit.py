@@ -548,6 +548,11 @@ def test_a_model_replaced_by_the_server_fails_against_any_site(folder, name):
         assert f"line {number}: expected the hash" in said(folder, log)
 
 
+@pytest.mark.proves(
+    "attacks",
+    "whoever runs the server cuts the end off the audit log, and makes run.json fit",
+    "**not covered**: it looks like a run that goes on; its states and models are still compared with what was sent",
+)
 def test_a_model_is_checked_where_the_end_of_the_run_was_cut_off_too(folder):
     rewrite(folder, log_of(folder)[:-2])
     edit(folder, "run.json", status="running")
@@ -559,6 +564,24 @@ def test_a_model_is_checked_where_the_end_of_the_run_was_cut_off_too(folder):
     assert "a line that asks for round 8 with best.safetensors" in said(folder)
 
 
+@pytest.mark.proves(
+    "attacks",
+    "whoever runs the server changes the report, and the line of the audit log that names it",
+    "**not covered**: no site knows of that line; models, metrics and settings it may contradict are bound",
+)
+def test_a_report_changed_with_its_line_passes(folder):
+    (folder / "report.html").write_text("another")
+    rows = log_of(folder)
+    rows[-1]["details"]["report"] = file_digest(folder / "report.html")
+    rewrite(folder, rows)
+    assert verify(folder, site_logs(folder)).answers == 12
+
+
+@pytest.mark.proves(
+    "attacks",
+    "whoever runs the server changes a site's metrics, and the lines of the audit log that name them",
+    "found by `fedward audit verify` with that site's log",
+)
 def test_metrics_written_anew_by_the_server_fail_against_their_site(folder):
     """Also the lines of the audit log after the last request, which no site knows of, are written anew."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -642,6 +665,11 @@ def test_a_request_that_the_server_does_not_tell_of_fails_against_the_site(folde
     assert "line 16: expected the hash None, which site-1 was shown" in said(folder, log)
 
 
+@pytest.mark.proves(
+    "attacks",
+    "somebody cuts lines off the end of a site's log",
+    "**not covered**: an earlier copy looks the same; `fedward audit verify` counts the answers that are missing",
+)
 def test_a_copy_of_a_sites_log_taken_during_the_run_is_enough_for_what_it_holds(folder):
     log = site_logs(folder)[0]
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))

@@ -124,6 +124,10 @@ def test_a_log_that_somebody_changed_ends_the_answers(site):
     answer = site.handle(request(2))
     assert answer.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
     assert path.read_bytes() == before
+    path.rename(path.with_suffix(".kept"))  # as the site's administrator may
+    assert site.handle(request(1)).arrays
+    path.unlink()
+    path.with_suffix(".kept").rename(path)
     with pytest.raises(RunError, match=r"line 1: .* the line was changed"):
         read_site_log(path)
 
@@ -170,6 +174,7 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
         ({"part": 1}, "part of a request: expected one from 0 to 0"),
         ({"part": -1}, "found -1"),
         ({"task": None}, "task of a request: expected a name"),
+        ({"labels": True}, "labels of a request: expected a whole number"),
     ],
 )
 def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
@@ -258,7 +263,38 @@ def test_a_job_works_on_one_run(tmp_path):
     assert asked(RUN, "job-1").arrays
     assert asked(RUN, "job-2").arrays, "a run goes on in another job"
     assert f"run of this job: expected {RUN}" in asked("f" * 32, "job-1").meta["error"]
-    assert asked("f" * 32, "job-3").arrays
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a server asks two jobs of one run for the same round at once, each with another model",
+    "one answer leaves; the other is held back when it would be written into the site's log",
+)
+def test_of_two_requests_at_once_one_is_answered(tmp_path):
+    other = request(2, seed=4)
+
+    class Slow(Quick):
+        def _work(self, request: Message, aborted: Any) -> Message:
+            if self.worked == 0:
+                self.worked += 1
+                assert Quick("s", EXPERIMENT, tmp_path).handle(other).arrays
+            return super()._work(request, aborted)
+
+    answer = Slow("s", EXPERIMENT, tmp_path).handle(request(2))
+    assert "expected the model of the request that this site has answered" in answer.meta["error"]
+    assert not answer.arrays
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a server starts one and the same signed job again and again, each time as a new run",
+    "**not covered**: each is answered; each has a log of its own at the site, which shows it",
+)
+def test_the_same_job_sent_again_is_another_run(tmp_path):
+    for number in (1, 2, 3):
+        log = SiteLog(tmp_path, "s", EXPERIMENT, f"job-{number}")
+        assert Quick("s", EXPERIMENT, tmp_path, log=log).handle(request(1, run=f"{number}" * 32)).arrays
+    assert len(list((tmp_path / "answers").glob("*.jsonl"))) == 3
 
 
 # --- versions and settings

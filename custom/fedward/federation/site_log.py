@@ -81,13 +81,11 @@ class SiteLog:
         """
         self._run, self._admitted, meta = None, False, request.meta
         run = _hexadecimal("run id", meta.get("run"), 32)
-        lines, _ = chain.read(self._path(run))
-        rows = [row for row in chain.checked(lines, run, f"{FOLDER}/{run}.jsonl") if row.get("site") == self._site]
+        given = self._given(run)
         self._run, self._asked = run, _told(request)
         _check_same(self._experiment, meta)
         _hexadecimal("head of the audit log", meta.get("head"), 64)
         _check_exchange(self._experiment, meta)
-        given = [row for row in rows if row["event"] == "answered"]
         self._check_job(run, given)
         check_turn(given, self._asked)
         self._admitted = True
@@ -97,6 +95,9 @@ class SiteLog:
 
         Args:
             answer: as it leaves; where noise is added, with the noise in it.
+
+        Raises:
+            WireError: in another job, the site has answered another request for this exchange in the meantime.
         """
         run, self._run = self._run, None
         if run is None:
@@ -105,8 +106,16 @@ class SiteLog:
         path = self._path(run)
         row = {"time": now(), "site": self._site, "job": self._job, "event": event, **self._asked, **_given(answer)}
         with chain.locked(path):
+            if event == "answered":
+                check_turn(self._given(run), self._asked)
             if event == "answered" or _errors(path) < _MOST_ERRORS:
                 chain.Chain(path, run).add({**row, "ledger": head(self._ledger) or None})
+
+    def _given(self, run: str) -> list[dict[str, Any]]:
+        """Return the lines of this site's answers in a run; RunError if somebody changed the log."""
+        lines, _ = chain.read(self._path(run))
+        rows = chain.checked(lines, run, f"{FOLDER}/{run}.jsonl")
+        return [row for row in rows if (row.get("site"), row.get("event")) == (self._site, "answered")]
 
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.jsonl"
@@ -169,6 +178,8 @@ def _check_exchange(experiment: Experiment, meta: Mapping[str, Any]) -> None:
     """Raise WireError for an exchange that the job does not have. After its rounds the last model is evaluated once."""
     if not isinstance(meta.get("task"), str):
         raise _refused("task of a request", "a name", shown(meta.get("task")))
+    if not _whole(meta.get("labels", 0)):
+        raise _refused("labels of a request", "a whole number, or none", shown(meta["labels"]))
     method = method_of(experiment)
     last = method.settings.rounds + (meta["task"] == "idle")
     for name, first, most in (("round", 1, last), ("part", 0, method.exchanges - 1)):
@@ -200,7 +211,7 @@ def _given(answer: Message) -> dict[str, Any]:
 
 
 def _errors(path: Path) -> int:
-    return sum(1 for line in chain.read(path)[0] if (row := chain.parse(line)) and row["event"] != "answered")
+    return sum(1 for line in chain.read(path)[0] if (row := chain.parse(line)) and row.get("event") != "answered")
 
 
 def _versions(meta: Mapping[str, Any]) -> dict[str, str]:
