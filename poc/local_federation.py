@@ -50,6 +50,8 @@ class Federation:
         self._environment = {**_environment(), **(environment or {})}
         self.spec, self.images = DataSpec(image_size=image_size), images
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.own_environment: dict[str, Mapping[str, str]] = {}
+        """Participant -> further environment variables of its own, from its next start on."""
 
     def __enter__(self) -> "Federation":
         """Provision, give each hospital its data, start everything, and wait until all sites are connected."""
@@ -104,7 +106,7 @@ class Federation:
             process = subprocess.Popen(
                 [folder / "startup" / "sub_start.sh", "--once"],
                 cwd=folder,
-                env=self._environment,
+                env={**self._environment, **self.own_environment.get(name, {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

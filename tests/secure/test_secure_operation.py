@@ -5,8 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from nvflare.fuel.flare_api.api_spec import AuthorizationError
 from prometheus_client.parser import text_string_to_metric_families
 
+from fedward.cli import main
+from fedward.errors import RunError
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
@@ -51,7 +54,7 @@ def appears(condition: Callable[[], object], seconds: float = 40) -> bool:
 def test_server_and_sites_write_metrics_that_another_account_can_read(federation, metrics, job, tmp_path):
     """Participants run with a umask of 077."""
     kits = {name: metrics / f"fedward_kit_{name}.prom" for name in (SERVER, *HOSPITALS)}
-    assert appears(lambda: all(file.exists() for file in kits.values()))
+    assert appears(lambda: all(file.exists() for file in kits.values()), seconds=90)
     with session(federation.kit(LEAD)) as lead:
         job_id = submit(lead, job)
         fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out")
@@ -59,8 +62,39 @@ def test_server_and_sites_write_metrics_that_another_account_can_read(federation
     assert sorted(metrics.glob("*.prom")) == sorted(files)
     assert {file.stat().st_mode & 0o777 for file in files} == {0o644}
     contacts = [f'contact_timestamp_seconds{{site="{name}"}}' for name in HOSPITALS]
-    assert appears(lambda: all(sample in kits[SERVER].read_text() for sample in contacts))
+    assert appears(lambda: all(sample in kits[SERVER].read_text() for sample in contacts), seconds=120)
     for name, file in kits.items():
         families = {family.name for family in text_string_to_metric_families(file.read_text())}
         assert {"fedward_certificate_expiry_timestamp_seconds", "fedward_disk_free_bytes"} <= families
         assert ("fedward_last_contact_timestamp_seconds" in families) is (name == SERVER)
+
+
+# --- who is shut out
+
+OTHER = "lead@hospital-b.org"
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a person whom `fedward revoke` names goes on, with the key or with a session from before",
+    "every command is refused by the server once it was started again",
+)
+def test_a_revoked_person_is_refused_also_with_a_session_from_before(federation, job):
+    with session(federation.kit(OTHER)) as before:
+        assert before.get_system_info()
+        assert main(["revoke", str(federation.kit(SERVER)), OTHER]) == 0
+        federation.stop_one(SERVER)
+        federation.start(SERVER)
+        federation.wait_until_ready()
+        with session(federation.kit(LEAD)) as lead:
+            jobs = [each["job_id"] for each in lead.list_jobs()]
+        for attempt in (before.list_jobs, before.get_system_info, lambda: before.clone_job(jobs[0])):
+            with pytest.raises(AuthorizationError):
+                attempt()
+    with session(federation.kit(OTHER)) as again:
+        with pytest.raises(AuthorizationError):
+            again.list_jobs()
+        with pytest.raises(RunError):
+            submit(again, job)
+    with session(federation.kit(LEAD)) as lead:
+        assert [each["job_id"] for each in lead.list_jobs()] == jobs

@@ -1,4 +1,4 @@
-"""``fedward runs`` and ``fedward prune``. Imports nothing heavy before it runs."""
+"""``fedward runs``, ``prune`` and ``revoke``. Imports nothing heavy before it runs."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ from fedward.errors import FedwardError
 
 
 def add_operation(commands: Any) -> None:
-    """Add ``runs`` and ``prune`` to the ``fedward`` command."""
+    """Add ``runs``, ``prune`` and ``revoke`` to the ``fedward`` command."""
     runs = commands.add_parser("runs", help="list runs and their models, with what they came from")
     runs.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a run folder, or one with runs below it")
     runs.add_argument("--json", action="store_true", help="everything, for machines")
@@ -29,6 +29,11 @@ def add_operation(commands: Any) -> None:
     prune.add_argument("--models", action="store_true", help="also the models; audit logs then verify no longer")
     prune.add_argument("--delete", action="store_true", help="remove it; without, nothing is changed")
     prune.set_defaults(command=_prune)
+
+    revoke = commands.add_parser("revoke", help="let the server refuse people whose key is lost")
+    revoke.add_argument("kit", type=Path, metavar="KIT", help="the server's startup kit")
+    revoke.add_argument("names", nargs="+", metavar="USER", help="such as lead@hospital-a.org")
+    revoke.set_defaults(command=_revoke)
 
 
 def _days(text: str) -> int:
@@ -63,6 +68,13 @@ def _prune(options: argparse.Namespace) -> int:
     done = "removed" if options.delete else "could be removed; nothing was, add --delete"
     print(f"{_size(total)}  {done}")
     return int(failed > 0)
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    from fedward.operation.revoke import revoke
+
+    print(f"{revoke(options.kit, options.names)} refuses them; restart the server now")
+    return 0
 
 
 def _below(folder: Path, path: Path) -> Path:

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.federation.flare.kit_metrics import KitMetrics
+from fedward.federation.ledger import Rule, enter, epsilon
 
 PROJECT = Path(__file__).parents[3] / "provisioning" / "project.yml"
 SITE, SERVER = "hospital-a", "localhost"
@@ -90,6 +91,17 @@ def samples(file: Path) -> dict[tuple[str, ...], float]:
     }
 
 
+NOISE = {"clip": 1.0, "noise_multiplier": 50.0, "delta": 1e-5, "max_epsilon": 8.0}
+
+
+def add_noise(kit: Path) -> None:
+    """Let a site add noise to what it sends."""
+    rules = json.loads((kit / "local" / "privacy.json").read_text())
+    path = "fedward.federation.flare.privacy.GaussianUpdateFilter"
+    rules["scopes"][0]["task_result_filters"] = [{"path": path, "args": NOISE}]
+    (kit / "local" / "privacy.json").write_text(json.dumps(rules))
+
+
 def expiry(file: Path) -> float:
     return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
 
@@ -99,14 +111,14 @@ def test_a_site_tells_certificate_disk_questions_epsilon_and_last_request(kits, 
     site_file = kit / "local" / "fedward_site.yaml"
     site_file.write_text("kind: npz\nfile: /data.npz\n")
     Queue(queue_folder(site_file)).request("a" * 32, 1, "entropy", ["x", "y"])
+    add_noise(kit)
+    ledger, rule = kit / "fedward" / f"privacy-{SITE}.jsonl", Rule(**NOISE)
+    for round_ in (1, 2):
+        enter(ledger, {"round": round_}, rule)
     answers = kit / "fedward" / "answers" / f"{'a' * 32}.jsonl"
     answers.parent.mkdir(parents=True)
     answers.write_text("")
     os.utime(answers, (1000, 1000))
-    (kit / "fedward" / f"privacy-{SITE}.jsonl").write_text('{"epsilon": 1.5}\n{"epsilon": 2.5}\n')
-    rules = json.loads((kit / "local" / "privacy.json").read_text())
-    rules["scopes"][0]["task_result_filters"] = [{"path": "GaussianUpdateFilter", "args": {"max_epsilon": 8}}]
-    (kit / "local" / "privacy.json").write_text(json.dumps(rules))
 
     heartbeat(kit)
     found = samples(metrics / f"fedward_kit_{SITE}.prom")
@@ -115,7 +127,7 @@ def test_a_site_tells_certificate_disk_questions_epsilon_and_last_request(kits, 
     root = kit / "startup" / "rootCA.pem"
     assert found["fedward_certificate_expiry_timestamp_seconds", "authority", SITE] == expiry(root)
     assert found["fedward_waiting_questions", SITE] == 2
-    assert (found["fedward_epsilon", SITE], found["fedward_epsilon_budget", SITE]) == (2.5, 8)
+    assert (found["fedward_epsilon", SITE], found["fedward_epsilon_budget", SITE]) == (epsilon([50.0, 50.0], 1e-5), 8)
     assert found["fedward_last_request_timestamp_seconds", SITE] == 1000
     assert 0 < found["fedward_disk_free_bytes", "kit", SITE] <= found["fedward_disk_size_bytes", "kit", SITE]
     age = datetime.now(timezone.utc).timestamp() - found["fedward_written_timestamp_seconds", SITE]
@@ -136,6 +148,7 @@ def test_the_server_remembers_a_site_that_is_away(kits, metrics):
 
 def test_a_file_that_cannot_be_read_is_named_and_hides_nothing_else(kits, metrics, caplog):
     kit = kits / SITE
+    add_noise(kit)
     (kit / "fedward").mkdir()
     (kit / "fedward" / f"privacy-{SITE}.jsonl").write_text("no ledger\n")
     with caplog.at_level(logging.WARNING):

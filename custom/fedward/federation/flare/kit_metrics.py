@@ -16,16 +16,18 @@ from nvflare.apis.fl_context import FLContext
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.federation.disk import make_folder, replace
+from fedward.federation.flare.kit_doctor.budget import noise_rules, released
 from fedward.federation.flare.kit_doctor.kit import Kit, job_store, open_kit, read_json
 from fedward.federation.flare.places import RUNS, metrics_folder, named_folder
+from fedward.federation.ledger import epsilon
 from fedward.federation.metrics import Family, MetricsFolder, Values
 from fedward.sites import find_site_file
 
 _CONTACTS = "contacts.json"
 """File of the server's own folder: site -> when it was last heard of. A restart must not forget a site that is away."""
 
-_EVERY = 15.0
-"""Seconds between two files."""
+_EVERY = 60.0
+"""Seconds between two files: a ledger is checked as a whole for each."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +44,7 @@ class KitMetrics(FLComponent):  # type: ignore[misc]
         self._written = -_EVERY
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Write the file with a heartbeat, if the last one is older than 15 s."""
+        """Write the file with a heartbeat, if the last one is older than a minute."""
         sent, received = EventType.BEFORE_CLIENT_HEARTBEAT, EventType.CLIENT_HEARTBEAT_PROCESSED
         if event_type not in (sent, received) or time.monotonic() - self._written < _EVERY:
             return
@@ -137,14 +139,13 @@ def _questions(kit: Kit) -> Iterator[Family]:
 
 
 def _privacy(kit: Kit) -> Iterator[Family]:
-    scopes = read_json(kit.local / "privacy.json")["scopes"]
-    filters = [part["args"] for scope in scopes for part in scope.get("task_result_filters", [])]
-    if budgets := [args["max_epsilon"] for args in filters if "max_epsilon" in args]:
-        yield Family("epsilon_budget", "Epsilon at which the site stops.", {(kit.name,): min(budgets)}, ("site",))
-    ledger = kit.folder / "fedward" / f"privacy-{kit.name}.jsonl"
-    if ledger.exists() and (lines := ledger.read_text(encoding="utf-8").splitlines()):
-        spent = json.loads(lines[-1])["epsilon"]
-        yield Family("epsilon", "Epsilon that the site's noise has spent.", {(kit.name,): spent}, ("site",))
+    """Yield what a site's noise has spent, by the rule that stops it first: each may have a delta of its own."""
+    used = [(rule, epsilon(released(kit), rule.delta)) for _, rule in noise_rules(kit)]
+    if used:
+        rule, total = max(used, key=lambda pair: pair[1] / pair[0].max_epsilon)
+        yield Family("epsilon", "Epsilon that the site's noise has spent.", {(kit.name,): total}, ("site",))
+        budget: Values = {(kit.name,): rule.max_epsilon}
+        yield Family("epsilon_budget", "Epsilon at which the site stops.", budget, ("site",))
 
 
 def _times(name: str, about: str, times: Mapping[str, float]) -> Family:

@@ -14,19 +14,29 @@ from fedward.federation.ledger import Rule, epsilon, ledger_file, spent
 def check(kit: Kit) -> list[Row]:
     """Return a row for each noise filter in a site's scopes, or one for a ledger that cannot be used."""
     try:
-        rules = [
-            (scope.name, each.rule)
-            for scope in scopes(kit).name_to_scopes.values()
-            for filters in scope.task_result_filters.values()
-            for each in filters
-            if isinstance(each, GaussianUpdateFilter)
-        ]
-        used = spent(ledger_file(site_state(Workspace(str(kit.folder), kit.name)), kit.name)) if rules else []
+        rules = noise_rules(kit)
+        used = released(kit) if rules else []
     except ConfigError:
         return []  # the row of the scopes says it
     except DataError as error:
         return [broken("noise", error)]
     return [_row(scope, rule, used) for scope, rule in rules]
+
+
+def noise_rules(kit: Kit) -> list[tuple[str, Rule]]:
+    """Return (scope, rule) of each noise filter of a site; raises ConfigError where its rules cannot be read."""
+    return [
+        (scope.name, each.rule)
+        for scope in scopes(kit).name_to_scopes.values()
+        for filters in scope.task_result_filters.values()
+        for each in filters
+        if isinstance(each, GaussianUpdateFilter)
+    ]
+
+
+def released(kit: Kit) -> list[float]:
+    """Return the noise multipliers of all a site's releases; raises DataError where the ledger cannot be used."""
+    return spent(ledger_file(site_state(Workspace(str(kit.folder), kit.name)), kit.name))
 
 
 def _row(scope: str, rule: Rule, used: list[float]) -> Row:

@@ -1,0 +1,59 @@
+"""People whose key is lost or who have left: the server's own rules refuse them by name."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedward.errors import ConfigError
+from fedward.federation.disk import replace
+from fedward.federation.flare.kit_doctor.kit import open_kit, read_json
+
+_NAME = re.compile(r"[A-Za-z0-9._@+-]+")
+"""What FLARE's rules can name: spaces and colons mean something else there."""
+
+
+def revoke(folder: Path, names: Sequence[str]) -> Path:
+    """Refuse every command of these people at the server, from its next start on; return the changed file.
+
+    FLARE has no list of revoked certificates: they still log in, also with a session from before, and each of their
+    commands is refused. Doing it again changes nothing.
+
+    Args:
+        folder: the server's kit.
+        names: of users, as in their certificates.
+
+    Raises:
+        ConfigError: another kit, rules that cannot be read, or a name that rules cannot hold.
+    """
+    kit = open_kit(folder)
+    if kit.role != "server":
+        remedy = "Name the server's. A site is shut out with `nvflare system disable-client`."
+        raise ConfigError(f"kit {folder}", expected="the server's kit", found=f"that of {kit.name}", remedy=remedy)
+    for name in names:
+        if not _NAME.fullmatch(name):
+            remedy = "Name a user as in project.yml, such as lead@hospital-a.org."
+            raise ConfigError(
+                "fedward revoke", expected="a name of letters, digits and . _ @ + -", found=repr(name), remedy=remedy
+            )
+    file = kit.local / "authorization.json"
+    rules = read_json(file)
+    try:
+        roles = rules["permissions"]
+        rules["permissions"] = {role: _without(rights, names) for role, rights in roles.items()}
+    except (KeyError, AttributeError) as error:
+        remedy = "Restore the file from a newly provisioned kit."
+        raise ConfigError(str(file), expected="permissions by role", found=repr(error), remedy=remedy) from error
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps(rules, indent=2) + "\n", encoding="utf-8")
+    replace(partial, file)
+    return file
+
+
+def _without(rights: Any, names: Sequence[str]) -> Any:
+    """Return a role's rights, by name or one for all, with people left out of each."""
+    if isinstance(rights, dict):
+        return {right: _without(conditions, names) for right, conditions in rights.items()}
+    conditions = [rights] if isinstance(rights, str) else list(rights)
+    return [*conditions, *(rule for name in names if (rule := f"not n:{name}") not in conditions)]

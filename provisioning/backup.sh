@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Packs what a participant cannot get back from elsewhere: provisioning/backup.sh KIT OUT.tar
+#
+# KIT is the kit of the server or a site, or the workspace of the authority. The server's jobs and results, and the runs
+# that FEDWARD_RUNS names, come along. Stop the participant first. OUT "-" is standard output, to be encrypted on its
+# way; docs/operation.md has the commands, and how to restore.
+set -euo pipefail
+
+usage="usage: provisioning/backup.sh KIT OUT.tar"
+kit=$(realpath "${1:?$usage}")
+out=${2:?$usage}
+if [ ! -d "$kit/startup" ] && [ -z "$(find "$kit" -maxdepth 3 -path '*/state/cert.json')" ]; then
+    echo "folder $kit: expected a kit with startup/, or a workspace with state/cert.json; found neither." >&2
+    exit 1
+fi
+for process in /proc/[0-9]*/cmdline; do
+    if tr '\0' ' ' <"$process" 2>/dev/null | grep -q "nvflare\.private.* -m $kit[ /]"; then
+        echo "kit $kit: expected a participant that is stopped, found process $(basename "$(dirname "$process")")." \
+            "Stop it first: a copy of files that are being written may be of no use." >&2
+        exit 1
+    fi
+done
+
+folders=("$kit")
+if [ -f "$kit/startup/fed_server.json" ]; then
+    resources=$kit/local/resources.json # FLARE's order: the server's own file, else the one of the kit
+    [ -f "$resources" ] || resources=$resources.default
+    storage=$(python3 - "$resources" <<'END'
+import json
+import sys
+
+with open(sys.argv[1]) as file:
+    components = json.load(file)["components"]
+print(*(part["args"]["uri_root"] for part in components if part["id"] == "job_manager"))
+END
+    )
+    folders+=("$storage")
+    [ -z "${FEDWARD_RUNS:-}" ] || folders+=("$(realpath "$FEDWARD_RUNS")")
+fi
+
+umask 077
+uuid='[0-9a-f]*-[0-9a-f]*-[0-9a-f]*-[0-9a-f]*-[0-9a-f]*'
+tar --create --file "$out" --directory / --exclude="${kit#/}/fedward/cache" --exclude="${kit#/}/transfer" \
+    --no-wildcards-match-slash --exclude="${kit#/}/$uuid" -- "${folders[@]#/}"

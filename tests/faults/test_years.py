@@ -1,0 +1,211 @@
+"""A provisioned federation over the years: restored, renewed, upgraded, and with a site that is shut out."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import torch
+from cryptography import x509
+from safetensors.torch import load_file
+
+from faults import site_files
+from fedward.cli import main
+from fedward.config import Experiment
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.submit import fetch, session, submit, wait
+from fedward.federation.local import run_local
+from local_federation import ADMIN, HOSPITALS, LEAD, PROVISIONING, SERVER, Federation
+from tiny import tiny
+
+pytestmark = pytest.mark.secure
+EVERYONE, TIMEOUT = sorted(HOSPITALS), 300
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    environment = {"OMP_NUM_THREADS": "1"}
+    with Federation(tmp_path_factory.mktemp("years"), image_size=16, images=60, environment=environment) as running:
+        yield running
+
+
+def experiment(rounds: int) -> Experiment:
+    options = {"rounds": rounds, "participants": None, "images_per_round": 16}
+    return tiny("fedavg", timeout=60, stand_in=None, options=options)
+
+
+def command(*words: object) -> str:
+    """Run a command of an administrator, with this interpreter first, and return what it prints."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        list(map(str, words)), env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def appears(condition: Callable[[], object], seconds: float = 90) -> bool:
+    """Return whether a condition comes true within so many seconds; a file that is not there yet is no error."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with suppress(FileNotFoundError):
+            if condition():
+                return True
+        time.sleep(0.2)
+    return False
+
+
+def connected(federation: Federation) -> set[str]:
+    with session(federation.kit(ADMIN)) as flare:
+        return {client.name for client in flare.get_connected_client_list()}
+
+
+def restart(federation: Federation, *names: str) -> None:
+    """Start participants again, each with a new log."""
+    for name in names:
+        federation.stop_one(name)
+        (federation.kit(name) / "log.txt").unlink()
+    for name in names:
+        federation.start(name)
+
+
+def says(federation: Federation, name: str, text: str) -> bool:
+    """Return whether a participant's log comes to say something."""
+    return appears(lambda: text in (federation.kit(name) / "log.txt").read_text())
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def continued(federation: Federation, job: Path, name: str, out: Path) -> Path:
+    """Send a job as a run that has begun, and return its run folder at the end."""
+    with session(federation.kit(LEAD)) as lead:
+        return fetch(lead, wait(lead, submit(lead, job, name), TIMEOUT), out)
+
+
+def interrupted(federation: Federation, job: Path, name: str) -> Path:
+    """Begin a run, stop everything after its second round or later, and return the server's run folder."""
+    run = federation.kit(SERVER) / "fedward" / "runs" / LEAD / name
+    with session(federation.kit(LEAD)) as lead:
+        submit(lead, job, name)
+        assert appears(lambda: len(rows(run)) >= 2)
+    federation.stop()
+    assert json.loads((run / "run.json").read_text())["status"] != "finished"
+    return run
+
+
+def start_all(federation: Federation) -> None:
+    for name in (SERVER, *HOSPITALS):
+        federation.start(name)
+    federation.wait_until_ready()
+
+
+def site_logs(federation: Federation, run: Path) -> list[str]:
+    run_id = json.loads((run / "run.json").read_text())["id"]
+    return [str(federation.kit(site) / "fedward" / "answers" / f"{run_id}.jsonl") for site in EVERYONE]
+
+
+@pytest.mark.proves(
+    "faults",
+    "the disks of the server and of a site are lost in the middle of a run, and restored from their backups",
+    "the run goes on to its end: all rounds with all sites, the weights of an undisturbed run, audit log verified",
+)
+def test_a_run_goes_on_at_a_server_and_a_site_that_were_restored(federation, tmp_path):
+    plan, name = experiment(rounds=20), uuid4().hex
+    export_job(plan, tmp_path / "job", clinical=True)
+    interrupted(federation, tmp_path / "job", name)
+    lost = federation.kit(SERVER), federation.kit("hospital-a")
+    for kit in lost:
+        command(PROVISIONING / "backup.sh", kit, tmp_path / f"{kit.name}.tar")
+    for folder in (*lost, federation.folder / "server"):
+        shutil.rmtree(folder)
+    for kit in lost:
+        command("tar", "--extract", "--preserve-permissions", "--file", tmp_path / f"{kit.name}.tar", "-C", "/")
+    start_all(federation)
+    run = continued(federation, tmp_path / "job", name, tmp_path / "out")
+    assert [(row["round"], row["replied"]) for row in rows(run)] == [(number, EVERYONE) for number in range(1, 21)]
+    assert main(["audit", "verify", str(run), "--site", *site_logs(federation, run)]) == 0
+    plain = tmp_path / "plain"
+    run_local(plan, plain, sites=EVERYONE, site_folders=[site_files(federation, tmp_path / "sites")])
+    weights = load_file(run / "model.safetensors")
+    for key, value in load_file(plain / "model.safetensors").items():
+        torch.testing.assert_close(weights[key], value, rtol=0, atol=1e-6)
+
+
+# --- certificates
+
+
+RENEWED = {SERVER: "server", "hospital-b": "client"}
+"""Participant -> how its certificate's file is called."""
+
+
+@pytest.fixture(scope="module")
+def old(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Renew the certificates of the server and a site; return a folder with the startup folders from before."""
+    folder = tmp_path_factory.mktemp("old")
+    workspace, project = federation.folder / "workspace", federation.folder / "project.yml"
+    command(PROVISIONING / "renew.sh", workspace, project, *RENEWED)
+    (made,) = workspace.glob("renewed-*")
+    for name in RENEWED:
+        startup = federation.kit(name) / "startup"
+        shutil.copytree(startup, folder / name)
+        for file in (made / name).iterdir():
+            shutil.copy(file, startup)
+    return folder
+
+
+def serial(certificate: bytes) -> int:
+    return x509.load_pem_x509_certificate(certificate).serial_number
+
+
+def test_renewed_certificates_are_taken_beside_old_ones(federation, old):
+    """The other two sites keep the ones they have; they are started again, since the server's key has changed."""
+    restart(federation, SERVER, *HOSPITALS)
+    assert appears(lambda: connected(federation) == set(EVERYONE))
+    state = json.loads((federation.folder / "workspace" / "fedward" / "state" / "cert.json").read_text())
+    for name, kind in RENEWED.items():
+        new = serial((federation.kit(name) / "startup" / f"{kind}.crt").read_bytes())
+        assert new == serial(state[name]["cert"].encode()) != serial((old / name / f"{kind}.crt").read_bytes())
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a certificate that was renewed because its key was stolen is shown to the server",
+    "**not covered**: taken until it ends, as FLARE has no list of revoked certificates. Shut its name out, with"
+    " `disable-client` or `fedward revoke`, or make a new authority",
+)
+def test_the_certificate_from_before_a_renewal_is_still_taken(federation, old):
+    startup = federation.kit("hospital-b") / "startup"
+    new = {name: (startup / name).read_bytes() for name in ("client.crt", "client.key")}
+    for name in new:
+        shutil.copy(old / "hospital-b" / name, startup)
+    restart(federation, "hospital-b")
+    assert says(federation, "hospital-b", "Successfully registered client:hospital-b")
+    for name, content in new.items():
+        (startup / name).write_bytes(content)
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a site that was shut out with `nvflare system disable-client` comes back with its valid kit",
+    "refused at registration, also after a restart of the server",
+)
+def test_a_site_that_was_shut_out_does_not_come_back(federation):
+    site = "hospital-c"
+    admin = "--startup-kit", federation.kit(ADMIN)
+    command("nvflare", "system", "disable-client", site, *admin, "--force")
+    restart(federation, SERVER, site)
+    assert says(federation, site, f"registration rejected: Client '{site}' is disabled")
+    assert appears(lambda: connected(federation) == {"hospital-a", "hospital-b"})
+    command("nvflare", "system", "enable-client", site, *admin)
+    restart(federation, site)
+    assert appears(lambda: connected(federation) == set(EVERYONE))

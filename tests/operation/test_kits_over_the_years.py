@@ -1,0 +1,246 @@
+"""Renewal, revocation and backup of provisioned kits; what a running federation makes of them is in tests/secure."""
+
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.security.security import FLAuthorizer
+
+from fedward.cli import main
+
+PROVISIONING = Path(__file__).parents[2] / "provisioning"
+PROJECT = PROVISIONING / "project.yml"
+SERVER, SITE, LEAD, OTHER = "localhost", "hospital-a", "lead@hospital-a.org", "lead@hospital-b.org"
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as an administrator would, with this interpreter first: it calls ``python3`` and ``nvflare``."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, **environment}
+    return subprocess.run(list(map(str, command)), env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    workspace = tmp_path_factory.mktemp("built") / "workspace"
+    assert run(PROVISIONING / "build.sh", workspace).returncode == 0
+    return workspace
+
+
+@pytest.fixture
+def workspace(built: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(built, tmp_path / "workspace")
+
+
+def kit(workspace: Path, name: str) -> Path:
+    return workspace / "fedward" / "prod_00" / name
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- renewal
+
+
+def certificate(file: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(file.read_bytes())
+
+
+def renewed(workspace: Path) -> Path:
+    (folder,) = workspace.glob("renewed-*")
+    return folder
+
+
+def test_all_get_new_certificates_of_the_same_authority_and_kits_stay_as_they_are(workspace):
+    kits, state = contents(workspace / "fedward" / "prod_00"), workspace / "fedward" / "state" / "cert.json"
+    before = json.loads(state.read_text())
+    done = run(PROVISIONING / "renew.sh", workspace, PROJECT)
+    assert done.returncode == 0, done.stderr
+    after = json.loads(state.read_text())
+    assert contents(workspace / "fedward" / "prod_00") == kits
+    assert {key: after[key] for key in ("root_cert", "root_pri_key")} == {
+        key: before[key] for key in ("root_cert", "root_pri_key")
+    }
+    names = {path.name for path in renewed(workspace).iterdir()}
+    assert names == {key for key in before if isinstance(before[key], dict)}
+    root = x509.load_pem_x509_certificate(before["root_cert"].encode())
+    for name in names:
+        kind = "server" if name == SERVER else "client"
+        new, old = (folder / f"{kind}.crt" for folder in (renewed(workspace) / name, kit(workspace, name) / "startup"))
+        certificate(new).verify_directly_issued_by(root)
+        assert certificate(new).subject == certificate(old).subject
+        assert certificate(new).serial_number != certificate(old).serial_number
+        assert certificate(new).not_valid_after_utc >= certificate(old).not_valid_after_utc
+        assert (renewed(workspace) / name / f"{kind}.key").stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in workspace.iterdir()) == ["fedward", renewed(workspace).name]
+
+
+def test_one_participant_is_renewed_and_the_others_keep_theirs(workspace):
+    state = workspace / "fedward" / "state" / "cert.json"
+    before = json.loads(state.read_text())
+    assert run(PROVISIONING / "renew.sh", workspace, PROJECT, SITE).returncode == 0
+    after = json.loads(state.read_text())
+    assert {name for name in before if before[name] != after[name]} == {SITE}
+    assert sorted(contents(renewed(workspace))) == [f"{SITE}/client.crt", f"{SITE}/client.key"]
+
+
+@pytest.mark.parametrize("case", ["an unknown name", "a broken project", "an encrypted project", "no authority"])
+def test_a_renewal_that_cannot_work_changes_nothing(workspace, tmp_path, case):
+    project, names, where = tmp_path / "project.yml", [], workspace
+    shutil.copy(PROJECT, project)
+    if case == "an unknown name":
+        names = ["hospital-z"]
+    elif case == "a broken project":
+        project.write_text("api_version: 3\n")
+    elif case == "an encrypted project":
+        project.write_text(PROJECT.read_text() + "  - path: nvflare.lighter.impl.he.HEBuilder\n")
+    else:
+        where = tmp_path / "empty"
+        where.mkdir()
+    before = contents(tmp_path)
+    assert run(PROVISIONING / "renew.sh", where, project, *names).returncode == 1
+    assert contents(tmp_path) == before
+
+
+def spoken(server: Path, client: Path, root: Path) -> bytes:
+    """Return what a client hears from a server, each with its certificate, both sides verified."""
+    here = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    here.load_cert_chain(server / "server.crt", server / "server.key")
+    here.load_verify_locations(root)
+    here.verify_mode = ssl.CERT_REQUIRED
+    there = ssl.create_default_context(cafile=root)
+    there.load_cert_chain(client / "client.crt", client / "client.key")
+
+    def serve(listener: socket.socket) -> None:
+        with listener.accept()[0] as plain, here.wrap_socket(plain, server_side=True) as tls:
+            tls.sendall(b"welcome")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=[listener])
+        thread.start()
+        with (
+            socket.create_connection(listener.getsockname(), timeout=10) as plain,
+            there.wrap_socket(plain, server_hostname=SERVER) as tls,
+        ):
+            said = tls.recv(16)
+        thread.join()
+    return said
+
+
+def test_old_and_new_certificates_work_side_by_side(workspace):
+    assert run(PROVISIONING / "renew.sh", workspace, PROJECT, SERVER, SITE).returncode == 0
+    root = kit(workspace, SITE) / "startup" / "rootCA.pem"
+    for server in (kit(workspace, SERVER) / "startup", renewed(workspace) / SERVER):
+        for client in (kit(workspace, SITE) / "startup", renewed(workspace) / SITE):
+            assert spoken(server, client, root) == b"welcome"
+
+
+# --- revocation
+
+
+def may(workspace: Path, name: str, right: str, role: str = "lead") -> bool:
+    rules = json.loads((kit(workspace, SERVER) / "local" / "authorization.json").read_text())
+    authorizer = FLAuthorizer("consortium", rules)
+    assert not authorizer.load_policy(rules)
+    person = Person(name, "consortium", role)
+    return bool(authorizer.evaluate(AuthzContext(right, person, person))[0])
+
+
+def test_a_revoked_person_may_do_nothing_and_the_others_what_they_could(workspace):
+    rules = kit(workspace, SERVER) / "local" / "authorization.json"
+    rights = json.loads(rules.read_text())["permissions"]["lead"]
+    assert may(workspace, LEAD, "submit_job")
+    assert main(["revoke", str(kit(workspace, SERVER)), LEAD]) == 0
+    for role in ("lead", "project_admin", "org_admin", "member"):
+        assert not any(may(workspace, name, right, role) for right in rights for name in (LEAD, LEAD.upper()))
+    assert may(workspace, OTHER, "submit_job")
+    assert not may(workspace, OTHER, "byoc")
+    once = rules.read_bytes()
+    assert main(["revoke", str(kit(workspace, SERVER)), LEAD]) == 0
+    assert rules.read_bytes() == once
+
+
+@pytest.mark.parametrize("name", ["", "a b", "n:x", "any\n", 'x"'])
+def test_a_name_that_rules_cannot_hold_is_refused(workspace, name, capsys):
+    before = contents(kit(workspace, SERVER))
+    assert main(["revoke", str(kit(workspace, SERVER)), name]) == 2
+    assert contents(kit(workspace, SERVER)) == before
+    assert "expected a name of letters" in capsys.readouterr().err
+
+
+def test_a_sites_kit_is_not_where_people_are_revoked(workspace, capsys):
+    assert main(["revoke", str(kit(workspace, SITE)), LEAD]) == 2
+    assert "disable-client" in capsys.readouterr().err
+
+
+# --- backup
+
+
+def test_a_site_is_restored_from_its_backup_without_what_can_be_made_again(workspace, tmp_path):
+    site = kit(workspace, SITE)
+    job = "307ea00f-f801-4015-adca-91a7dc031996"
+    for name in ("fedward/privacy-hospital-a.jsonl", "fedward/cache/a.npy", f"{job}/log.txt", "local/annotation/a/b"):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("x")
+    before = contents(site)
+    out = tmp_path / "backup.tar"
+    done = run(PROVISIONING / "backup.sh", site, out)
+    assert done.returncode == 0, done.stderr
+    assert out.stat().st_mode & 0o777 == 0o600
+    shutil.rmtree(site)
+    assert run("tar", "--extract", "--preserve-permissions", "--file", out, "--directory", "/").returncode == 0
+    assert set(before) - set(contents(site)) == {"fedward/cache/a.npy", f"{job}/log.txt"}
+    assert contents(site).items() <= before.items()
+    assert (site / "startup" / "client.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_servers_backup_holds_jobs_and_runs(workspace, tmp_path):
+    server, store, runs = kit(workspace, SERVER), tmp_path / "store" / "jobs", tmp_path / "runs"
+    resources = server / "local" / "resources.json.default"
+    resources.write_text(resources.read_text().replace("/var/lib/fedward/jobs", str(store)))
+    for file in (store / "a" / "meta", runs / "lead" / "a" / "run.json", server / "disabled_clients.json"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
+    out = tmp_path / "backup.tar"
+    assert run(PROVISIONING / "backup.sh", server, out, FEDWARD_RUNS=str(runs)).returncode == 0
+    names = run("tar", "--list", "--file", out).stdout.splitlines()
+    for file in (store / "a" / "meta", runs / "lead" / "a" / "run.json", server / "disabled_clients.json"):
+        assert str(file)[1:] in names
+
+
+def test_the_authority_is_backed_up_too(workspace, tmp_path):
+    done = run(PROVISIONING / "backup.sh", workspace, "-")
+    assert done.returncode == 0
+    out = tmp_path / "backup.tar"
+    assert run(PROVISIONING / "backup.sh", workspace, out).returncode == 0
+    assert f"{str(workspace)[1:]}/fedward/state/cert.json" in run("tar", "--list", "--file", out).stdout.splitlines()
+
+
+def test_a_participant_that_runs_is_not_backed_up(workspace, tmp_path):
+    site = kit(workspace, SITE)
+    code = "print(flush=True); input()"
+    command = [sys.executable, "-c", code, "nvflare.private.fed.app.client.client_train", "-m", f"{site}/startup/.."]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        done = run(PROVISIONING / "backup.sh", site, tmp_path / "backup.tar")
+        process.communicate(b"\n")
+    assert done.returncode == 1
+    assert f"found process {process.pid}" in done.stderr
+    assert not (tmp_path / "backup.tar").exists()
+
+
+def test_a_folder_of_something_else_is_not_backed_up(tmp_path):
+    done = run(PROVISIONING / "backup.sh", tmp_path, tmp_path / "backup.tar")
+    assert done.returncode == 1
+    assert "expected a kit with startup/" in done.stderr
