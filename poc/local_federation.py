@@ -21,6 +21,7 @@ import yaml
 
 from fedward.config import DataSpec, StandIn
 from fedward.federation.flare.submit import session
+from fedward.federation.policy import FILE
 from fedward.sites import phantom_site
 
 PROVISIONING = Path(__file__).resolve().parents[1] / "provisioning"
@@ -40,12 +41,19 @@ class Federation:
         image_size: of the phantom images.
         images: how many a full-size hospital has.
         environment: further environment variables of all participants.
+        policy: rules of all hospitals that are not the default ones.
     """
 
     def __init__(
-        self, folder: Path, image_size: int = 32, images: int = 200, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        image_size: int = 32,
+        images: int = 200,
+        environment: Mapping[str, str] | None = None,
+        policy: Mapping[str, Any] | None = None,
     ) -> None:
         self.folder = folder
+        self._policy = policy
         self.port = _free_port()
         self._environment = {**_environment(), **(environment or {})}
         self.spec, self.images = DataSpec(image_size=image_size), images
@@ -58,6 +66,8 @@ class Federation:
         self.provision()
         for hospital in HOSPITALS:
             self.give_data(hospital)
+            if self._policy:
+                self.give_policy(hospital, **self._policy)
         try:
             for name in (SERVER, *HOSPITALS):
                 self.start(name)
@@ -96,8 +106,12 @@ class Federation:
         file = self.folder / "data" / f"{hospital}.npz"
         file.parent.mkdir(exist_ok=True)
         np.savez(file, **arrays)
-        text = yaml.safe_dump({"kind": "npz", "file": str(file), "labelled": 0.3})
+        text = yaml.safe_dump({"kind": "npz", "file": str(file), "labelled": 0.5})
         (self.kit(hospital) / "local" / "fedward_site.yaml").write_text(text, encoding="utf-8")
+
+    def give_policy(self, hospital: str, **rules: Any) -> None:
+        """Give a hospital a policy of these rules, and the default of all others."""
+        (self.kit(hospital) / "local" / FILE).write_text(yaml.safe_dump(rules), encoding="utf-8")
 
     def start(self, name: str, kit: Path | None = None) -> subprocess.Popen[bytes]:
         """Start a participant as its own process, with its log beside its kit; another kit than its own if named."""

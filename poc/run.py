@@ -34,7 +34,7 @@ def main() -> int:
         with Federation(FOLDER) as federation:
             say("all hospitals are connected")
             job = FOLDER / "jobs" / "fedperl"
-            export_job(load_experiment("fedperl", SETTINGS), job, clinical=True)
+            export_job(load_experiment("fedperl", SETTINGS, clinical=True), job, clinical=True)
             with session(federation.kit(LEAD)) as flare:
                 job_id = submit(flare, job)
                 say(f"{LEAD} submitted job {job_id}")

@@ -33,7 +33,7 @@ MAY_USE: dict[str, set[str]] = {
     "training": {"errors", "methods", "seeds", "sites", "views"},
     "federation": {
         *("annotation", "config", "digests", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds"),
-        *("private", "sites", "terminal", "training", "views"),
+        *("private", "sites", "terminal", "training", "views", "yaml_text"),
     },
     "bench": {
         *("config", "digests", "errors", "evaluation", "federation", "jobs", "nets", "report", "seeds", "sites"),

@@ -34,6 +34,14 @@ def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
     return Experiment(**{**base, **changes, "options": {**options, **changes.get("options", {})}})
 
 
+def clinical(method: str = "fedavg", **changes: Any) -> Experiment:
+    """Such an experiment as the default policy of a site allows, for sites with data of their own."""
+    passes = METHODS[method].settings_type.model_fields["images_per_round"].default is None
+    allowed = {"images_at_most": None} if passes else {"images_per_round": 32}
+    options = {"participants": None, **allowed, **changes.pop("options", {})}
+    return tiny(method, **{"stand_in": None, "minimum_replies": 3, "timeout": 60, **changes, "options": options})
+
+
 class Folded(nn.Module):
     """As attention in many of timm's networks: reshapes rows by a size to be inferred, which no rows do not tell."""
 

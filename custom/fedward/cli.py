@@ -140,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("run", type=Path, metavar="RUN_FOLDER", help="where report.html is written")
     report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help="drawn beside it")
     report.set_defaults(command=_report)
-    for add in (_add_jobs, _add_doctor, add_annotate, _add_watching, add_operation, add_bench):
+    for add in (_add_jobs, _add_doctor, _add_approve, add_annotate, _add_watching, add_operation, add_bench):
         add(commands)
     return parser
 
@@ -168,6 +168,14 @@ def _add_doctor(commands: Any) -> None:
     )
     doctor.add_argument("--out", type=Path, default=Path(), help="folder for the contact sheet (default: this one)")
     doctor.set_defaults(command=_doctor)
+
+
+def _add_approve(commands: Any) -> None:
+    approve = commands.add_parser("approve", help="let a job run at a site whose policy asks for approval")
+    approve.add_argument("kit", type=Path, help="startup kit of the site")
+    approve.add_argument("digest", nargs="?", help="of the job; without it: list the jobs that wait")
+    approve.add_argument("--withdraw", action="store_true", help="take the approval back")
+    approve.set_defaults(command=_approve)
 
 
 def _add_watching(commands: Any) -> None:
@@ -300,6 +308,19 @@ def _doctor(options: argparse.Namespace) -> int:
     return run(options.subject, spec, options.out)
 
 
+def _approve(options: argparse.Namespace) -> int:
+    from fedward.federation.flare import approve
+
+    if options.digest is None and options.withdraw:
+        remedy = "Copy it whole from `fedward approve KIT`."
+        raise ConfigError("fedward approve --withdraw", expected="the digest of a job", found="none", remedy=remedy)
+    if options.digest is None:
+        print("\n".join(approve.listed(options.kit)))
+    else:
+        print((approve.withdraw if options.withdraw else approve.approve)(options.kit, options.digest))
+    return 0
+
+
 def _partition(options: argparse.Namespace) -> int:
     from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
 
@@ -333,10 +354,24 @@ def _jobs(options: argparse.Namespace) -> int:
         )
     options.out = options.folder
     for name in [options.only] if options.only else JOBS:
-        experiment = load_experiment(name, options.set)
+        experiment = load_experiment(name, options.set, options.clinical)
         export_job(experiment, options.folder / name, options.clinical, options.sites, options.init)
         print(options.folder / name)
+        if options.clinical:
+            _tell_policy(name, experiment, options)
     return 0
+
+
+def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace) -> None:
+    """Say what of a clinical job sites with the default policy refuse, and by which SHA-256 they allow its weights."""
+    from fedward.federation.initial import Weights, first_model
+    from fedward.federation.policy import refused_by_default
+
+    weights = first_model(experiment, Weights.of(options.init)) if options.init else None
+    if weights:
+        print(f"starting_weights: [{weights}]")
+    for finding in refused_by_default(experiment, options.sites, weights):
+        print(f"fedward: warning: {name}: sites with the default policy refuse it; {finding}", file=sys.stderr)
 
 
 def _submit(options: argparse.Namespace) -> int:

@@ -77,6 +77,9 @@ def _self_supervised(pretraining_rounds: int) -> Experiment:
     )
 
 
+_CLINICAL_REPLIES = 3
+"""With fewer, the mean of a round is one hospital's model, or two of which each knows its own."""
+
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
 JOBS: dict[str, Experiment] = {
@@ -112,13 +115,17 @@ def simulated_sites(experiment: Experiment) -> list[str]:
     return site_names((experiment.stand_in or StandIn()).sites)
 
 
-def load_experiment(job: str, changes: Sequence[str] = ()) -> Experiment:
+def load_experiment(job: str, changes: Sequence[str] = (), clinical: bool = False) -> Experiment:
     """Return a shipped job's experiment, or one from a JSON file, with ``KEY=VALUE`` changes applied.
+
+    A shipped job that is ``clinical`` uses no fewer than three replies, unless a change says otherwise.
 
     A key is a field of the experiment (``net``, ``data.image_size``, ``stand_in.labelled``) or, failing that, one of
     the method's settings (``rounds``). Values are YAML.
     """
     raw = (JOBS[job] if job in JOBS else _read(job)).model_dump(mode="json")
+    if clinical and job in JOBS:
+        raw["minimum_replies"] = _CLINICAL_REPLIES
     for change in changes:
         _apply(raw, change)
     return Experiment.parse(raw, f"job {job}")

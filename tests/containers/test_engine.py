@@ -14,7 +14,7 @@ import yaml
 
 from fedward.federation.flare.jobs import export_job
 from local_federation import HOSPITALS, LEAD, Federation
-from tiny import tiny
+from tiny import clinical
 
 pytestmark = [
     pytest.mark.engine,
@@ -99,7 +99,7 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
     folder = tmp_path_factory.mktemp("containers") / "federation"
     for one in (folder.parent, folder.parents[1], folder.parents[2]):
         one.chmod(0o755)
-    federation = Containers(folder, image_size=16, images=60)
+    federation = Containers(folder, image_size=16)
     try:
         federation.up()
         deadline = time.monotonic() + 300
@@ -116,7 +116,7 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
 
 def test_a_job_runs(containers, tmp_path):
     export_job(
-        tiny("fedavg", timeout=120, options={"rounds": 1, "participants": None}),
+        clinical(timeout=120, options={"rounds": 1}),
         containers.folder / "job",
         clinical=True,
     )

@@ -770,7 +770,8 @@ class Context:
         return "site-1"
 
     def get_prop(self, key, default=None):
-        return self.secure_mode if key == FLContextKey.SECURE_MODE else default
+        simulated = {FLContextKey.SIMULATE_MODE: True}  # no policy
+        return {FLContextKey.SECURE_MODE: self.secure_mode, **simulated}.get(key, default)
 
 
 def use(monkeypatch, startup: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import DataError, RunError
@@ -15,21 +14,17 @@ from fedward.federation.flare.submit import fetch, session, submit, wait
 from fedward.federation.ledger import epsilon, ledger_file, spent
 from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation
-from tiny import tiny
+from tiny import clinical
 
 pytestmark = pytest.mark.secure
 TIMEOUT = 300
 NOISE = {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 2.5}
 USED_UP = {"hospital-b": "privacy budget used up: epsilon 1.993 of 2.5 at delta 1e-05"}
-SMALL_JOBS = ("sites", "replies", "participants", "images", "steps", "batch")
 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    with Federation(tmp_path_factory.mktemp("federation"), image_size=16, images=60) as running:
-        for hospital in HOSPITALS:
-            rules = yaml.safe_dump({f"minimum_{name}": 2 for name in SMALL_JOBS})
-            (running.kit(hospital) / "local" / "fedward_policy.yaml").write_text(rules)
+    with Federation(tmp_path_factory.mktemp("federation"), image_size=16, policy={"minimum_replies": 2}) as running:
         rules = running.kit("hospital-b") / "local" / "privacy.json"
         policy = json.loads(rules.read_text())
         policy["scopes"][0]["task_result_filters"] = [noise_filter()]
@@ -48,7 +43,7 @@ def noise_filter() -> dict[str, Any]:
 
 
 def job(folder: Path, rounds: int) -> Path:
-    experiment = tiny("fedavg", timeout=60, minimum_replies=2, options={"rounds": rounds, "participants": None})
+    experiment = clinical(minimum_replies=2, options={"rounds": rounds})
     export_job(experiment, folder, clinical=True)
     return folder
 

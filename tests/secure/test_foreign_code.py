@@ -21,7 +21,7 @@ from fedward.federation.flare.site_policy import RESOURCES
 from fedward.federation.flare.submit import fetch, session, submit, wait
 from foreign_jobs import CLIENT, SERVER, Change, args, bring, component, edit, loader, replaced, rewritten
 from local_federation import HOSPITALS, LEAD, Federation
-from tiny import tiny
+from tiny import clinical
 
 pytestmark = pytest.mark.secure
 TIMEOUT = 180
@@ -73,7 +73,7 @@ class Web(ThreadingHTTPServer):
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with Watched(tmp_path_factory.mktemp("federation"), image_size=16, images=60) as running:
+    with Watched(tmp_path_factory.mktemp("federation"), image_size=16) as running:
         yield running
 
 
@@ -86,7 +86,7 @@ def web() -> Iterator[Web]:
 
 def exported(folder: Path, changes: dict[str, Change]) -> Path:
     """Return a clinical job of one round with an app for each participant, changed for some."""
-    export_job(tiny("fedavg", timeout=60, options={"rounds": 1, "participants": None}), folder, clinical=True)
+    export_job(clinical(options={"rounds": 1}), folder, clinical=True)
     for name in EVERYBODY:
         app = shutil.copytree(folder / "app", folder / f"app_{name}")
         changes.get(name, lambda app: None)(app)

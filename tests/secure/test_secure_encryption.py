@@ -12,7 +12,7 @@ import local_federation
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
-from tiny import tiny
+from tiny import clinical
 
 pytestmark = pytest.mark.secure
 TIMEOUT = 300
@@ -30,7 +30,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     (provisioning / "project.yml").write_text(yaml.safe_dump(project, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local_federation, "PROVISIONING", provisioning)
-        with Federation(tmp_path_factory.mktemp("federation"), image_size=16, images=60) as running:
+        with Federation(tmp_path_factory.mktemp("federation"), image_size=16) as running:
             yield running
 
 
@@ -38,7 +38,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a clinical FedAvg job on all three hospitals, two rounds."""
     folder = tmp_path_factory.mktemp("finished")
-    experiment = tiny("fedavg", secure_aggregation=True, timeout=120, options={"rounds": 2, "participants": None})
+    experiment = clinical(secure_aggregation=True, timeout=120, options={"rounds": 2})
     export_job(experiment, folder / "job", clinical=True)
     with session(federation.kit(LEAD)) as flare:
         return fetch(flare, wait(flare, submit(flare, folder / "job"), TIMEOUT), folder / "out")

@@ -13,7 +13,7 @@ from fedward.errors import RunError
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
-from tiny import tiny
+from tiny import clinical
 
 pytestmark = pytest.mark.secure
 TIMEOUT = 180
@@ -27,14 +27,14 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory, metrics: Path) -> Iterator[Federation]:
     folder, environment = tmp_path_factory.mktemp("federation"), {"FEDWARD_METRICS": str(metrics)}
-    with Federation(folder, image_size=16, images=60, environment=environment) as running:
+    with Federation(folder, image_size=16, environment=environment) as running:
         yield running
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     """A clinical job of one round."""
-    export_job(tiny("fedavg", timeout=60, options={"rounds": 1, "participants": None}), tmp_path / "job", clinical=True)
+    export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
     return tmp_path / "job"
 
 

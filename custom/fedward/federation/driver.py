@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from fedward.digests import arrays_digest
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.evaluation.selection import earliest_best, judged
 from fedward.federation import wire, wire_checks
+from fedward.federation.consent import Consent
 from fedward.federation.initial import Source, Weights, described, initial_model
 from fedward.federation.lock import sole_writer
 from fedward.federation.pictures import save_pictures
@@ -70,6 +71,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         watch: called with the run folder after every commit and change of status.
 
     Raises:
+        RunRefusedError: the policies of so many sites forbid the job that ``minimum_replies`` cannot come.
         RunError: no usable replies in three exchanges in a row, or in a whole run; the folder does not fit
             ``experiment`` or ``init``, or another process writes it.
         ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed, no images of the
@@ -119,10 +121,21 @@ class _Exchange:
     failed: dict[str, str] = field(default_factory=dict)
     updates: dict[str, str] = field(default_factory=dict)
     """Site -> SHA-256 of its update as it came, of those that are used."""
+    refused: set[str] = field(default_factory=set)
+    """Those of ``failed`` whose policy forbids the job."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """Site -> digest of the job that its administrator has not approved yet."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
     mean: State | None = None
     """The model all replies carry, where the sites encrypt."""
+
+    def forget(self, sites: Collection[str]) -> None:
+        """Drop why these sites have not replied: they are asked again."""
+        for site in sites:
+            self.failed.pop(site, None)
+            self.waiting.pop(site, None)
+        self.refused -= set(sites)
 
 
 class _Driver:
@@ -139,6 +152,8 @@ class _Driver:
         self.method = method_of(experiment)
         self.site_folders, self.init = site_folders, init
         self._empty = 0
+        self._enough = experiment.minimum_replies
+        self._consent = Consent(run, console, self._enough)
         self._last_round = -1
 
     def run(self, first: State | None = None) -> Path:
@@ -156,7 +171,7 @@ class _Driver:
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
             reason = {"reason": str(error) or type(error).__name__}
-            run.set_status("failed", reason)
+            run.set_status("failed", reason | self._consent.refused)
             self._report_failure(reason)
             raise
         return run.path
@@ -236,6 +251,7 @@ class _Driver:
         started = time.perf_counter()
         result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
         self._record(ask, requests, result, time.perf_counter() - started)
+        self._consent.require(ask.round, result.rows, {site: result.failed[site] for site in result.refused})
         self._note_empty(ask, any(reply.useful for reply in result.replies), result.failed)
         return sorted(result.replies, key=lambda reply: reply.site)
 
@@ -250,7 +266,10 @@ class _Driver:
             )
 
     def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
-        facts = {"experiment": self.experiment.digest, "versions": versions()}
+        init = self.run_folder.info.get("init")
+        weights = {"weights": init.get("model", init["sha256"])} if init else {}
+        facts = {"members": len(self.run_folder.sites), **weights}
+        facts |= {"experiment": self.experiment.digest, "versions": versions()}
         requests = wire.requests(ask, evaluate, self.run_folder.id, facts)
         head = self.run_folder.audit.add(
             "asked",
@@ -264,7 +283,7 @@ class _Driver:
         for request in requests.values():
             request.meta["head"] = head
         result = _Exchange()
-        pending = set(requests)
+        pending: set[str] = set()
 
         def deliver(site: str, answer: Message) -> None:
             if site not in pending:
@@ -275,7 +294,19 @@ class _Driver:
             except WireError as error:
                 result.failed[site] = reason(str(error))
 
-        self.transport.exchange(requests, self.experiment.timeout, deliver)
+        def exchange(sites: Collection[str]) -> None:
+            pending.update(sites)
+            result.forget(sites)
+            self.transport.exchange({site: requests[site] for site in sorted(sites)}, self.experiment.timeout, deliver)
+            self._consent.tell(result.waiting)
+
+        exchange(set(requests))
+        while self._is_worth_waiting(ask, result):
+            self._consent.pause()
+            exchange(set(result.waiting))
+            if not result.waiting and self._lacks(result):
+                exchange(set(ask.work) - {reply.site for reply in result.replies})  # whose update was one of too few
+        result.failed |= self._consent.reasons(result.waiting)
         result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self.experiment.timeout} s")
         self._drop_too_few(ask, result)
         self.run_folder.audit.add(
@@ -288,6 +319,14 @@ class _Driver:
             failed=result.failed,
         )
         return result, requests
+
+    def _is_worth_waiting(self, ask: Ask, result: _Exchange) -> bool:
+        """Return whether replies are too few, and may be enough once sites that wait for approval have it."""
+        willing = set(ask.work) - result.refused
+        return self._lacks(result) and bool(willing & set(result.waiting)) and len(willing) >= self._enough
+
+    def _lacks(self, result: _Exchange) -> bool:
+        return sum(reply.useful for reply in result.replies) < self._enough
 
     def _drop_too_few(self, ask: Ask, result: _Exchange) -> None:
         """Drop replies of which there are fewer than an exchange needs: neither averages nor peers come of them."""
@@ -306,6 +345,10 @@ class _Driver:
         meta = answer.meta
         if "error" in meta:
             result.failed[site] = reason(meta["error"])
+            result.refused |= {site} if meta.get("refused") else set()
+            return
+        if "waiting" in meta:
+            result.waiting[site] = meta["waiting"]
             return
         result.up[site] = answer.nbytes
         result.rows[site] = meta

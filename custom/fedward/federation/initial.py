@@ -12,7 +12,7 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.federation import audit
+from fedward.federation import audit, wire
 from fedward.federation.chain import read
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import StoredState
@@ -99,12 +99,20 @@ class Weights:
 def initial_model(experiment: Experiment, weights: Weights | None) -> tuple[State, dict[str, Any] | None]:
     """Return the model before the first round, and what run.json says of the weights it was given.
 
+    ``model`` is the SHA-256 of the first model itself, by which a site's policy may allow it.
+
     Raises ConfigError as :func:`fedward.nets.build` and :func:`take_over` do.
     """
     spec, method = experiment, method_of(experiment)
     net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
     facts = {**weights.facts, **take_over(net, weights, spec.data.classes, method.per_class)} if weights else None
-    return {key: value.clone() for key, value in net.state_dict().items()}, facts
+    state = {key: value.clone() for key, value in net.state_dict().items()}
+    return state, {**facts, "model": wire.model_digest(wire.flatten("model", state))} if facts else None
+
+
+def first_model(experiment: Experiment, weights: Weights) -> str:
+    """Return the SHA-256 of the model that a run on these weights begins with; errors as :func:`initial_model`."""
+    return wire.model_digest(wire.flatten("model", initial_model(experiment, weights)[0]))
 
 
 def take_over(

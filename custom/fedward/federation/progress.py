@@ -34,6 +34,10 @@ def progress(run_folder: Path) -> dict[str, Any]:
         when the last round was committed; None before.
     ``under_way``
         the exchange not yet answered: ``round``, ``part``, ``asked`` (sites), ``since``; else None.
+    ``waiting``
+        site -> digest of the job, of those whose administrator has not approved it.
+    ``refused``
+        sites whose policy forbids the job, where the run failed over that.
     ``exchange``
         the last committed exchange: ``round``, ``seconds``, ``asked``, ``replied`` (sites), ``failed`` (site ->
         reason); None before the first.
@@ -76,6 +80,8 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "seconds_per_round": sum(row["seconds"] for row in rounds) / done if done else None,
         "committed": committed and committed["time"],
         "under_way": newest and _under_way(newest),
+        "waiting": info["summary"].get("waiting", {}),
+        "refused": info["summary"].get("refused", []),
         "exchange": {name: rounds[-1][name] for name in _EXCHANGE} if rounds else None,
         **_key_metric(run, experiment.key_metric),
         "unjudged": info["summary"].get("unjudged", {}),
@@ -138,6 +144,8 @@ def lines(state: Mapping[str, Any]) -> list[str]:
         found += _item("a round", f"{state['seconds_per_round']:.1f} s")
     if now := state["under_way"]:
         found += _item("now", f"round {now['round']}: {', '.join(now['asked'])} asked at {_when(now['since'])}")
+    for site, digest in state["waiting"].items():
+        found += _item("waiting", f"for approval: {site}, job {digest}")
     if last := state["exchange"]:
         counts = f"{len(last['asked'])} asked, {len(last['replied'])} replied, {len(last['failed'])} failed"
         found += _item("exchange", f"round {last['round']}: {counts}, {last['seconds']:.1f} s")

@@ -174,7 +174,7 @@ class RunFolder:
 
         The state names the logs' lengths: rows behind them come from a round that never ended and are cut on resume.
         """
-        self._flush()
+        self.flush()
         self._states.keep_lengths(round_, _LOGS)
         save_state(self._states.folder(round_), state)
         self.audit.add("committed", round=round_, state=self._states.digest(round_))
@@ -245,7 +245,7 @@ class RunFolder:
         At an end the audit log names the hashes of all that the run leaves.
         """
         if status == "finished":
-            self._flush()
+            self.flush()
         self._info |= {"status": status, "ended": None if status == "running" else now(), "summary": summary}
         if status != "running":
             told = {"status": status, "reason": summary.get("reason"), "run": info_digest(self._info)}
@@ -265,7 +265,8 @@ class RunFolder:
             self.audit.add("reported", report=file_digest(page))
             self._save_info()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write the buffered rows; those of a round that never ends are cut on resume."""
         for log, rows in self._rows.items():
             if rows or not self._states.log(log).exists():
                 append(self._states.log(log), "".join(json.dumps(row) + "\n" for row in rows).encode())

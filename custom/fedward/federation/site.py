@@ -15,10 +15,12 @@ from fedward.config import Experiment
 from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.classification import classification_metrics
 from fedward.federation import wire, wire_checks
+from fedward.federation.admission import Admission
 from fedward.federation.encryption import SiteKey
 from fedward.federation.encryption_site import open_sum, seal
 from fedward.federation.labels import SiteLabels, annotators_of
 from fedward.federation.memory import OWN, SiteMemory
+from fedward.federation.policy import JobRefusedError
 from fedward.federation.site_data import note_source, require_same_source, site_data
 from fedward.federation.site_log import SiteLog
 from fedward.federation.wire import Message
@@ -54,6 +56,7 @@ class Site:
         key: what updates are encrypted with, under secure aggregation.
         cache: for decoded images, which can be made again; by default a folder in ``folder``.
         log: where requests and answers are written down; by default one in ``folder``.
+        admission: what the site's policy allows; by default anything.
     """
 
     def __init__(
@@ -65,7 +68,9 @@ class Site:
         key: SiteKey | None = None,
         cache: Path | None = None,
         log: SiteLog | None = None,
+        admission: Admission | None = None,
     ) -> None:
+        self.admission = admission or Admission(name, experiment, folder)
         self.name, self.experiment, self.folder, self.site_folders = name, experiment, folder, tuple(site_folders)
         self.cache = cache or folder / "cache"
         self.key = key
@@ -97,6 +102,8 @@ class Site:
         """
         try:
             self.log.admit(request)
+            if waiting := self.admission.waiting(request):
+                return waiting
             answer = self._open(request) if request.meta["task"] == wire.DECRYPT else self._work(request, aborted)
         except Exception as error:
             return self._error(request, error)
@@ -106,7 +113,9 @@ class Site:
         # An error raised on purpose says all in its text; of another the traceback is needed.
         log = _log.error if isinstance(error, FedwardError) else _log.exception
         log("site %s, round %s: %s", self.name, shown(request.meta.get("round")), error)
-        return Message({"site": self.name, "round": request.meta.get("round"), "error": public_text(error)})
+        refused = {"refused": True} if isinstance(error, JobRefusedError) else {}
+        meta = {"site": self.name, "round": request.meta.get("round"), "error": public_text(error)}
+        return Message(meta | refused)
 
     def _work(self, request: Message, aborted: Callable[[], bool]) -> Message:
         round_, part = int(request.meta["round"]), int(request.meta["part"])
@@ -132,6 +141,8 @@ class Site:
         arrays: dict[str, np.ndarray] = {}
         if request.meta["task"] not in wire.UNTRAINED:
             peers = [wire.unflatten(role, request.arrays, self._template) for role in wire.roles(request)]
+            phases = self._method.phases(request.meta["task"], round_, len(self.data.labelled))
+            self.admission.check_training(phases, self.data)
             trained, meta["steps"], meta["train"] = self._trainer()(
                 model, peers, round_, task=request.meta["task"], part=part, memory=known, aborted=aborted
             )
@@ -195,6 +206,8 @@ class Site:
             wanted, sampler = first, sampler_of("random")
         else:
             wanted, sampler = taken + meta.get("labels", due) if meta["task"] == QUERY else 0, method.sampler
+
+        self.admission.check_questions(max(wanted, method.wanted(method.settings.rounds, len(labels.pool), first)))
 
         def choose(ids: Sequence[str], number: int) -> list[str]:
             pool = self._pool(sampler, ids, model, known, round_)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
+from fedward.federation.policy import FILE
 from fedward.federation.store import save_json
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, phantom_site
 
@@ -41,8 +42,9 @@ def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequ
 
 
 def site_files(folders: Sequence[Path]) -> list[str]:
-    """Return the names of all sites' files in the folders; the server's is no site's."""
-    return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.stem != SERVER)
+    """Return the names of all sites' files in the folders; the server's is no site's, and a policy none of data."""
+    others = (f"{SERVER}.yaml", FILE)
+    return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.name not in others)
 
 
 def named_sites(folder: Path) -> list[str]:

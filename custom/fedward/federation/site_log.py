@@ -8,7 +8,8 @@ of that: it may be given away.
 field                        content
 ===========================  =========================================================================================
 ``time``, ``site``, ``job``  when, who, and FLARE's id of the job
-``event``                    ``answered``; ``failed``: an error in place of an answer; ``refused``: nothing was read
+``event``                    ``answered``; ``failed``: an error in place of an answer; ``refused``: nothing was read;
+                             ``waiting``: nothing was read, the administrator has not approved the job
 ``round``, ``part``          the exchange; with ``task``, ``labels``, ``model`` and ``peers`` what was asked, the models
                              by their SHA-256
 ``head``                     of the server's audit log, when it asked
@@ -49,6 +50,7 @@ _MOST_ERRORS = 1000
 """Lines of one run that tell of no answer. More are not written: nobody fills a site's disk by asking wrongly."""
 
 _ANSWERED = '"event":"answered"'
+_NO_ANSWER = {"error": "failed", "waiting": "waiting"}
 _WORK = ("task", "labels", "peers")
 _COUNTS = ("labelled", "unlabelled", "steps")
 _SAME = "Server and sites must run the same job and the same version of fedward."
@@ -102,7 +104,8 @@ class SiteLog:
         run, self._run = self._run, None
         if run is None:
             return
-        event = "refused" if not self._admitted else "failed" if "error" in answer.meta else "answered"
+        told = next((kind for field, kind in _NO_ANSWER.items() if field in answer.meta), "answered")
+        event = told if self._admitted else "refused"
         path = self._path(run)
         row = {"time": now(), "site": self._site, "job": self._job, "event": event, **self._asked, **_given(answer)}
         with chain.locked(path):

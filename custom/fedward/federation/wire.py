@@ -41,7 +41,10 @@ TRAIN_FIELDS = frozenset(
         *("loss_reconstruction", "loss_contrastive", "kept", "seconds"),
     }
 )
-ERROR_FIELDS = frozenset({"site", "round", "error", "restarts"})
+ERROR_FIELDS = frozenset({"site", "round", "error", "refused", "restarts"})
+"""``refused``: the site's policy forbids the job, so that asking again is of no use."""
+WAITING_FIELDS = frozenset({"site", "round", "waiting", "restarts"})
+"""``waiting``: the digest of the job that the site's administrator has not approved yet."""
 UNTRAINED = ("idle", SCORE)
 """Tasks after which a site has no update."""
 KEY = "key"

@@ -26,6 +26,7 @@ from fedward.federation.wire import (
     SPLITS,
     TRAIN_FIELDS,
     UNTRAINED,
+    WAITING_FIELDS,
     Message,
     norm,
     shapes,
@@ -90,8 +91,8 @@ def _check_answer(
     answer: Message, site: str, request: Message, encrypted: bool, withheld: tuple[str, ...], classes: Collection[str]
 ) -> None:
     meta, task = answer.meta, request.meta["task"]
-    if "error" in meta:
-        _check_origin(answer, site, request, ERROR_FIELDS)
+    if "error" in meta or "waiting" in meta:
+        _check_origin(answer, site, request, ERROR_FIELDS if "error" in meta else WAITING_FIELDS)
         _check_arrays(answer, site, "diff", {})
         return
     trained = task not in UNTRAINED and meta.get("steps") != 0
@@ -147,6 +148,10 @@ def _check_origin(answer: Message, site: str, request: Message, fields: frozense
         _refuse(f"answer of {site}", f"site {site}, round {asked}", found[:100])
     if not isinstance(meta.get("error", ""), str):
         _refuse(f"error of {site}", "text", type(meta["error"]).__name__)
+    if meta.get("refused", True) is not True:
+        _refuse(f"refused of {site}", "true", _shown(meta["refused"]))
+    if "waiting" in meta and not _is_fingerprint(meta["waiting"]):
+        _refuse(f"waiting of {site}", "the digest of a job", _shown(meta["waiting"]))
 
 
 def _check_arrays(answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]) -> None:

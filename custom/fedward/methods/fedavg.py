@@ -181,6 +181,10 @@ class FedAvg:
     """Whether the server trains on images of its own, by :attr:`Federation.learn`."""
     wants_pictures = False
     """Whether a report is to show images of the server's own as a model sees them, by :attr:`Federation.show`."""
+    most_peers = 0
+    """Models besides the global one that a site is sent at most: ``peer0``, ``peer1`` and so on."""
+    lone_peers = ""
+    """The setting by which a site may be sent another site's own model; empty where it cannot be."""
     per_class: tuple[str, ...] = ()
     """First parts of the names of tensors that :meth:`extend` adds and that, as a classifier's, belong to classes."""
 

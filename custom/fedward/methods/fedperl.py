@@ -353,6 +353,20 @@ class FedPerl(FedAvg):
         return self.settings.policy in ("validation", "gated_validation")
 
     @property
+    def most_peers(self) -> int:  # type: ignore[override]
+        """The committee's mean, or each of its members."""
+        return min(1, self.settings.committee) if self.settings.anonymise else self.settings.committee
+
+    @property
+    def lone_peers(self) -> str:  # type: ignore[override]
+        """Peers that are no mean of two sites or more."""
+        if not self.settings.committee:
+            return ""
+        if not self.settings.anonymise:
+            return "anonymise = false"
+        return "allow_single_peer = true" if self.settings.allow_single_peer else ""
+
+    @property
     def needs_single_models(self) -> str:
         """Peers are other sites' models, chosen by their similarity."""
         return "peers are made of single sites' models and chosen by them; ssfl is the same without peers"

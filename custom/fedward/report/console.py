@@ -79,6 +79,13 @@ class Console:
         )
         self._reasons(row["failed"])
 
+    def waiting(self, sites: Mapping[str, str]) -> None:
+        """Say which sites wait for approval (site -> the job's digest), or that none does any more."""
+        for site, digest in sorted(sites.items()):
+            self._wrapped(f"waiting for approval: {site}, job {digest}", indent=" " * 7)
+        if not sites:
+            self._wrapped("no site waits for approval any more", indent=" " * 7)
+
     def closing(self, folder: Path, summary: Mapping[str, Any], untrained: Sequence[str] = ()) -> None:
         """Say how the run ended, which round is best and why, and where the files are.
 

@@ -94,7 +94,7 @@ class RoundBatches:
         self._peers, self._batch, self._views = peers, settings.batch, views
         self._strong = uses.second_view != "none"
         counted = (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
-        self.images = _images(settings, [len(pixels) for pixels in counted if pixels])
+        self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
         """Images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
         self._draws = {name: torch_generator(seed, *stream, name) for name in _DRAWS}
@@ -132,7 +132,7 @@ class RoundBatches:
         return parts
 
 
-def _images(settings: Settings, sizes: Sequence[int]) -> int:
+def phase_images(settings: Settings, sizes: Sequence[int]) -> int:
     """Return how many images of each kind a phase takes from a site with so many."""
     if not sizes:
         return 0

@@ -6,6 +6,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable
@@ -18,6 +19,7 @@ from fedward.federation import wire, wire_checks
 from fedward.federation.flare import executor as module
 from fedward.federation.flare.executor import FedwardExecutor, scalars
 from fedward.federation.flare.shareables import TASK, pack_answer, pack_request, unpack
+from fedward.federation.policy import FILE, OPEN
 from fedward.federation.site import Site
 from fedward.federation.site_log import SiteLog
 from fedward.methods.workflow import Ask, Work
@@ -28,10 +30,14 @@ from tiny import tiny
 class Context:
     """What the executor asks of an FLContext."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, simulated=True):
         (folder / "local").mkdir(exist_ok=True)
         workspace = SimpleNamespace(get_root_dir=lambda: str(folder), get_site_config_dir=lambda: str(folder / "local"))
         self.engine = SimpleNamespace(get_workspace=lambda: workspace)
+        self.simulated = simulated
+
+    def get_prop(self, name, default=None):
+        return self.simulated if name == FLContextKey.SIMULATE_MODE else default
 
     def get_engine(self):
         return self.engine
@@ -40,7 +46,7 @@ class Context:
         return "site-1"
 
     def get_job_id(self):
-        return "job-1"
+        return "simulate_job"  # the simulator's, but a server may call any job so
 
 
 @pytest.fixture
@@ -59,9 +65,9 @@ def request(task="train", evaluate=True, experiment=None):
     return asked["site-1"]
 
 
-def run(executor, message, folder, signal=None):
+def run(executor, message, folder, signal=None, simulated=True):
     shareable = message if isinstance(message, Shareable) else pack_request(message.meta, message.arrays)
-    return unpack(executor.execute(TASK, shareable, Context(folder), signal or Signal()))
+    return unpack(executor.execute(TASK, shareable, Context(folder, simulated), signal or Signal()))
 
 
 def test_the_answer_is_the_sites(tmp_path, sent):
@@ -128,6 +134,21 @@ def test_a_sites_own_file_comes_first(tmp_path, sent):
     assert "DataError" in meta["error"]
 
 
+@pytest.mark.proves(
+    "attacks",
+    "a server calls a job as the simulator calls its own, where a site's policy does not count",
+    "the policy counts: only FLARE's simulator itself says that it is one",
+)
+def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
+    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    meta, arrays = run(executor, request(), tmp_path, simulated=False)
+    assert "minimum_replies: at least 3, the job says 1" in meta["error"], "there is no file, so the defaults hold"
+    assert not arrays
+    (tmp_path / "local" / FILE).write_text(yaml.safe_dump(OPEN.model_dump(mode="json")))
+    meta, arrays = run(executor, request(), tmp_path, simulated=False)
+    assert meta["steps"] == 2
+
+
 def test_scalars_say_which_model_they_are_of():
     row = {"split": "val", "name": "accuracy", "value": 0.5}
     meta = {"round": 4, "train": {"loss": 2.0}, "metrics": [row, {**row, "name": "f1/MEL"}, {**row, "value": None}]}
@@ -181,7 +202,7 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
     noisy = {name: array + 1 for name, array in arrays.items()}
     leaving(executor, pack_answer(meta, noisy), tmp_path)
     (row,) = lines(tmp_path / "fedward")
-    assert (row["event"], row["job"], row["gave"]) == ("answered", "job-1", arrays_digest(noisy))
+    assert (row["event"], row["job"], row["gave"]) == ("answered", "simulate_job", arrays_digest(noisy))
     leaving(executor, result, tmp_path)
     assert len(lines(tmp_path / "fedward")) == 1, "there was no request"
 

@@ -30,7 +30,8 @@ from fedward.federation.flare.classes import ALLOWED
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.kit_doctor import network
 from fedward.federation.ledger import Rule, enter, ledger_file
-from fedward.jobs import JOBS
+from fedward.federation.policy import FILE
+from fedward.jobs import load_experiment
 from foreign_jobs import CLIENT, args, bring, component, edit
 
 ROOT = Path(__file__).parents[3]
@@ -49,6 +50,7 @@ builders:
   - path: nvflare.lighter.impl.cert.CertBuilder
 """
 RULES = "local/resources.json.default"
+SHIPPED = Path(kit_doctor.__file__).parents[1] / "policy" / FILE
 NOW = datetime.now(timezone.utc)
 
 
@@ -146,12 +148,13 @@ def kit(provisioned, tmp_path, listener):
     }
     kit.privacy({"name": "clinical", "task_result_filters": [noise]})
     (kit.folder / "local" / "hospital-a.yaml").write_text("kind: npz\n")
+    shutil.copy(SHIPPED, kit.folder / "local")
     return kit
 
 
 @pytest.fixture
 def job(tmp_path):
-    export_job(JOBS["fedavg"], tmp_path / "fedavg", clinical=True)
+    export_job(load_experiment("fedavg", clinical=True), tmp_path / "fedavg", clinical=True)
     return tmp_path / "fedavg"
 
 

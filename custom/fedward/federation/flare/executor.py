@@ -1,13 +1,15 @@
 """A site's half of a FLARE job: unpacks the request, lets the site answer, packs the answer."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvflare.apis.analytix import AnalyticsDataType
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
@@ -19,6 +21,7 @@ from fedward.federation.flare.places import site_folders, site_state
 from fedward.federation.flare.shareables import pack_answer, unpack
 
 if TYPE_CHECKING:
+    from fedward.federation.policy import Policy
     from fedward.federation.site import Site
 
 
@@ -78,6 +81,7 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
 
     def _new_site(self, fl_ctx: FLContext) -> "Site":
         from fedward.config import Experiment
+        from fedward.federation.admission import Admission
         from fedward.federation.encryption import SiteKey
         from fedward.federation.flare.encryption import SITE, context_of
         from fedward.federation.site import Site
@@ -88,7 +92,24 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
         key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
         name, folder = fl_ctx.get_identity_name(), site_state(workspace)
         log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
-        return Site(name, experiment, folder, site_folders(workspace), key, log=log)
+        admission = None if _simulated(fl_ctx) else Admission(name, experiment, folder, *_rules(fl_ctx))
+        return Site(name, experiment, folder, site_folders(workspace), key, log=log, admission=admission)
+
+
+def _simulated(fl_ctx: FLContext) -> bool:
+    """Return whether FLARE's simulator runs this process. It says so itself: a job's id would be the server's word."""
+    return fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True
+
+
+def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
+    """Return the reader of this site's policy, and whether the job's privacy scope adds noise."""
+    from fedward.federation.flare.privacy import GaussianUpdateFilter
+    from fedward.federation.policy import FILE, read_policy
+
+    file = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()) / FILE
+    scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
+    filters = scope.task_result_filters[FilterKey.OUT] if scope else []
+    return partial(read_policy, file), any(isinstance(each, GaussianUpdateFilter) for each in filters)
 
 
 def _restarts() -> dict[str, int]:

@@ -124,7 +124,10 @@ def _in_containers(workspace: Workspace) -> bool:
     resources = next((file for name in _RESOURCES if (file := local / name).is_file()), None)
     if resources is None:
         return False
-    components = json.loads(resources.read_text(encoding="utf-8")).get("components", [])
+    try:
+        components = json.loads(resources.read_text(encoding="utf-8")).get("components", [])
+    except ValueError:
+        return False  # FLARE does not start with such a file
     return any(component.get("id") in _CONTAINERS for component in components)
 
 

@@ -59,6 +59,7 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             local = _write_shared(site, ctx)
             _copy("privacy.json", local)
             _copy("fedward_site.yaml.sample", local)
+            _copy("fedward_policy.yaml", local)
             _rewrite(local / RESOURCES, _of_site)
             _rewrite(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON, _asking_again)
         if server := project.get_server():

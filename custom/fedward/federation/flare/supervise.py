@@ -67,6 +67,8 @@ class Supervisor:
     """Rounds that the run has finished, as far as is known."""
     _fruitless: int = field(default=0, init=False)
     """Attempts since there was a further one."""
+    _refused: bool = field(default=False, init=False)
+    """Whether the sites' policies forbid the job, as they would the next time."""
     _silent: float | None = field(default=None, init=False)
     """Since when the server has not been reached; None while it answers."""
 
@@ -74,8 +76,8 @@ class Supervisor:
         """Return the folder of the finished run, fetched into ``out``.
 
         Raises:
-            RunError: the job is refused or aborted, three attempts in a row brought no further round, or the server
-                could not be reached for ``patience`` seconds.
+            RunError: the job is refused, by the server or by too many sites, or aborted; three attempts in a row
+                brought no further round; or the server could not be reached for ``patience`` seconds.
         """
         attempt = 0
         while True:
@@ -90,7 +92,7 @@ class Supervisor:
                 raise
             except RunError as error:
                 self._count(watch, results(out, meta))
-                if meta["status"] in _HOPELESS:
+                if self._refused or meta["status"] in _HOPELESS:
                     raise
                 if self._fruitless == _FRUITLESS:
                     self.say(f"given up: {_FRUITLESS} attempts in a row brought no further round")
@@ -142,7 +144,8 @@ class Supervisor:
         """Note whether an attempt has brought a further round; ``run`` is what was fetched of it, if anything."""
         rounds = watch.rounds
         with suppress(FedwardError):  # it left nothing that could be read
-            rounds = max(rounds, progress(run)["round"])
+            state = progress(run)
+            rounds, self._refused = max(rounds, state["round"]), bool(state["refused"])
         self._fruitless = 0 if rounds > self._rounds else self._fruitless + 1
         self._rounds = rounds
 

@@ -23,7 +23,7 @@ def check(kit: Kit, folder: Path) -> list[Row]:
     """Look whether a job folder would be accepted with this kit."""
     try:
         meta = read_json(folder / "meta.json")
-        app = _app(kit, meta)
+        app = app_of(kit, meta)
         if app is None:
             return [_elsewhere(kit)]
         config = read_json(folder / app / "config" / CONFIGS[kit.side])
@@ -48,7 +48,7 @@ def components(element: Any) -> Iterator[dict[str, Any]]:
             yield from components(value)
 
 
-def _app(kit: Kit, meta: dict[str, Any]) -> str | None:
+def app_of(kit: Kit, meta: dict[str, Any]) -> str | None:
     """Return the app that the job sends to the kit's participant."""
     me = "server" if kit.role == "server" else kit.name
     try:

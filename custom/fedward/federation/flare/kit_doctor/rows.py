@@ -29,7 +29,8 @@ class Row:
         parts += [f"-> {self.remedy}"] if self.remedy else []
         lines = [line for part in "\n".join(parts).splitlines() for line in wrap(part, _TEXT, break_on_hyphens=False)]
         head = f"  {_MARKS[self.status]:<9}{self.name}"
-        return [f"{head:<{_INDENT}}{lines[0]}", *(" " * _INDENT + line for line in lines[1:])]
+        first = [f"{head:<{_INDENT}}{lines.pop(0)}"] if len(head) < _INDENT else [head]
+        return [*first, *(" " * _INDENT + line for line in lines)]
 
 
 def done(name: str, found: str) -> Row:

@@ -1,0 +1,189 @@
+"""Hospitals of a provisioned federation with their default policy: what a lead's job may not do there, and approval."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.fuel.flare_api.flare_api import Session
+from torch import Tensor
+
+from fedward.cli import main
+from fedward.config import Experiment
+from fedward.errors import RunError
+from fedward.federation.flare.jobs import export_job
+from fedward.federation.flare.status import job_progress
+from fedward.federation.flare.submit import fetch, session, submit, wait
+from fedward.federation.initial import initial_model
+from fedward.federation.policy import FILE
+from finished_run import finished_run
+from local_federation import HOSPITALS, LEAD, Federation
+from tiny import clinical
+
+pytestmark = pytest.mark.secure
+TIMEOUT = 180
+EVERYONE = sorted(HOSPITALS)
+VICTIM = "hospital-b"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with Federation(tmp_path_factory.mktemp("federation"), image_size=16) as running:
+        yield running
+
+
+@pytest.fixture
+def lead(federation: Federation) -> Iterator[Session]:
+    with session(federation.kit(LEAD)) as flare:
+        yield flare
+
+
+@pytest.fixture
+def policy(federation: Federation) -> Iterator[Callable[..., None]]:
+    """Gives the victim a policy for the time of a test."""
+    file = federation.kit(VICTIM) / "local" / FILE
+    kept = file.read_text()
+    yield lambda **rules: federation.give_policy(VICTIM, **rules)
+    file.write_text(kept)
+
+
+def rounds(out: Path) -> list[dict[str, Any]]:
+    (log,) = out.rglob("rounds.jsonl")
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def refused(federation: Federation, lead: Session, job: Path, out: Path) -> str:
+    """Run a job, of which no site may train anything; return what its lead is told."""
+    with pytest.raises(RunError) as error:
+        fetch(lead, wait(lead, submit(lead, job), TIMEOUT), out)
+    (row,) = rounds(out)
+    assert row["replied"] == []
+    assert row["bytes_up"] == 0
+    return str(error.value)
+
+
+def crafted(experiment: Experiment) -> dict[str, Tensor]:
+    """Weights with which the update of one image gives back its label and its features."""
+    model, _ = initial_model(experiment, None)
+    return {name: tensor * 0 if name.startswith("classifier") else tensor for name, tensor in model.items()}
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a lead's job for one hospital: one image in one step of SGD, from crafted weights, "
+    "which gives back the image's label and what the classifier is shown of it",
+    "refused by the hospital before it reads data, by six of its rules, which the lead is told",
+)
+def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_path):
+    settings = {"images_per_round": 1, "batch": 1, "optimizer": "sgd", "momentum": 0.0, "learning_rate": 1.0}
+    experiment = clinical(minimum_replies=1, options={**settings, "participants": 1, "rounds": 1})
+    init = finished_run(tmp_path / "init", experiment, crafted(experiment))
+    export_job(experiment, tmp_path / "job", clinical=True, sites=[VICTIM], init=init)
+    text = refused(federation, lead, tmp_path / "job", tmp_path / "out")
+    assert f"{VICTIM} refuses: policy of {VICTIM}" in text
+    for told in (
+        "minimum_sites: at least 3, the run has 1",
+        "minimum_replies: at least 3, the job says 1",
+        "minimum_participants: at least 3, the job says 1",
+        "minimum_images: at least 32, the job says 1",
+        "minimum_steps: at least 4, the job says 1",
+        "minimum_batch: at least 8, the job says 1",
+        "starting_weights: none, the run starts from ",
+    ):
+        assert told in text
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a lead's FedPerl job that hands one hospital's whole model to the others (no anonymity, or one peer)",
+    "refused by every hospital; the run ends with its first exchange",
+)
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"anonymise": False}, "anonymise = false"),
+        ({"committee": 1, "allow_single_peer": True}, "allow_single_peer = true"),
+    ],
+)
+def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options, told):
+    export_job(clinical("fedperl", options=options), tmp_path / "job", clinical=True)
+    command = ["submit", str(federation.kit(LEAD)), str(tmp_path / "job"), "--out", str(tmp_path / "out")]
+    assert main([*command, "--supervise"]) == 1
+    said = capsys.readouterr()
+    assert said.out.count("attempt ") == 1, "a policy is not asked again"
+    (row,) = rounds(tmp_path / "out")
+    for hospital in HOSPITALS:
+        reason = f"lone_peers: no site's model to another site alone, the job says {told}"
+        assert reason in row["failed"][hospital]
+        assert f"{hospital} refuses: policy of {hospital}" in said.err
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a policy file with a rule that its hospital's version does not know, or that is spoilt",
+    "that hospital refuses every job; its log tells why, the lead learns no more than that",
+)
+def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy, tmp_path):
+    policy(minimum_patients=100)
+    export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
+    with pytest.raises(RunError) as error:
+        fetch(lead, wait(lead, submit(lead, tmp_path / "job"), TIMEOUT), tmp_path / "out")
+    assert f"{VICTIM} refuses: policy of {VICTIM}: expected a file with the site's rules" in str(error.value)
+    assert "minimum_patients" not in str(error.value)
+    assert any("minimum_patients" in log.read_text() for log in federation.kit(VICTIM).rglob("log.txt"))
+
+
+def test_a_hospital_that_requires_noise_and_adds_some_takes_part(federation, lead, policy, tmp_path):
+    policy(noise="required")
+    export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
+    scopes = federation.kit(VICTIM) / "local" / "privacy.json"
+    kept, noise = scopes.read_text(), {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 20.0}
+    content = json.loads(kept)
+    path = "fedward.federation.flare.privacy.GaussianUpdateFilter"
+    content["scopes"][0]["task_result_filters"] = [{"path": path, "args": noise}]
+    scopes.write_text(json.dumps(content))
+    try:
+        fetch(lead, wait(lead, submit(lead, tmp_path / "job"), TIMEOUT), tmp_path / "out")
+    finally:
+        scopes.write_text(kept)
+    (row,) = rounds(tmp_path / "out")
+    assert row["replied"] == EVERYONE
+
+
+def until_it_waits(flare: Session, job_id: str) -> dict[str, Any]:
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        with suppress(RunError):  # FLARE has not started it yet
+            if (state := job_progress(flare, job_id)) and state["waiting"]:
+                return state
+        time.sleep(0.5)
+    raise AssertionError(f"job {job_id} waits for nobody")
+
+
+@pytest.mark.proves(
+    "attacks",
+    "a job at a hospital that asks for approval, whose administrator has approved another one",
+    "it waits, and everyone sees for whom, until this very job is approved; then the run goes on with all",
+)
+def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp_path, capsys):
+    policy(approval="required")
+    experiment = clinical(options={"rounds": 1})
+    other = experiment.model_copy(update={"seed": 4})
+    kit = str(federation.kit(VICTIM))
+    assert main(["approve", kit, other.digest]) == 0
+    export_job(experiment, tmp_path / "job", clinical=True)
+    job_id = submit(lead, tmp_path / "job")
+    assert until_it_waits(lead, job_id)["waiting"] == {VICTIM: experiment.digest}
+    assert main(["status", str(federation.kit(LEAD)), job_id]) == 0
+    assert main(["approve", kit]) == 0
+    out = capsys.readouterr().out
+    assert f"waiting   for approval: {VICTIM}" in out
+    assert f"job {experiment.digest}\n  waits since" in out
+    assert main(["approve", kit, experiment.digest]) == 0
+    folder = fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out")
+    (row,) = rounds(tmp_path / "out")
+    assert row["replied"] == EVERYONE
+    assert json.loads((folder / "run.json").read_text())["summary"]["unjudged"] == {}
