@@ -24,7 +24,7 @@ from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.submit import fetch, session, submit, wait
 from fedward.federation.local import run_local
 from local_federation import ADMIN, HOSPITALS, LEAD, PROVISIONING, SERVER, Federation
-from tiny import tiny
+from tiny import clinical
 
 pytestmark = pytest.mark.secure
 EVERYONE, TIMEOUT = sorted(HOSPITALS), 300
@@ -33,13 +33,12 @@ EVERYONE, TIMEOUT = sorted(HOSPITALS), 300
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     environment = {"OMP_NUM_THREADS": "1"}
-    with Federation(tmp_path_factory.mktemp("years"), image_size=16, images=60, environment=environment) as running:
+    with Federation(tmp_path_factory.mktemp("years"), image_size=16, environment=environment) as running:
         yield running
 
 
 def experiment(rounds: int) -> Experiment:
-    options = {"rounds": rounds, "participants": None, "images_per_round": 16}
-    return tiny("fedavg", timeout=60, stand_in=None, options=options)
+    return clinical(options={"rounds": rounds})
 
 
 def command(*words: object) -> str:
