@@ -112,6 +112,19 @@ def test_folders_links_and_odd_files_are_refused(app, tmp_path):
     assert repr(CLIENT) in refusal(app)
 
 
+def test_signatures_in_a_folder_of_its_own_are_not_told(app):
+    """FLARE signs each folder of a job."""
+    for name in ("mine.py", NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE):
+        bring(f"custom/{name}")(app)
+    assert ", found 'custom', 'custom/mine.py'. " in refusal(app)
+    (app / NVFLARE_SIG_FILE).unlink()
+    (app / NVFLARE_SIG_FILE).symlink_to("/etc/passwd")
+    for name in ("mine.py", NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE):
+        (app / "custom" / name).unlink()
+    (app / "custom").rmdir()
+    assert repr(NVFLARE_SIG_FILE) in refusal(app)
+
+
 def test_what_is_told_of_a_name_is_short_and_plain(app):
     bring(f"config/\x1b[2J{'x' * 200}")(app)
     text = refusal(app)

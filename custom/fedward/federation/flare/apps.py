@@ -7,7 +7,7 @@ starts. A refusal goes to the job's lead, with the name of the participant.
 import json
 import logging
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from nvflare.apis.app_validation import AppValidator
@@ -99,7 +99,8 @@ def _check_files(app: Path, role: Role) -> None:
     ]
     if strangers:
         files = ", ".join(sorted(_KNOWN[role] - _SIGNATURES))
-        raise _refused("app", f"nothing but {files}", ", ".join(map(repr, strangers)))
+        told = [name for name in strangers if PurePath(name).name not in _SIGNATURE] or strangers
+        raise _refused("app", f"nothing but {files}", ", ".join(map(repr, told)))
     for name, path in paths.items():
         if name not in (_FOLDER, _WEIGHTS) and (size := path.stat().st_size) > _LARGEST:
             raise _refused(f"app, file {name}", f"at most {_LARGEST} bytes", f"{size}")
