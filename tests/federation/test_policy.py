@@ -161,7 +161,7 @@ def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, role
 
 
 @pytest.mark.proves("attacks", "a server asks a site for more labels than it allows", "refused: maximum_questions")
-@pytest.mark.parametrize("labels", [501, 2**53, -1, True, "7"])
+@pytest.mark.parametrize("labels", [501, 2**53, -1])
 def test_more_labels_than_allowed_are_refused(tmp_path, labels):
     experiment = hospital("fedal")
     text = refusal(site(tmp_path, experiment), request(experiment, task="query", labels=labels))

@@ -134,7 +134,7 @@ class Admission:
         peers = [f"peer{index}" for index in range(self._method.most_peers)]
         asked, kept = f"the request brings {len(roles)}", roles == peers[: len(roles)]
         found = [Finding("lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept)]
-        asked, kept = "the request asks for more", _whole(labels) and labels >= 0 and (limit is None or labels <= limit)
+        asked, kept = "the request asks for more", labels >= 0 and (limit is None or labels <= limit)
         found.append(Finding("maximum_questions", f"at most {limit} labels", asked, kept))
         refuse_unless(self._site, found)
 
@@ -174,8 +174,4 @@ def _weights(request: Message) -> str | None:
 def _members(request: Message) -> int:
     """Return how many sites the run has by a request's word; one that does not say has this one."""
     value: Any = request.meta.get("members")
-    return int(value) if _whole(value) else 1
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 1
