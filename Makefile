@@ -69,7 +69,7 @@ sbom: setup ## List all locked packages for CycloneDX in build/sbom-VARIANT.json
 	cat $(LOCK) | $(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
 		--output-file build/sbom-$(VARIANT).json -
 
-containers: setup ## Start a federation in containers (minutes; needs podman and FEDWARD_IMAGE)
+containers: setup ## Start a federation in containers (podman, FEDWARD_IMAGE)
 	$(BIN)/pip install --quiet podman-compose
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/containers -m "engine or not engine"
 

@@ -5,7 +5,8 @@
 # as it is: new keys would lock out every site that uses the old ones.
 set -euo pipefail
 
-workspace=${1:?usage: provisioning/build.sh WORKSPACE [PROJECT.yml]}
+[[ ${1:--} != -* ]] || { echo "usage: provisioning/build.sh WORKSPACE [PROJECT.yml]" >&2; exit 2; }
+workspace=$1
 project=$(realpath "${2:-$(dirname "$0")/project.yml}")
 
 authority=$(find "$workspace" -path '*/state/cert.json' -print -quit 2>/dev/null || true)

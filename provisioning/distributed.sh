@@ -7,7 +7,8 @@
 # the fingerprint of the authority, which is told by another way. docs/deployment.md has the commands of each party.
 set -euo pipefail
 
-folder=${1:?usage: provisioning/distributed.sh FOLDER}
+[[ ${1:--} != -* ]] || { echo "usage: provisioning/distributed.sh FOLDER" >&2; exit 2; }
+folder=$1
 definitions=$(realpath "$(dirname "$0")/distributed")
 if [ -e "$folder" ]; then
     echo "folder $folder: expected none, found one. Name another: its keys would be lost." >&2

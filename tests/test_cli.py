@@ -1,5 +1,6 @@
 """The command: what it leaves behind, its exit codes, and that wrong use ends in a sentence, never in a traceback."""
 
+import argparse
 import csv
 import errno
 import json
@@ -625,3 +626,19 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    below = [
+        each
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for each in action.choices.values()
+    ]
+    return [parser, *(further for each in below for further in parsers(each))]
+
+
+def test_help_fits_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    wide = [line for parser in parsers(cli._parser()) for line in parser.format_help().splitlines() if len(line) > 80]
+    assert wide == []

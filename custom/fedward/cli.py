@@ -149,7 +149,7 @@ def _add_jobs(commands: Any) -> None:
     jobs = commands.add_parser("jobs", help="export the jobs, or check that exported ones are fresh")
     jobs.add_argument("folder", type=Path, help="gets a folder for each job")
     jobs.add_argument("--check", action="store_true", help="change nothing; fail if a job is stale")
-    jobs.add_argument("--only", choices=sorted(JOBS), help="one job only")
+    jobs.add_argument("--only", choices=sorted(JOBS), metavar="JOB", help=f"one job only: {', '.join(sorted(JOBS))}")
     jobs.add_argument("--clinical", action="store_true", help="without own code: the package is installed at the sites")
     jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=_SETTING)
     jobs.add_argument("--sites", nargs="+", default=[], metavar="NAME", help="default: the job's; clinical: all")
@@ -186,7 +186,7 @@ def _add_watching(commands: Any) -> None:
 
     audit = commands.add_parser("audit", help="check a run's audit log")
     verify = audit.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "verify", help="is the run what was written? exit code 1 names the first line that is wrong"
+        "verify", help="check that a run is as it was written; exit code 1 and the first thing that is wrong, if not"
     )
     verify.add_argument("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="default: the sites' logs alone")
     verify.add_argument("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers")

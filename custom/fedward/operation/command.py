@@ -17,20 +17,20 @@ def add_operation(commands: Any) -> None:
     runs.add_argument("--json", action="store_true", help="everything, for machines")
     runs.set_defaults(command=_runs)
 
-    prune = commands.add_parser("prune", help="what old runs and kits hold that nobody needs; --delete removes it")
+    prune = commands.add_parser("prune", help="list what old runs and kits no longer need; --delete removes it")
     prune.add_argument("folder", type=Path, metavar="FOLDER", help="a kit, a run folder, or one with runs below it")
     prune.add_argument(
         "--older-than",
         type=_days,
         default=180,
         metavar="DAYS",
-        help="without a change since, such as 90d (default: 180d)",
+        help="only what has not changed for so long, such as 90d (default: 180d)",
     )
     prune.add_argument("--models", action="store_true", help="also the models; audit logs then verify no longer")
-    prune.add_argument("--delete", action="store_true", help="remove it; without, nothing is changed")
+    prune.add_argument("--delete", action="store_true", help="remove it; without this option nothing is changed")
     prune.set_defaults(command=_prune)
 
-    revoke = commands.add_parser("revoke", help="let the server refuse people whose key is lost")
+    revoke = commands.add_parser("revoke", help="make the server refuse people, as when a key is lost")
     revoke.add_argument("kit", type=Path, metavar="KIT", help="the server's startup kit")
     revoke.add_argument("names", nargs="+", metavar="USER", help="such as lead@hospital-a.org")
     revoke.set_defaults(command=_revoke)

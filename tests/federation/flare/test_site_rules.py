@@ -92,6 +92,14 @@ def test_weights_of_a_job_are_allowed_by_the_sha256_that_its_export_prints(kit, 
     assert rows(kit, tmp_path / "jobs" / "fedavg")["starting_weights"].status == "ok"
 
 
+def test_a_jobs_digest_can_be_copied_from_the_report(kit, tmp_path):
+    (kit / "local" / FILE).write_text("approval: required")
+    experiment = clinical()
+    lines = rows(kit, exported(tmp_path / "job", experiment))["approval"].lines()
+    assert experiment.digest in [line.strip() for line in lines]
+    assert max(map(len, lines)) <= 80
+
+
 def test_an_export_that_the_default_policy_refuses_is_told_so(tmp_path, capsys):
     command = ["jobs", str(tmp_path), "--only", "fedavg", "--clinical"]
     assert main(command) == 0
@@ -146,7 +154,7 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
         kit / "fedward" / "approvals",
     )
     assert approve(kit) == 0
-    assert capsys.readouterr().out == "no job waits or is approved\n"
+    assert capsys.readouterr().out == "no job is waiting or approved\n"
     assert not Approvals(approvals).ask(experiment)
     assert approve(kit) == 0
     out = capsys.readouterr().out

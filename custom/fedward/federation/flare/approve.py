@@ -23,7 +23,7 @@ def listed(folder: Path) -> Iterator[str]:
     for entry in entries:
         yield from _lines(entry, policy)
     if not entries:
-        yield "no job waits or is approved"
+        yield "no job is waiting or approved"
 
 
 def approve(folder: Path, digest: str) -> str:

@@ -66,7 +66,7 @@ def submit(flare: Session, job: Path, run: str | None = None) -> str:
                 f"job {job}",
                 expected="a job the server takes",
                 found=f"{type(error).__name__}: {error}",
-                remedy="Mend the job, or submit it as a user with the role lead.",
+                remedy="Correct the job, or submit it as a user with the role lead.",
             ) from error
 
 

@@ -27,10 +27,17 @@ class Row:
         """Return the row for an 80-column terminal."""
         parts = [self.found] if not self.expected else [f"found {self.found}", f"expected {self.expected}"]
         parts += [f"-> {self.remedy}"] if self.remedy else []
-        lines = [line for part in "\n".join(parts).splitlines() for line in wrap(part, _TEXT, break_on_hyphens=False)]
+        lines = [line for part in "\n".join(parts).splitlines() for line in _wrapped(part)]
         head = f"  {_MARKS[self.status]:<9}{self.name}"
-        first = [f"{head:<{_INDENT}}{lines.pop(0)}"] if len(head) < _INDENT else [head]
-        return [*first, *(" " * _INDENT + line for line in lines)]
+        fits = len(head) < _INDENT and len(lines[0]) <= _TEXT
+        first = [f"{head:<{_INDENT}}{lines.pop(0)}"] if fits else [head]
+        return [*first, *(" " * min(_INDENT, _WIDTH - len(line)) + line for line in lines)]
+
+
+def _wrapped(text: str) -> list[str]:
+    """Return the lines of a text; a longer word, such as a digest to be copied, has a line of its own."""
+    lines = wrap(text, _TEXT, break_on_hyphens=False, break_long_words=False)
+    return [part for line in lines for part in wrap(line, _WIDTH, break_on_hyphens=False)]
 
 
 def done(name: str, found: str) -> Row:
@@ -44,7 +51,7 @@ def warning(name: str, *, expected: str, found: str, remedy: str) -> Row:
 
 
 def failed(name: str, *, expected: str, found: str, remedy: str) -> Row:
-    """Return a row of something that must be mended."""
+    """Return a row of something that must be fixed."""
     return Row(name, "failed", found, expected, remedy)
 
 
@@ -61,6 +68,6 @@ def skipped(name: str, reason: str) -> Row:
 def text(headline: str, rows: Sequence[Row]) -> str:
     """Return the report for an 80-column terminal."""
     counts = {status: sum(row.status == status for row in rows) for status in ("failed", "warning")}
-    verdict = f"{counts['failed']} failed, {counts['warning']} to know" if any(counts.values()) else "All well."
+    verdict = f"{counts['failed']} failed, warnings: {counts['warning']}" if any(counts.values()) else "All well."
     lines = [*wrap(headline, _WIDTH), "", *(line for row in rows for line in row.lines()), "", verdict]
     return "\n".join(lines)
