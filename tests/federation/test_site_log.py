@@ -150,6 +150,21 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
     assert [row["event"] for row in lines(site)] == ["refused"] * 3 + ["answered"]
 
 
+@pytest.mark.proves(
+    "attacks",
+    "a server names one run after the other in wrong requests, to fill a site's disk with their logs",
+    "refused: a job writes logs of three runs at most, each of a bounded length",
+)
+def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
+    site = Quick("s", EXPERIMENT, tmp_path, log=SiteLog(tmp_path, "s", EXPERIMENT, "job-1"))
+    for number in range(9):
+        answer = site.handle(request(0, run=f"{number:032x}"))
+        assert "error" in answer.meta
+    assert "run of this job: expected one of 3 that it has named" in answer.meta["error"]
+    assert len(list((tmp_path / "answers").glob("*.jsonl"))) == 3
+    assert site.handle(request(1, run=f"{0:032x}")).arrays, "the runs that it has named go on"
+
+
 # --- what a server cannot ask
 
 

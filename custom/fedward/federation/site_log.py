@@ -49,6 +49,9 @@ FOLDER = "answers"
 _MOST_ERRORS = 1000
 """Lines of one run that tell of no answer. More are not written: nobody fills a site's disk by asking wrongly."""
 
+_MOST_RUNS = 3
+"""Runs that one job may name at a site, in one process. The log of each is a file."""
+
 _ANSWERED = '"event":"answered"'
 _NO_ANSWER = {"error": "failed", "waiting": "waiting"}
 _WORK = ("task", "labels", "peers")
@@ -73,6 +76,8 @@ class SiteLog:
         """Of the request that is being answered; None where it names none, or the log is broken."""
         self._asked: dict[str, Any] = {}
         self._admitted = False
+        self._named: set[str] = set()
+        """Runs that requests have named so far."""
 
     def admit(self, request: Message) -> None:
         """Take note of a request, and refuse one that must not be answered.
@@ -83,6 +88,9 @@ class SiteLog:
         """
         self._run, self._admitted, meta = None, False, request.meta
         run = _hexadecimal("run id", meta.get("run"), 32)
+        if self._job and run not in self._named and len(self._named) == _MOST_RUNS:
+            raise _refused("run of this job", f"one of {_MOST_RUNS} that it has named", run, "Send a job for each run.")
+        self._named.add(run)
         given = self._given(run)
         self._run, self._asked = run, _told(request)
         _check_same(self._experiment, meta)

@@ -72,12 +72,15 @@ def run(executor, message, folder, signal=None, simulated=True):
 
 def test_the_answer_is_the_sites(tmp_path, sent):
     experiment = tiny("fedavg")
-    meta, arrays = run(FedwardExecutor(experiment.model_dump(mode="json")), request(), tmp_path)
+    executor = FedwardExecutor(experiment.model_dump(mode="json"))
+    meta, arrays = run(executor, request(), tmp_path)
     expected = Site("site-1", experiment, tmp_path).handle(request())
     meta["train"].pop("seconds"), expected.meta["train"].pop("seconds")
     assert meta == expected.meta
     assert list(arrays) == list(expected.arrays)
     assert all((arrays[name] == expected.arrays[name]).all() for name in arrays)
+    assert sent == [], "the site's log comes first"
+    leaving(executor, pack_answer(meta, arrays), tmp_path)
     assert {dxo.data["track_key"] for dxo in sent} >= {"train/loss", "val/accuracy", "test/auroc_macro"}
 
 
@@ -207,6 +210,11 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
     assert len(lines(tmp_path / "fedward")) == 1, "there was no request"
 
 
+@pytest.mark.proves(
+    "attacks",
+    "a site's log is full or spoilt, so that metrics and losses would leave as FLARE's events without a line in it",
+    "nothing leaves: the scalars are sent after the line is written, as the filters left them",
+)
 def test_what_cannot_be_written_into_the_sites_log_does_not_leave(tmp_path, sent, monkeypatch):
     executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
     result = answered(executor, tmp_path)
@@ -217,3 +225,11 @@ def test_what_cannot_be_written_into_the_sites_log_does_not_leave(tmp_path, sent
     monkeypatch.setattr(SiteLog, "add", full)
     assert leaving(executor, result, tmp_path).get_return_code() == ReturnCode.EXECUTION_EXCEPTION
     assert "DXO" not in result
+    assert sent == []
+
+
+def test_scalars_are_those_that_the_filters_left(tmp_path, sent):
+    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    answered(executor, tmp_path)
+    leaving(executor, pack_answer({"site": "site-1", "round": 1, "error": "privacy budget used up"}, {}), tmp_path)
+    assert sent == []

@@ -52,13 +52,13 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
             return pack_answer({"site": name, "round": round_, "error": reason}, {})
         finally:
             cleanup_memory()
-        for tag, step, value in scalars(answer.meta):
-            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
-            send_analytic_dxo(self, dxo, fl_ctx)
         return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Write an answer into the site's log once FLARE's filters have had it: what cannot be written stays here."""
+        """Write an answer into the site's log once FLARE's filters have had it; then send its scalars, for TensorBoard.
+
+        What cannot be written stays here.
+        """
         super().handle_event(event_type, fl_ctx)
         if event_type != EventType.AFTER_TASK_RESULT_FILTER or self._site is None:
             return
@@ -66,11 +66,16 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
 
         leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
         try:
-            self._site.log.add(Message(*unpack(leaving)))
+            answer = Message(*unpack(leaving))
+            self._site.log.add(answer)
         except Exception as error:
             self.log_exception(fl_ctx, f"the site's log: {error}")
             leaving.clear()
             leaving.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
+            return
+        for tag, step, value in scalars(answer.meta):
+            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
+            send_analytic_dxo(self, dxo, fl_ctx)
 
     def _answer(self, fl_ctx: FLContext, meta: dict[str, Any], arrays: dict[str, Any], abort_signal: Signal) -> Any:
         from fedward.federation.wire import Message
