@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def test_pruning_keeps_what_a_run_that_goes_back_needs(tmp_path, resumed_after, 
     assert {site: sorted(int(path.stem) for path in (tmp_path / site).iterdir()) for site in "st"} == kept
     models.forget_after(max(resumed_after, 1))
     assert models["s"]["w"] == max(round_ for round_ in (1, 2, 4) if round_ <= max(resumed_after, 1))
+
+
+@pytest.mark.proves(
+    "attacks",
+    "another account of the server's machine reads the models of single hospitals while a run goes on, under umask 022",
+    "they lie in a folder that is open to its owner alone",
+)
+def test_the_models_of_single_sites_are_their_owners_alone(tmp_path):
+    before = os.umask(0o022)
+    try:
+        SiteModels(tmp_path / "models").put("hospital-a", 1, MODEL)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "models").stat().st_mode) == 0o700
 
 
 def test_an_interrupted_round_is_forgotten(tmp_path):

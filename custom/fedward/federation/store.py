@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from safetensors.torch import save_file
 
+from fedward import private
 from fedward.errors import RunError
 from fedward.federation.disk import make_folder, replace, sync
 from fedward.methods.workflow import State
@@ -109,7 +110,7 @@ def save_json(path: Path, value: Any) -> None:
 
 
 class SiteModels(Mapping[str, State]):
-    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``."""
+    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``; others may not look into the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -124,6 +125,7 @@ class SiteModels(Mapping[str, State]):
     def put(self, site: str, round_: int, state: State) -> State:
         """Store a site's model of a round and return it as it now lies on disk."""
         path = self._path(site, round_)
+        private.make_folder(path.parent)
         save_model(path, state)
         self._newest[site] = round_
         return StoredState(path)
