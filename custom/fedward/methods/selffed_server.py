@@ -27,6 +27,8 @@ PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
 _HEAD = "classifier."
 _PARTS = ("encoder.", _HEAD, "mask_token", "decoder.", "projection.")
 """How the names of the network's tensors begin."""
+_SMALLEST_BETA = 0.5
+"""Of jobs in which no site shall count alone: one round less doubles what a site counts for."""
 
 
 @dataclass
@@ -64,6 +66,11 @@ class SelfFed(FedAvg):
     settings_type = SelfFedSettings
     state_type = SelfFedState
     settings: SelfFedSettings
+
+    @property
+    def lone_peers(self) -> str:  # type: ignore[override]
+        """With a small beta the site that has taken part least often counts alone."""
+        return f"beta = {self.settings.beta:g}" if self.settings.beta < _SMALLEST_BETA else ""
 
     @property
     def needs_single_models(self) -> str:

@@ -157,11 +157,19 @@ class WFedAvg(FedAvg):
     settings_type: type[WFedAvgSettings] = WFedAvgSettings
     state_type: type[GroupedState] = GroupedState
     settings: WFedAvgSettings
+    sharpest: Mapping[str, float] = {"distance_scale": 100.0}
+    """Settings that bring a mean closer to one site's model the larger they are, and their published values."""
 
     @staticmethod
     def weight(labelled: int, unlabelled: int, steps: int) -> int:
         """Return the images of the group a site is in."""
         return labelled or unlabelled
+
+    @property
+    def lone_peers(self) -> str:  # type: ignore[override]
+        """Settings above those that were published: with a huge scale the site nearest to the mean counts alone."""
+        found = {name: getattr(self.settings, name) for name in self.sharpest}
+        return ", ".join(f"{name} = {value:g}" for name, value in found.items() if value > self.sharpest[name])
 
     @property
     def needs_single_models(self) -> str:
