@@ -154,6 +154,8 @@ class _Driver:
         self._empty = 0
         self._enough = experiment.minimum_replies
         self._consent = Consent(run, console, self._enough)
+        self._failed: dict[str, str] = {}
+        """Site -> why it did not work in the last exchange in which some were asked to."""
         self._last_round = -1
 
     def run(self, first: State | None = None) -> Path:
@@ -257,6 +259,7 @@ class _Driver:
 
     def _note_empty(self, ask: Ask, any_reply: bool, failed: dict[str, str]) -> None:
         self._empty = 0 if any_reply else self._empty + 1
+        self._failed = failed if ask.work else self._failed
         if self._empty >= _EMPTY_ROUNDS_IN_A_ROW:
             raise RunError(
                 f"round {ask.round}",
@@ -445,7 +448,7 @@ class _Driver:
             raise RunError(
                 f"run {run.path}",
                 expected="a site that trained, in some round",
-                found="none",
+                found=f"none; last: {self._failed or 'no site could train'}",
                 remedy="See in rounds.jsonl why; mend it, and start a new run in another folder.",
             )
         run.set_status("finished", summary)

@@ -110,7 +110,7 @@ class SiteLog:
             WireError: in another job, the site has answered another request for this exchange in the meantime.
         """
         run, self._run = self._run, None
-        if run is None:
+        if run is None or "waiting" in answer.meta:  # for the job's approval: nothing was read, and it is asked again
             return
         told = next((kind for field, kind in _NO_ANSWER.items() if field in answer.meta), "answered")
         event = told if self._admitted else "refused"
