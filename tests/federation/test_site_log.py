@@ -246,6 +246,16 @@ def test_a_site_that_evaluated_a_model_may_train_from_it(site):
         assert "error" not in site.handle(request(2, task)).meta
 
 
+def test_a_job_that_waits_for_approval_leaves_no_line(site, monkeypatch):
+    """The server asks every few seconds, perhaps for days; nothing is read."""
+    waiting = Message({"site": "s", "round": 1, "waiting": EXPERIMENT.digest})
+    with monkeypatch.context() as patch:
+        patch.setattr(site.admission, "waiting", lambda request: waiting)
+        assert site.handle(request(1)) is waiting
+    assert lines(site) == []
+    assert site.handle(request(1)).arrays
+
+
 def test_a_request_that_failed_leaves_the_exchange_open(site):
     assert "error" in site.handle(request(2, seed=4, **{"break": True})).meta
     assert "error" not in site.handle(request(2)).meta

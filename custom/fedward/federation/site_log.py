@@ -9,7 +9,6 @@ field                        content
 ===========================  =========================================================================================
 ``time``, ``site``, ``job``  when, who, and FLARE's id of the job
 ``event``                    ``answered``; ``failed``: an error in place of an answer; ``refused``: nothing was read;
-                             ``waiting``: nothing was read, the administrator has not approved the job
 ``round``, ``part``          the exchange; with ``task``, ``labels``, ``model`` and ``peers`` what was asked, the models
                              by their SHA-256
 ``head``                     of the server's audit log, when it asked
@@ -53,7 +52,6 @@ _MOST_RUNS = 3
 """Runs that one job may name at a site, in one process. The log of each is a file."""
 
 _ANSWERED = '"event":"answered"'
-_NO_ANSWER = {"error": "failed", "waiting": "waiting"}
 _WORK = ("task", "labels", "peers")
 _COUNTS = ("labelled", "unlabelled", "steps")
 _SAME = "Server and sites must run the same job and the same version of fedward."
@@ -112,8 +110,7 @@ class SiteLog:
         run, self._run = self._run, None
         if run is None or "waiting" in answer.meta:  # for the job's approval: nothing was read, and it is asked again
             return
-        told = next((kind for field, kind in _NO_ANSWER.items() if field in answer.meta), "answered")
-        event = told if self._admitted else "refused"
+        event = "refused" if not self._admitted else "failed" if "error" in answer.meta else "answered"
         path = self._path(run)
         row = {"time": now(), "site": self._site, "job": self._job, "event": event, **self._asked, **_given(answer)}
         with chain.locked(path):

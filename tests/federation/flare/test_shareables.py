@@ -62,3 +62,9 @@ def test_a_privacy_filter_changes_differences_and_passes_an_evaluation():
 def test_foreign_messages_are_refused(foreign):
     with pytest.raises(WireError, match="FLARE message"):
         unpack(foreign)
+
+
+@pytest.mark.parametrize("round_", [-5, None, "1"])
+def test_the_refusal_of_a_round_that_flare_does_not_take_can_be_sent(round_):
+    meta = {"site": "a", "round": round_, "error": "refused"}
+    assert unpack(pack_answer(meta, {})) == (meta, {})

@@ -51,7 +51,9 @@ def unpack(shareable: Shareable) -> tuple[dict[str, Any], dict[str, np.ndarray]]
 
 def _pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: ParamsType) -> Shareable:
     content = {"params": dict(arrays), "params_type": kind} if arrays else {"metrics": {}}
-    return FLModelUtils.to_shareable(FLModel(**content, current_round=meta.get("round"), meta={_META: dict(meta)}))
+    round_ = meta.get("round")
+    known = round_ if isinstance(round_, int) and round_ >= 0 else None  # FLARE takes no other
+    return FLModelUtils.to_shareable(FLModel(**content, current_round=known, meta={_META: dict(meta)}))
 
 
 def _foreign(found: str) -> WireError:
