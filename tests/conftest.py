@@ -5,8 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import reliability_page
+
+settings.register_profile("untimed", deadline=None)  # no test depends on how busy the machine is
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -173,7 +173,7 @@ def test_a_file_that_is_not_there_is_named(clinic: Any, tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("name", ["back.csv", "back.json", "back/datastore_v2.json"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     content=st.one_of(st.binary(max_size=80), st.text(max_size=80).map(lambda text: text.encode("utf-8", "replace")))
 )
@@ -202,7 +202,7 @@ _JSON = st.recursive(_LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dic
 
 
 @pytest.mark.parametrize("name", ["back.json", "back/datastore_v2.json"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=_JSON)
 def test_no_json_is_an_unexpected_error(clinic: Any, tmp_path: Path, name: str, content: Any) -> None:
     path = tmp_path / name
@@ -335,7 +335,7 @@ _ROWS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=_ROWS)
 def test_every_row_is_accounted_for_and_the_same_file_twice_changes_nothing(
     clinic: Any, tmp_path: Path, rows: list[tuple[str, ...]]

@@ -3,7 +3,9 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,13 +17,17 @@ AS_ACCOUNT = {"user": ACCOUNT, "group": ACCOUNT, "extra_groups": []} if os.getui
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Path:
+def image() -> Iterator[Path]:
     """A folder that stands for the image: entry point, a stand-in of tini, and a kit that says how it was started."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)  # pytest shuts others out
-    shutil.copy(ENTRY, tmp_path)
-    write(tmp_path / "tini", '#!/bin/sh\n[ "$1 $2" = "-s --" ] && shift 2 && exec "$@"\n')
-    kit = tmp_path / "kit"
+    with TemporaryDirectory() as folder:  # the account cannot enter pytest's own
+        Path(folder).chmod(0o755)
+        yield filled(Path(folder))
+
+
+def filled(image: Path) -> Path:
+    shutil.copy(ENTRY, image)
+    write(image / "tini", '#!/bin/sh\n[ "$1 $2" = "-s --" ] && shift 2 && exec "$@"\n')
+    kit = image / "kit"
     for folder in ("startup", "local"):
         (kit / folder).mkdir(parents=True)
     write(kit / "startup" / "sub_start.sh", '#!/bin/sh\necho started "$@" with umask "$(umask)"\n')
@@ -32,7 +38,7 @@ def image(tmp_path: Path) -> Path:
             os.chown(path, ACCOUNT, ACCOUNT)
     for folder in ("startup", "local"):
         (kit / folder).chmod(0o500)
-    return tmp_path
+    return image
 
 
 def write(path: Path, script: str) -> None:

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from fedward.errors import DataError
 from fedward.views.crop import Draw, apply, crop, draw
 
-grid = settings(deadline=None, max_examples=50)
+grid = settings(max_examples=50)
 
 
 def seeded(seed: int) -> Generator:

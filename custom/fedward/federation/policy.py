@@ -3,6 +3,7 @@
 The site checks each request against it before it reads data; see :mod:`fedward.federation.admission`.
 """
 
+import math
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> li
     """Return what each rule says of a job, in the order of the rules; of some, only a site at work can tell more."""
     settings, method = method_of(experiment).settings, method_of(experiment)
     images = settings.images_per_round or settings.images_at_most
-    steps = images and images // settings.batch
+    steps = images and math.ceil(images / settings.batch)
     lone = method.lone_peers
     return [
         _named("methods", policy.methods, experiment.method),
