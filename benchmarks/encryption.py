@@ -16,7 +16,7 @@ import torch
 
 from fedward.federation import wire
 from fedward.federation.encryption import Adder, SiteKey, mean_of, new_contexts
-from fedward.methods.fedavg import weighted_average
+from fedward.methods.aggregation import weighted_average
 from fedward.methods.workflow import Ask, State, Work
 from fedward.nets import build
 

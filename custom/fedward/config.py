@@ -95,6 +95,8 @@ class Experiment(_Frozen):
         settings = settings_of(self.method, self.options)
         if self.secure_aggregation:
             self._must_do_with_means(settings)
+        if settings.robust != "no":
+            self._must_do_without_weights(settings)
         return self
 
     @model_validator(mode="after")
@@ -128,6 +130,20 @@ class Experiment(_Frozen):
                 expected=f"at least {self.smallest_sum} participants a round",
                 found=f"{settings.participants}",
                 remedy="Raise participants: the mean of one site is that site's model.",
+            )
+
+    def _must_do_without_weights(self, settings: "Settings") -> None:
+        from fedward.methods import METHODS
+
+        reason = METHODS[self.method](settings).needs_weights
+        if self.secure_aggregation:
+            reason = "under secure_aggregation nobody sees the single models that a median is of"
+        if reason:
+            raise ConfigError(
+                f"robust={settings.robust} with {self.method}",
+                expected="a method whose sites are averaged by their counts alone, unencrypted",
+                found=reason,
+                remedy="Choose fedavg, ssfl, fedperl, fedal or fedprox without secure_aggregation, or set robust=no.",
             )
 
     @classmethod

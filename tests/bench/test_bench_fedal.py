@@ -25,9 +25,9 @@ from fedward.methods import method_of
 from fedward.report.run import QueryRow, Run
 from fedward.sites import SiteData, load_site
 
-IMAGES = 14
+IMAGES = 60
 """Of each class at each hospital; the first four show two lesions."""
-TRAIN = 3 * 10
+TRAIN = 3 * 42
 """Training images of a hospital that is split by image."""
 
 
@@ -83,7 +83,7 @@ def ids(site: SiteData) -> dict[str, set[str]]:
 def test_hospitals_are_split_by_image_in_seven_one_two_parts_with_all_classes(data: Path, tmp_path: Path) -> None:
     write_site_files(data, "images", 1, tmp_path)
     for site in loaded(*federation(tmp_path)).values():
-        assert (len(site.labelled), len(site.val), len(site.test)) == (TRAIN, 3, 9)
+        assert (len(site.labelled), len(site.val), len(site.test)) == (TRAIN, 18, 36)
         assert site.annotation == "oracle"
         for part in (site.labelled, site.val, site.test):
             assert len(set(part.labels.tolist())) == 3
@@ -228,7 +228,7 @@ def test_samplers_buy_equally_many_labels_and_the_bounds_none(out: Path) -> None
 
 
 def test_a_result_tells_the_classes_of_the_labels_bought(out: Path) -> None:
-    """All labels: of each class ten training images at each hospital. Else as many as the queries bought."""
+    """All labels: of each class a third of the training images at each hospital. Else as many as the queries bought."""
     assert result(out, "full")["bought"] == {name: dict.fromkeys(CLASSES, TRAIN // 3) for name in HOSPITALS}
     for row in ("fedal", "random"):
         last = {query.site: query.bought for query in run_of(out, row).queries if query.round == 4}

@@ -25,7 +25,7 @@ def data(tmp_path: Path) -> Path:
     """A file like PneumoniaMNIST, whose brighter images are the second class."""
     rng = np.random.default_rng(0)
     arrays = {}
-    for split, count in (("train", 120), ("val", 16), ("test", 20)):
+    for split, count in (("train", 120), ("val", 80), ("test", 20)):
         labels = np.arange(count) % 2
         arrays[f"{split}_images"] = (rng.integers(0, 120, (count, 28, 28)) + 120 * labels[:, None, None]).astype("u1")
         arrays[f"{split}_labels"] = labels[:, None]
@@ -105,7 +105,7 @@ def test_sites_have_all_labels_or_none_and_hold_no_test_image(data: Path, tmp_pa
     assert [bool(len(site.labelled)) for site in sites] == [True, False, False, False]
     assert [bool(len(site.unlabelled)) for site in sites] == [False, True, True, True]
     assert sum(len(site.labelled) + len(site.unlabelled) for site in sites) == 120
-    assert [len(site.val) for site in sites] == [4] * 4
+    assert [len(site.val) for site in sites] == [20] * 4
     assert [len(site.test) for site in sites] == [0] * 4
 
 

@@ -46,7 +46,7 @@ CLASSES = DATASETS["blood"].classes
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file like BloodMNIST, whose classes differ in brightness, in the folder where it is looked for."""
     rng, arrays = np.random.default_rng(0), {}
-    for split, count in (("train", 240), ("val", 40), ("test", 50)):
+    for split, count in (("train", 240), ("val", 240), ("test", 400)):
         labels = np.arange(count) % len(CLASSES)
         pixels = rng.integers(0, 60, (count, 28, 28, 3)) + 24 * labels[:, None, None, None]
         arrays |= {f"{split}_images": pixels.astype("u1"), f"{split}_labels": labels[:, None]}
@@ -115,7 +115,7 @@ def test_a_larger_share_keeps_the_labels_of_a_smaller_one_and_server_and_pool_ha
         assert not len(sites[POOL].labelled)
         images = [len(sites[site].labelled) + len(sites[site].unlabelled) for site in SITES]
         assert sum(images) == len(sites[POOL].unlabelled) == 240 - len(sites[SERVER].unlabelled)
-        assert sum(len(sites[site].test) for site in SITES) == 50
+        assert sum(len(sites[site].test) for site in SITES) == 400
     assert known[0] < known[1] < known[2]
     assert len(known[2]) == pytest.approx(0.7 * sum(images), rel=0.1)
 
@@ -227,7 +227,7 @@ def test_a_cell_runs_from_its_pre_training_is_judged_on_all_test_images_and_is_n
         pretrain(pretraining_of(cell), tmp_path)  # type: ignore[arg-type]
         run_cell(cell, tmp_path)
         result = json.loads(result_file(tmp_path, cell).read_text())
-        assert round(result["accuracy"] * 50 / 100, 6).is_integer()  # of the file's 50 test images
+        assert round(result["accuracy"] * 400 / 100, 6).is_integer()  # of the file's 400 test images
         about = json.loads((result_file(tmp_path, cell).parent / "run" / "run.json").read_text())
         begins = pretraining_of(cell)
         assert begins

@@ -16,7 +16,7 @@ POINTS = {
     "send": ("server", "before", "fedward.federation.flare.transport", "FlareTransport._send"),
     "train": ("site", "before", "fedward.methods.fedavg", "supervised_loss"),
     "upload": ("site", "before", "nvflare.private.fed.client.client_runner", "ClientRunner._try_send_result_once"),
-    "aggregate": ("server", "before", "fedward.methods.fedavg", "weighted_average"),
+    "aggregate": ("server", "before", "fedward.methods.aggregation", "weighted_average"),
     "save": ("server", "before", "fedward.federation.store", "save_json"),
 }
 """Point of a round -> whose process passes it, and the function."""

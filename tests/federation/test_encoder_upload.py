@@ -22,7 +22,7 @@ from fedward.federation.store import StoredState
 from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
 from fedward.methods import METHODS, method_of, settings_of
-from fedward.methods.fedavg import weighted_average
+from fedward.methods.aggregation import weighted_average
 from fedward.methods.selffed_server import FINE_TUNE, PRETRAIN
 from fedward.methods.workflow import Ask
 from fedward.report import write_report

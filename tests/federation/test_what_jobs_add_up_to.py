@@ -8,7 +8,7 @@ import pytest
 from hospital import hospital
 from torch import Tensor
 
-from fedward.config import DataSpec, Experiment
+from fedward.config import Experiment
 from fedward.federation.initial import initial_model
 from fedward.federation.local import run_local
 from fedward.federation.policy import refused_by_default
@@ -72,22 +72,3 @@ def test_a_huge_distance_scale_gives_back_one_hospitals_model(tmp_path):
     mean = result(experiment, tmp_path, SITES[:3])
     single = experiment.model_copy(update={"minimum_replies": 1})
     assert min(distance(mean, result(single, tmp_path, [site])) for site in SITES[:3]) < 1e-5
-
-
-@pytest.mark.proves(
-    "attacks",
-    "a lead's jobs keep a hospital's machine busy or full: a billion epochs or images a round, a cache for each image "
-    "size",
-    "**not covered**: the policy has no largest numbers of these. Ask for `approval`, limit the service's memory and "
-    "disk, and use `fedward prune`",
-)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"options": {"local_epochs": 10**9}},
-        {"options": {"images_per_round": 8 * 10**9}},
-        {"data": DataSpec(image_size=1024), "timeout": 10**9},
-    ],
-)
-def test_work_without_end_is_allowed_by_default(changes):
-    assert refused_by_default(clinical(**changes), SITES) == []

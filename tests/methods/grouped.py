@@ -99,7 +99,7 @@ class Server:
     """Model after each round."""
 
     def __post_init__(self) -> None:
-        defaults = {"rounds": 3, "warm_up": 1}
+        defaults = {"rounds": 3, "warm_up": 1, "largest_share": 1.0}  # the papers' weights
         self.method = METHODS[self.name](settings_of(self.name, {**defaults, **self.options}))
         self.federation = Federation(sorted(self.sites), self.seed, {}, note=self._note)
         state = self.method.start(model(0.0))

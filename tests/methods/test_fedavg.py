@@ -1,4 +1,4 @@
-"""Equations of fedward.methods.fedavg."""
+"""Equations of fedward.methods.fedavg, and the weighted average of fedward.methods.aggregation."""
 
 import weakref
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.fedavg import class_weights, weighted_average
+from fedward.methods.aggregation import weighted_average
+from fedward.methods.fedavg import class_weights
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 grid = settings(deadline=None, max_examples=50)

@@ -12,8 +12,8 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.active import ActiveLearning
-from fedward.methods.fedavg import FedAvg, average_replies, draw_participants
+from fedward.methods.active import ActiveLearning, ActiveSettings
+from fedward.methods.fedavg import FedAvg, draw_participants
 from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import Ask, Federation, Reply, State
@@ -99,7 +99,7 @@ def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> No
 def test_the_global_model_is_the_mean_of_the_replies_and_starts_the_next_round() -> None:
     server = Server({"participants": 2, "rounds": 2})
     first, second = server.run()
-    expected = average_replies([Reply(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
+    expected = FedAvg(Settings()).mean([Reply(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
     assert_states_equal(first.model, model(0.0))
     assert_states_equal(second.model, expected)
     assert expected["w"][0] == sum(server.value(1, site) for site in first.work) / 2
@@ -418,7 +418,7 @@ def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
     assert list(next(rounds).work) == SITES
 
 
-# --- average_replies
+# --- the mean of replies
 
 
 def reply(value: float, steps: int, labelled: int = 1) -> Reply:
@@ -428,20 +428,20 @@ def reply(value: float, steps: int, labelled: int = 1) -> Reply:
 def test_replies_weigh_by_their_steps_not_by_their_images() -> None:
     """(1 * 10 + 3 * 20) / 4 = 17.5, however many images there are."""
     for labelled in (1, 1000):
-        mean = average_replies([reply(10.0, 1, labelled), reply(20.0, 3)], model(0.0))
+        mean = FedAvg(Settings()).mean([reply(10.0, 1, labelled), reply(20.0, 3)], model(0.0))
         assert mean["w"].tolist() == [17.5, 2.0]
 
 
 def test_equal_steps_give_the_plain_mean_and_no_steps_no_weight() -> None:
-    assert average_replies([reply(10.0, 4), reply(20.0, 4), reply(60.0, 4)], {})["w"][0] == 30.0
-    assert average_replies([reply(10.0, 0), reply(20.0, 4)], {})["w"][0] == 20.0
+    assert FedAvg(Settings()).mean([reply(10.0, 4), reply(20.0, 4), reply(60.0, 4)], {})["w"][0] == 30.0
+    assert FedAvg(Settings()).mean([reply(10.0, 0), reply(20.0, 4)], {})["w"][0] == 20.0
 
 
 def test_no_reply_and_no_step_give_the_model_itself() -> None:
     before = model(3.0)
-    assert average_replies([], before) is before
-    assert average_replies([reply(10.0, 0), reply(20.0, 0)], before) is before
-    assert average_replies([reply(10.0, 4, labelled=0)], before, ActiveLearning.weight) is before
+    assert FedAvg(Settings()).mean([], before) is before
+    assert FedAvg(Settings()).mean([reply(10.0, 0), reply(20.0, 0)], before) is before
+    assert ActiveLearning(ActiveSettings()).mean([reply(10.0, 4, labelled=0)], before) is before
 
 
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:

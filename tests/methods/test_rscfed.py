@@ -7,7 +7,7 @@ import pytest
 import torch
 from grouped import FOUR, Server, assert_close, assert_same, model, moved, plain_mean, plain_weights
 
-from fedward.methods.fedavg import weighted_average
+from fedward.methods.aggregation import weighted_average
 from fedward.methods.rscfed import RSCFed, RSCFedSettings
 from fedward.methods.wfedavg import distance_weights, measure
 from fedward.methods.workflow import Ask, Reply
@@ -101,7 +101,7 @@ def test_the_log_has_each_passes_weights_and_distances() -> None:
         assert row["group"] == "all"
         assert row["sites"] == [reply.site for reply in replies]
         assert row["weights"] == pytest.approx(plain_weights(replies, scale, factor=6.0), rel=1e-5)
-        assert row["distances"] == pytest.approx(measure(replies, "sum")[1].tolist())
+        assert row["distances"] == pytest.approx(measure(replies, "sum", 1.0)[1].tolist())
     kinds = {any(site in LABELLED for site in row["sites"]) for row in run.groups[1:]}
     assert kinds == {True, False}, "both scales were seen"
 
@@ -112,7 +112,7 @@ def replies_of(sites: dict[str, tuple[int, int]]) -> list[Reply]:
 
 def weigh(replies: list[Reply], **options: Any) -> list[float]:
     method = RSCFed(RSCFedSettings.model_validate(options))
-    found: list[float] = method.weigh(replies, *measure(replies, "sum")).tolist()
+    found: list[float] = method.weigh(replies, *measure(replies, "sum", 1.0)).tolist()
     assert sum(found) == pytest.approx(1, rel=1e-14)
     return found
 
@@ -144,7 +144,7 @@ def test_the_factor_of_labelled_sites_acts_once(factor: float) -> None:
 def test_a_factor_of_one_is_wfedavg() -> None:
     replies = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5)})
     found = weigh(replies, labelled_factor=1.0, distance_scale=7.0)
-    assert found == pytest.approx(distance_weights(*measure(replies, "sum"), 7.0).tolist(), rel=1e-14)
+    assert found == pytest.approx(distance_weights(*measure(replies, "sum", 1.0), 7.0).tolist(), rel=1e-14)
 
 
 @pytest.mark.parametrize(("labelled", "scale"), [(True, 3.0), (False, 50.0)])
@@ -156,7 +156,7 @@ def test_the_scale_depends_on_whether_a_labelled_site_is_in_the_pass(labelled: b
 
 def test_the_authors_scale_of_unlabelled_passes_does_not_lose_all_weights() -> None:
     replies = replies_of({"b": (0, 3), "c": (0, 2)})
-    assert all(math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(replies, "sum"), strict=True))
+    assert all(math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(replies, "sum", 1.0), strict=True))
     assert weigh(replies) == pytest.approx([1.0, 0.0], abs=1e-100)
 
 

@@ -14,7 +14,8 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.federation.store import load_state, save_state
 from fedward.methods import METHODS, settings_of
-from fedward.methods.fedavg import Supervised, draw_participants, weighted_average
+from fedward.methods.aggregation import weighted_average
+from fedward.methods.fedavg import Supervised, draw_participants
 from fedward.methods.selffed import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed_training import QUEUE, TARGET, Contrastive, MaskedModelling
@@ -26,7 +27,7 @@ LABELLED, UNLABELLED = {"site-1": 10, "site-2": 30, "site-3": 60}, {"site-1": 90
 
 
 def make(**options: Any) -> SelfFed:
-    shared = {"rounds": 5, "pretraining_rounds": 2, "pretraining_warm_up": 0, "warm_up": 0}
+    shared = {"rounds": 5, "pretraining_rounds": 2, "pretraining_warm_up": 0, "warm_up": 0, "largest_share": 1.0}
     method = METHODS["selffed"](settings_of("selffed", {**shared, **options}))
     assert isinstance(method, SelfFed)
     return method

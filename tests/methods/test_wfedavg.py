@@ -14,7 +14,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.methods import settings_of
-from fedward.methods.fedavg import weighted_average
+from fedward.methods.aggregation import weighted_average
 from fedward.methods.wfedavg import distance_weights, measure, model_distance
 from fedward.methods.workflow import Ask, Reply
 
@@ -238,7 +238,7 @@ def replies_of(sizes: dict[str, tuple[int, int]]) -> list[Reply]:
 @pytest.mark.parametrize("norm", ["sum", "flat"])
 def test_sizes_are_the_images_trained_on_and_distances_those_to_their_mean(norm: Literal["sum", "flat"]) -> None:
     replies = replies_of({"a": (10, 90), "b": (0, 40), "c": (50, 0)})
-    sizes, distances = measure(replies, norm)
+    sizes, distances = measure(replies, norm, 1.0)
     assert sizes.tolist() == [10, 40, 50]
     mean = weighted_average([reply.state for reply in replies], [10, 40, 50])
     assert distances.tolist() == [model_distance(reply.state, mean, norm) for reply in replies]
@@ -249,7 +249,7 @@ def test_sizes_are_the_images_trained_on_and_distances_those_to_their_mean(norm:
 def test_of_two_sites_the_distances_are_as_the_others_images(seed: int, n: int, m: int) -> None:
     """Their mean divides the line between them in the ratio of their images."""
     replies = [Reply(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1) for i, k in enumerate((n, m))]
-    _, (one, other) = measure(replies, "sum")
+    _, (one, other) = measure(replies, "sum", 1.0)
     assert one / other == pytest.approx(m / n, rel=1e-6)
 
 

@@ -17,6 +17,7 @@ from fedward.digests import arrays_digest
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.evaluation.selection import earliest_best, judged
 from fedward.federation import wire, wire_checks
+from fedward.federation.claims import Claims
 from fedward.federation.consent import Consent
 from fedward.federation.initial import Source, Weights, described, initial_model
 from fedward.federation.lock import sole_writer
@@ -151,6 +152,7 @@ class _Driver:
         self.experiment, self.run_folder, self.transport, self.console = experiment, run, transport, console
         self.method = method_of(experiment)
         self.site_folders, self.init = site_folders, init
+        self._claims = Claims(self.method)
         self._empty = 0
         self._enough = experiment.minimum_replies
         self._consent = Consent(run, console, self._enough)
@@ -353,6 +355,7 @@ class _Driver:
         if "waiting" in meta:
             result.waiting[site] = meta["waiting"]
             return
+        self._claims.check(site, meta, request.meta)
         result.up[site] = answer.nbytes
         result.rows[site] = meta
         state = ask.model

@@ -15,6 +15,7 @@ from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import RunError, WireError
 from fedward.federation import wire, wire_checks
+from fedward.federation.claims import Claims
 from fedward.federation.encryption import Adder
 from fedward.federation.encryption_site import mean_digest
 from fedward.federation.store import save_json
@@ -68,6 +69,7 @@ class EncryptedTransport:
         self._inner, self._adder, self._folder, self._smallest = inner, adder, folder, experiment.smallest_sum
         method = method_of(experiment)
         self._weight, self._withheld, self._classes = method.weight, method.withheld, experiment.data.classes
+        self._claims = Claims(method)
 
     def sites(self) -> list[str]:
         """Return the connected sites, sorted by name."""
@@ -95,6 +97,7 @@ class EncryptedTransport:
                 wire_checks.check_answer(
                     answer, site, requests[site], encrypted=True, withheld=withheld, classes=self._classes
                 )
+                self._claims.check(site, answer.meta, requests[site].meta)
                 self._add(sums.setdefault(answer.meta[wire.KEY], _Sum()), site, answer)
             except WireError as error:
                 deliver(site, _failed(site, requests[site], str(error)))

@@ -23,12 +23,13 @@ from fedward.federation.memory import OWN, SiteMemory
 from fedward.federation.policy import JobRefusedError
 from fedward.federation.site_data import note_source, require_same_source, site_data
 from fedward.federation.site_log import SiteLog
+from fedward.federation.small_counts import withhold_small_counts
 from fedward.federation.wire import Message
 from fedward.methods import method_of
 from fedward.methods.active import QUERY, ActiveLearning
 from fedward.methods.fedavg import class_weights
 from fedward.methods.local import Phase, RoundInputs
-from fedward.methods.samplers import Pool, Sampler, ScoreSampler, sampler_of, score_counts
+from fedward.methods.samplers import Pool, Sampler, ScoreSampler, counts_in_fives, sampler_of, score_counts
 from fedward.methods.workflow import SCORE, State
 from fedward.nets import build
 from fedward.seeds import derive, torch_generator
@@ -137,7 +138,7 @@ class Site:
             **counts,
         }
         if request.meta["evaluate"]:
-            meta["metrics"] = wire.withhold_small_counts(self.evaluate(model))
+            meta["metrics"] = withhold_small_counts(self.evaluate(model))
         arrays: dict[str, np.ndarray] = {}
         if request.meta["task"] not in wire.UNTRAINED:
             peers = [wire.unflatten(role, request.arrays, self._template) for role in wire.roles(request)]
@@ -205,7 +206,9 @@ class Site:
         if taken < first:
             wanted, sampler = first, sampler_of("random")
         else:
-            wanted, sampler = taken + meta.get("labels", due) if meta["task"] == QUERY else 0, method.sampler
+            free = len(labels.free(round_, part)) if method.settings.budget == "by_score" else 0
+            asked = wire_checks.labels_asked(meta, free)
+            wanted, sampler = taken + (due if asked is None else asked) if meta["task"] == QUERY else 0, method.sampler
 
         self.admission.check_questions(max(wanted, method.wanted(method.settings.rounds, len(labels.pool), first)))
 
@@ -243,10 +246,11 @@ class Site:
         yield others.named([name for name in others.ids if name not in open_])
 
     def _score_counts(self, ids: Sequence[str], model: State, known: Mapping[str, State], round_: int) -> list[int]:
-        """Return how many images have a score in each of equal intervals."""
+        """Return how many images have a score in each of equal intervals, counted in fives."""
         sampler = self._active.sampler if self._active else None
         assert isinstance(sampler, ScoreSampler), "a job's settings refuse others"
-        return score_counts(sampler, self._pool(sampler, ids, model, known, round_), len(self.data.classes))
+        pool = self._pool(sampler, ids, model, known, round_)
+        return counts_in_fives(score_counts(sampler, pool, len(self.data.classes)))
 
     def use_labels(self, labels: Mapping[str, int]) -> None:
         """From now on train with these labels of training images (id -> class index) and with no others."""

@@ -1,6 +1,7 @@
 """Which data a site works on: what its own file names, else its share of the phantom, if the job has that stand-in."""
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,15 @@ from pathlib import Path
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.federation.policy import FILE
+from fedward.federation.small_counts import SMALLEST_COUNT, reportable
 from fedward.federation.store import save_json
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, phantom_site
 
+_log = logging.getLogger(__name__)
+
 
 def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequence[Path]) -> SiteData:
-    """Return the data of a site.
+    """Return the data of a site; of its own file without the validation and test images of rare classes.
 
     Raises:
         ConfigError: the site has no file, and the job no stand-in or the folders files of other sites: real images and
@@ -22,7 +26,8 @@ def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequ
     """
     file = find_site_file(name, site_folders)
     if file is not None:
-        return load_site(file, experiment.data, cache=cache)
+        data = load_site(file, experiment.data, cache=cache)
+        return data if name == SERVER else _reportable(data)
     folders = ", ".join(map(str, site_folders)) or "no folder"
     if experiment.stand_in is None:
         raise ConfigError(
@@ -39,6 +44,16 @@ def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequ
             remedy="Name files as the sites are named; without any, all sites work on the phantom.",
         )
     return replace(phantom_site(name, experiment.data, experiment.stand_in, experiment.seed), annotation="oracle")
+
+
+def _reportable(data: SiteData) -> SiteData:
+    """Return a site's data with the validation and test images that may be evaluated; log how many may not."""
+    fewer = replace(data, val=reportable(data.val), test=reportable(data.test))
+    for split in ("val", "test"):
+        if lost := len(getattr(data, split)) - len(getattr(fewer, split)):
+            text = "site %s: %d of %d %s images are not evaluated: their classes have fewer than %d there"
+            _log.info(text, data.site, lost, len(getattr(data, split)), split, SMALLEST_COUNT)
+    return fewer
 
 
 def site_files(folders: Sequence[Path]) -> list[str]:

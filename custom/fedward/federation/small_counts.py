@@ -1,51 +1,63 @@
-"""Which classes' counts stay at a site: those of few images, and others that would give these away by subtraction."""
+"""The small-count rule: what a site reports about its validation and test images holds nothing of rare classes.
+
+The rule: in each split, an image whose class has fewer than five images there is never evaluated. No model sees it, no
+metric counts it, and ``n`` does not include it. A rare class is reported like a class that the site does not have.
+
+Why this protects: everything that is reported about a split is computed from the other images alone. It is therefore
+the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a server sends and in how many rounds. Metrics
+on the other images are exact.
+
+Not protected: that a class has fewer than five images. What the training images tell: their number is reported, and an
+update depends on the labels it was trained with. A reader who knows how many images of a rare class a site trains on,
+and that the site divides its images by shares, can estimate how many of them it tests on. Noise on updates
+(docs/privacy.md) is what limits that.
+
+Images that belong to nobody need none of this: the synthetic data, and public images at the server, are evaluated in
+full. Only the per-class numbers of rare classes are left out there.
+"""
 
 from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedward.sites import Images
 
 SMALLEST_COUNT = 5
-"""Per-class numbers on fewer images than this stay at the site; a rare disease must not point at a patient."""
-
-_ROOM = 2
-"""By how many images a hidden sum must differ from the least, and the most, that it could be."""
+"""Images of a class that a split needs for the class to be evaluated and reported."""
 
 
-def hidden_classes(counts: Mapping[str, int]) -> set[str]:
-    """Return the classes of one split about which a site tells nothing.
-
-    The server is told the number of all images and the counts of the classes that are not hidden, so it knows the sum
-    of the hidden ones. Hidden are all classes with fewer than 5 images. If one of them has any, the sum may pin it: two
-    small classes that sum to 2 have 1 each, if both are known to be there, and two that sum to 8 have 4. So unless the
-    sum of the small ones is at least 2 from both ends of its range, further classes are hidden, the job's last ones
-    first, until the sum is at least 2 above the least it could be (1 for a small class, 5 for each other). Their place
-    in the list decides, not their size: of the smallest it would be known that it has no more than those that are
-    shown, and this may pin a class again.
-
-    Protected, from a reader who knows this rule, which classes are present, and which of the hidden ones are small:
-    each hidden class that is present may have either of two counts or more. The reason: where the sum has room, one
-    image can be moved between two hidden classes; and where a class more was hidden because the others had no room, 0
-    or 1 above their least (or below their most), the two cases cannot be told apart.
-
-    Less is protected where *all* classes are hidden, because there is none left to hide: a reader of the answer alone
-    still finds two counts or more for each, but one who knows which classes are present may not (all images are of the
-    one class that is). An absent class's 0 counts as no secret: where hidden classes sum to 0, no image is theirs.
-
-    Not protected: the number of all images; the hidden sum, and that a class with 1 to 4 images is among the hidden;
-    what the averages over all classes tell, which are exact and include hidden classes (the balanced accuracy of a
-    model that names one class only is 1 over the number of classes that are present, and who searches for counts that
-    fit several averages at once may find them); and what is learned by comparing splits, or one site's answers before
-    and after its images changed.
+def reportable(images: Images) -> Images:
+    """Return the images of one split that may be evaluated: those of classes with at least five images in it.
 
     Args:
-        counts: class -> images, all classes of the job in its order.
+        images: all labelled.
+
+    Returns:
+        The images themselves where every class has enough; else a copy without the others, in their order.
     """
-    small = [name for name, count in counts.items() if count < SMALLEST_COUNT]
-    hidden, total = set(small), sum(counts[name] for name in small)
-    least = sum(counts[name] > 0 for name in small)
-    if not total or least + _ROOM <= total <= least * (SMALLEST_COUNT - 1) - _ROOM:
-        return hidden
-    for name in reversed([name for name in counts if name not in hidden]):
-        hidden.add(name)
-        least, total = least + SMALLEST_COUNT, total + counts[name]
-        if least + _ROOM <= total:
-            break
-    return hidden
+    enough = np.bincount(images.labels) >= SMALLEST_COUNT
+    keep = enough[images.labels]
+    if keep.all():
+        return images
+    ids = tuple(name for name, kept in zip(images.ids, keep, strict=True) if kept)
+    return Images(ids, images.pixels[keep], images.labels[keep])
+
+
+def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return metric rows without the numbers of classes that have fewer than five images in the row's split.
+
+    Their values are None, whether the class is rare or absent, and no row names them among the classes present.
+    """
+    counts = {(row["split"], _class_of(row)): row["value"] for row in rows if row["name"].startswith("support/")}
+    rare = {place for place, count in counts.items() if count < SMALLEST_COUNT}
+    return [_without(rare, row) for row in rows]
+
+
+def _without(rare: set[tuple[str, str]], row: Mapping[str, Any]) -> dict[str, Any]:
+    value = None if (row["split"], _class_of(row)) in rare else row["value"]
+    return {**row, "value": value, "classes": [name for name in row["classes"] if (row["split"], name) not in rare]}
+
+
+def _class_of(row: Mapping[str, Any]) -> str:
+    return str(row["name"].partition("/")[2])

@@ -12,7 +12,7 @@ key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,6 @@ import torch
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.evaluation.names import OVERALL
-from fedward.federation.small_counts import hidden_classes
 from fedward.methods.workflow import SCORE, Ask, State
 
 COUNTS = ("labelled", "unlabelled", "steps")
@@ -188,28 +187,6 @@ def rebuild(model: State, answer: Message) -> dict[str, torch.Tensor]:
 def uploaded_names(answer: Message) -> list[str]:
     """Return the names of the tensors of which an answer carries a difference."""
     return [name.removeprefix("diff/") for name in answer.arrays]
-
-
-def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return metric rows that tell nothing of the classes that :func:`hidden_classes` names, split by split.
-
-    Their values are None, as those of absent classes are, and no row has them among the classes present.
-    """
-    support: dict[str, dict[str, int]] = {}
-    for row in rows:
-        if row["name"].startswith("support/"):
-            support.setdefault(row["split"], {})[_class_of(row)] = int(row["value"])
-    hidden = {split: hidden_classes(counts) for split, counts in support.items()}
-    return [_without(hidden.get(row["split"], set()), row) for row in rows]
-
-
-def _without(hidden: Collection[str], row: Mapping[str, Any]) -> dict[str, Any]:
-    value = None if "/" in row["name"] and _class_of(row) in hidden else row["value"]
-    return {**row, "value": value, "classes": [name for name in row["classes"] if name not in hidden]}
-
-
-def _class_of(row: Mapping[str, Any]) -> str:
-    return str(row["name"].split("/", 1)[1])
 
 
 def shapes(request: Message, withheld: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:

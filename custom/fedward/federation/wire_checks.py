@@ -4,7 +4,7 @@ The site calls them before it sends, the server before it uses anything; see :mo
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -35,8 +35,8 @@ from fedward.federation.wire import (
 from fedward.methods.samplers import SCORE_INTERVALS
 from fedward.methods.workflow import SCORE, State
 
-_LARGEST_COUNT = 2**53
-"""Whole numbers above are none as float64."""
+_LARGEST_COUNT = 10_000_000
+"""Of images, steps or labels at one site."""
 _LARGEST_NUMBER = float(np.finfo(np.float32).max)
 """Sums and squares of such numbers stay finite in float64."""
 _ROUNDING = 1e-6
@@ -161,6 +161,17 @@ def _check_arrays(answer: Message, site: str, role: str, model: Mapping[str, tup
         _check_array(site, name, answer.arrays.get(name), shape)
 
 
+def labels_asked(request: Mapping[str, Any], free: int) -> int | None:
+    """Return how many labels a request has a site ask for; None where it leaves that to the site.
+
+    Raises WireError for a number that is no share of what the site has reported: it may ask about ``free`` images.
+    """
+    labels = request.get("labels")
+    if labels is not None and not (_is_count(labels) and labels <= free):
+        _refuse("labels in a request", "none, or a count up to the images that may be asked about", _shown(labels))
+    return labels
+
+
 def check_norm(site: str, answer: Message, model: State, largest: float) -> None:
     """Raise WireError where an update's L2 norm is over ``largest`` times the model's: one site would decide alone.
 
@@ -218,6 +229,17 @@ def _check_metrics(site: str, rows: Any, asked: bool, classes: Collection[str]) 
         _check_row(site, row, classes)
     if len({(row["split"], row["name"]) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
+    for split in SPLITS:
+        _check_split(f"{where}, {split}", [row for row in rows if row["split"] == split])
+
+
+def _check_split(where: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse rows that cannot be of the same images."""
+    if len({(row["n"], *row["classes"]) for row in rows}) > 1:
+        _refuse(where, "one number of images and one list of classes", "several")
+    counted = sum(row["value"] or 0 for row in rows if row["name"].startswith("support/"))
+    if rows and counted > rows[0]["n"]:
+        _refuse(where, f"classes of {rows[0]['n']} images together at most", _shown(counted))
 
 
 def _check_row(site: str, row: Any, classes: Collection[str]) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
 from fedward.methods.fedal import annotation_budget
-from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, average_replies, draw_participants
+from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants
 from fedward.methods.local import Objective
 from fedward.methods.samplers import Sampler, allocate_by_counts, has_bounded_scores, sampler_of
 from fedward.methods.settings import Positive, Settings, Share
@@ -159,6 +159,12 @@ class ActiveLearning(FedAvg):
         budget = annotation_budget(pool, first, self.settings.target_fraction, self.settings.steps)
         return first + sum(budget[: (round_ - 1) // self.settings.query_every])
 
+    def most_labelled(self, round_: int, pool: int, known: int) -> int:
+        """Return how many images of a pool can have a label in a round; ``known`` had one before the run."""
+        if self.settings.budget == "by_score":
+            return pool
+        return self.wanted(round_, pool, max(self.first(pool), known))
+
     def rounds(self, state: FedAvgState, federation: Federation) -> Rounds:
         """Deng et al., Alg. 1; where the budget goes by scores, a query is preceded by a look at them."""
         while state.round < self.settings.rounds:
@@ -168,7 +174,7 @@ class ActiveLearning(FedAvg):
                 replies = yield from self._query_by_scores(state, sites, federation.sites)
             else:
                 replies = yield Ask(round_, state.model, {site: Work(self.task(round_)) for site in sites})
-            state.model = average_replies(replies, state.model, self.weight)
+            state.model = self.mean(replies, state.model)
             state.round = round_
 
     def _query_by_scores(

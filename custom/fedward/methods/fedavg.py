@@ -6,8 +6,7 @@ decentralized data*, AISTATS 2017, Algorithm 1. Class weights: median-frequency 
 (Bdair, Navab, Albarqouni, MELBA 2022).
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
+from fedward.methods.aggregation import aggregate, capped_counts
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
@@ -22,53 +22,6 @@ from fedward.seeds import numpy_generator
 
 ABSENT_CLASS_WEIGHT = 100.0
 """Weight of a class that a site has no labelled image of."""
-
-
-@torch.no_grad()
-def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[str, Tensor]:
-    """Average models tensor by tensor.
-
-    ``w = Σ_k (n_k / n) w_k`` with ``n = Σ_k n_k``.
-
-    Source: McMahan et al., AISTATS 2017, Algorithm 1.
-
-    Every tensor is read exactly once, key by key and within a key state by state, and summed in float64: states may
-    read lazily from disk, and memory holds the result and two tensors of one key however many states there are.
-
-    Args:
-        states: one or more state_dicts on one device with equal keys, shapes and dtypes; any key order, any
-            floating dtype.
-        weights: one finite number >= 0 a state, such as its number of images; their sum is > 0.
-
-    Returns:
-        A new dict in the key order and the dtypes of the first state, sharing no memory with it.
-        Floating-point tensors, BatchNorm statistics included, lie between the smallest and the largest input;
-        all others (BatchNorm's ``num_batches_tracked``) are those of the first state.
-
-    Raises:
-        ConfigError: no state; not one weight a state; a weight that is negative or not finite (the error names its
-            index); a sum of weights that is 0 or overflows; keys, shapes or dtypes that differ from those of the first
-            state (the error names state and key).
-
-    Edge cases:
-        ====================  ==============================================================================
-        one state             returned exactly
-        equal float32 states  returned exactly, whatever the weights
-        weight 0              the state is checked, but contributes nothing, not even its NaN; if it comes
-                              first, integer tensors are still its own
-        NaN, infinity         propagate to the elements they are in: replies are checked when they arrive
-        empty tensor, scalar  averaged like any other
-        ====================  ==============================================================================
-
-    Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on loading; a count of
-    batches has no meaningful average, and only BatchNorm without momentum reads it.
-    """
-    shares = _shares(states, weights)
-    keys = set(states[0])
-    for index, state in enumerate(states):
-        if different := keys.symmetric_difference(state):
-            raise _mismatch(index, min(different), "the keys of state 0", "a missing or an additional key")
-    return {key: _average_key(states, shares, key) for key in states[0]}
 
 
 def class_weights(counts: Tensor) -> Tensor:
@@ -133,23 +86,6 @@ def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpo
     return sorted(names[index] for index in order[:count])
 
 
-def average_replies(
-    replies: Sequence[Reply], model: State, weight: Callable[[int, int, int], int] | None = None
-) -> State:
-    """Return the mean of the replies that took steps, by a method's weights; ``model`` itself if none has any weight.
-
-    The weights are :meth:`FedAvg.weight` unless said otherwise, the steps. With FedVC all sites
-    take equally many, so this is a plain mean. Images are not counted there: a site without labels would then weigh
-    nothing, or as much as one with many.
-    """
-    trained = [reply for reply in replies if reply.steps]
-    weigh = weight or FedAvg.weight
-    weights = [float(weigh(reply.labelled, reply.unlabelled, reply.steps)) for reply in trained]
-    if not any(weights):
-        return model
-    return weighted_average([reply.state for reply in trained], weights)
-
-
 @dataclass
 class FedAvgState:
     """The server's state between two rounds."""
@@ -194,8 +130,29 @@ class FedAvg:
 
     @staticmethod
     def weight(labelled: int, unlabelled: int, steps: int) -> int:
-        """Return what a site that took steps weighs in the mean, by its counts alone: here its steps."""
+        """Return what a site that took steps weighs in the mean, by its counts alone: here its steps.
+
+        Not its images: a site without labels would then weigh nothing, or as much as one with many.
+        """
         return steps
+
+    def mean(self, replies: Sequence[Reply], model: State) -> State:
+        """Return the mean of the replies that took steps; ``model`` itself if none has any weight.
+
+        By :meth:`weight` and as the settings say: see :mod:`fedward.methods.aggregation`. With FedVC all sites take
+        equally many steps, so this is a plain mean.
+        """
+        trained = [reply for reply in replies if reply.steps]
+        weights = [float(self.weight(reply.labelled, reply.unlabelled, reply.steps)) for reply in trained]
+        if not any(weights):
+            return model
+        capped = capped_counts(weights, self.settings.largest_share)
+        return aggregate([reply.state for reply in trained], capped, self.settings)
+
+    @property
+    def needs_weights(self) -> str:
+        """Why no median can stand for this method's mean; empty where one can."""
+        return ""
 
     @property
     def needs_single_models(self) -> str:
@@ -270,42 +227,5 @@ class FedAvg:
             round_ = state.round + 1
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             replies = yield Ask(round_, state.model, {site: Work(self.task(round_)) for site in sites})
-            state.model = average_replies(replies, state.model, self.weight)
+            state.model = self.mean(replies, state.model)
             state.round = round_
-
-
-def _shares(states: Sequence[State], weights: Sequence[float]) -> list[float]:
-    """Check the weights and scale them to a sum of 1."""
-    where, remedy = "fedavg.weighted_average", "Average only replies that were accepted, weighted by what they hold."
-    if not states or len(states) != len(weights):
-        found = f"{len(states)} states and {len(weights)} weights"
-        raise ConfigError(where, expected="one or more states and one weight for each", found=found, remedy=remedy)
-    for index, weight in enumerate(weights):
-        if not 0 <= weight < math.inf:
-            raise ConfigError(f"{where}, weight {index}", expected="finite and >= 0", found=f"{weight}", remedy=remedy)
-    total = sum(weights)
-    if not 0 < total < math.inf:
-        raise ConfigError(where, expected="a finite sum of weights > 0", found=f"{total}", remedy=remedy)
-    return [weight / total for weight in weights]
-
-
-def _average_key(states: Sequence[State], shares: Sequence[float], key: str) -> Tensor:
-    """Average one tensor over the states, reading it once from each."""
-    first = states[0][key]
-    total = torch.zeros_like(first, dtype=torch.float64)
-    for index, share in enumerate(shares):
-        tensor = states[index][key] if index else first
-        if tensor.shape != first.shape or tensor.dtype != first.dtype:
-            raise _mismatch(index, key, _describe(first), _describe(tensor))
-        if share > 0:  # 0 · NaN would be NaN
-            total.add_(tensor, alpha=share)  # computed in float64
-    return total.to(first.dtype) if first.is_floating_point() else first.clone()
-
-
-def _describe(tensor: Tensor) -> str:
-    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
-
-
-def _mismatch(index: int, key: str, expected: str, found: str) -> ConfigError:
-    where = f"fedavg.weighted_average, state {index}, key {key!r}"
-    return ConfigError(where, expected=expected, found=found, remedy="Average states of one architecture only.")

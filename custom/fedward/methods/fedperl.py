@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods import fixmatch
-from fedward.methods.fedavg import FedAvg, FedAvgState, average_replies, draw_participants, weighted_average
+from fedward.methods.aggregation import weighted_average
+from fedward.methods.fedavg import FedAvg, FedAvgState, draw_participants
 from fedward.methods.fedperl_settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Objective, probabilities_in_evaluation_mode
@@ -389,7 +390,7 @@ class FedPerl(FedAvg):
                 {site: Work(models=self.peer_models(peers[site], federation)) for site in sites},
                 record,
             )
-            state.model = average_replies(replies, state.model)
+            state.model = self.mean(replies, state.model)
             for reply in replies:
                 if not reply.steps:
                     continue

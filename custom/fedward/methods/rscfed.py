@@ -11,7 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedward.methods.fedavg import draw_participants, weighted_average
+from fedward.methods.aggregation import weighted_average
+from fedward.methods.fedavg import draw_participants
 from fedward.methods.isofed import MTWFedAvg, untaught
 from fedward.methods.local import Uses
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants, weighted_average
+from fedward.methods.aggregation import capped_counts, weighted_average
+from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants
 from fedward.methods.local import Phase
 from fedward.methods.selffed import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed_settings import SelfFedSettings
@@ -78,6 +79,11 @@ class SelfFed(FedAvg):
         if self.settings.beta == 1:
             return ""
         return "its weights depend on how often each site took part; beta=1 does without"
+
+    @property
+    def needs_weights(self) -> str:
+        """Phase 2 weighs by participation, and phase 1 by images."""
+        return "it weighs sites by their images and by how often each took part"
 
     @property
     def needs_one_process(self) -> str:
@@ -160,7 +166,8 @@ class SelfFed(FedAvg):
             trained = [reply for reply in replies if reply.steps and (task == PRETRAIN or reply.labelled)]
             if trained and task == PRETRAIN:
                 sizes = [float(reply.labelled + reply.unlabelled) for reply in trained]
-                state.model = weighted_average([reply.state for reply in trained], sizes)
+                counts = capped_counts(sizes, self.settings.largest_share)
+                state.model = weighted_average([reply.state for reply in trained], counts)
             elif trained:
                 state.model = self.aggregate(state, trained)
                 if round_ < self.settings.rounds:
@@ -176,7 +183,8 @@ class SelfFed(FedAvg):
         ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``.
         """
         models = [reply.state for reply in replies]
-        sizes = torch.tensor([reply.labelled for reply in replies], dtype=torch.float64)
+        counts = capped_counts([reply.labelled for reply in replies], self.settings.largest_share)
+        sizes = torch.tensor(counts, dtype=torch.float64)
         times = torch.tensor([state.participations.get(reply.site, 0) for reply in replies], dtype=torch.float64)
         for reply in replies:
             state.participations[reply.site] = state.participations.get(reply.site, 0) + 1

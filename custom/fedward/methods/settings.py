@@ -45,6 +45,12 @@ class Settings(BaseModel):
     """Largest gradient norm of a step; none in the paper."""
     class_weighting: Literal["median_frequency", "none"] = "median_frequency"
     """Of the supervised cross-entropy, by the labels at each site."""
+    largest_share: float = Field(0.5, gt=0.0, le=1.0)
+    """Most of all images, or steps, that one site counts for in an average of three sites or more; 1: no cap."""
+    robust: Literal["no", "median", "trimmed_mean"] = "no"
+    """What replaces the mean of the sites' models, so that hostile ones cannot move it far; each site counts once."""
+    trim: float = Field(0.2, ge=0.0, le=0.5)
+    """Share of the sites that the trimmed mean leaves out at either end of each number, rounded up."""
 
     @model_validator(mode="after")
     def _whole_batches(self) -> "Settings":

@@ -15,7 +15,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.errors import ConfigError, RunError
-from fedward.methods.fedavg import FedAvg, FedAvgState, draw_participants, weighted_average
+from fedward.methods.aggregation import aggregate, capped_counts, weighted_average
+from fedward.methods.fedavg import FedAvg, FedAvgState, draw_participants
 from fedward.methods.local import Phase
 from fedward.methods.settings import Positive, Settings
 from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
@@ -148,7 +149,8 @@ class WFedAvg(FedAvg):
     some sites fail                   the mean is taken over those that replied
     no labelled site replies          the model stays, whatever unlabelled sites have sent, if some were asked
     a group of one                    its weight is 1
-    a site gains or loses its labels  its next answer says so, be it an evaluation; from then on it is in its group
+    a site gains or loses its labels  its next answer says so, be it an evaluation; from then on it is in its group.
+                                      If they are many, the server accepts that once the run is resumed
     no site has labels                the run ends, naming the sites; also after three rounds without an average
     late, second, broken reply        as FedAvg
     ================================  ============================================================================
@@ -177,6 +179,11 @@ class WFedAvg(FedAvg):
         if not self.settings.distance_scale:
             return ""
         return "its weights are distances of single sites' models; distance_scale=0 weighs by images alone"
+
+    @property
+    def needs_weights(self) -> str:
+        """Distances say what a site counts for."""
+        return self.needs_single_models
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy for a site with labels; a task for the other group is declined."""
@@ -253,21 +260,25 @@ class WFedAvg(FedAvg):
         """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global model."""
         if not replies:
             return state.model
-        sizes, distances = measure(replies, self.settings.distance_norm)
+        sizes, distances = measure(replies, self.settings.distance_norm, self.settings.largest_share)
         weights = self.weigh(replies, sizes, distances)
         row = {"sites": [reply.site for reply in replies], "weights": weights.tolist(), "distances": distances.tolist()}
         federation.note("groups", {"round": state.round + 1, "part": part, "group": group, **row})
-        return weighted_average([reply.state for reply in replies], weights.tolist())
+        return aggregate([reply.state for reply in replies], weights.tolist(), self.settings)
 
     def weigh(self, replies: Sequence[Reply], sizes: Tensor, distances: Tensor) -> Tensor:
         """Return the weights c_k (K,)."""
         return distance_weights(sizes, distances, self.settings.distance_scale)
 
 
-def measure(replies: Sequence[Reply], norm: Literal["sum", "flat"]) -> tuple[Tensor, Tensor]:
-    """Return the images n_k (K,) the replies were trained on and their distances d_k (K,) from their mean by n_k."""
-    sizes = [WFedAvg.weight(reply.labelled, reply.unlabelled, reply.steps) for reply in replies]
-    mean = weighted_average([reply.state for reply in replies], [float(size) for size in sizes])
+def measure(replies: Sequence[Reply], norm: Literal["sum", "flat"], largest_share: float) -> tuple[Tensor, Tensor]:
+    """Return the images n_k (K,) the replies were trained on and their distances d_k (K,) from their mean by n_k.
+
+    The images are capped: see :func:`~fedward.methods.aggregation.capped_counts`.
+    """
+    images = [WFedAvg.weight(reply.labelled, reply.unlabelled, reply.steps) for reply in replies]
+    sizes = capped_counts(images, largest_share)
+    mean = weighted_average([reply.state for reply in replies], sizes)
     distances = [model_distance(reply.state, mean, norm) for reply in replies]
     return torch.tensor(sizes, dtype=torch.float64), torch.tensor(distances, dtype=torch.float64)
 

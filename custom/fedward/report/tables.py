@@ -82,7 +82,7 @@ class SiteLine:
     absent: tuple[str, ...]
     """Classes without a test image, in the data set's order; empty when nothing was measured."""
     untold: tuple[str, ...]
-    """Classes the site tells nothing of: some have no test image, others too few, or would give those away."""
+    """Classes the site reports nothing about: it has no test image of them, or too few."""
 
     @property
     def few(self) -> bool:
@@ -108,7 +108,8 @@ def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
     val, test = (run.newest(site, split, "accuracy") for split in ("val", "test"))
     present = test.classes if test else ()
     others = tuple(name for name in run.classes if name not in present) if test else ()
-    all_told = test is None or _all_told(run.at(site, "test", test.round))
+    rows = run.at(site, "test", test.round) if test else {}
+    absent = tuple(name for name in others if _value(rows, f"support/{name}") == 0)
     return SiteLine(
         site=site,
         labelled=_whole(labelled),
@@ -118,8 +119,8 @@ def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
         trained=trained,
         failures=failures,
         present=present,
-        absent=others if all_told else (),
-        untold=() if all_told else others,
+        absent=absent,
+        untold=tuple(name for name in others if name not in absent),
     )
 
 
@@ -128,7 +129,7 @@ def _whole(row: MetricRow | None) -> int | None:
 
 
 _UNTOLD = "absent or withheld"
-"""Small counts do not leave a site, nor what would give them away; from outside they look like none."""
+"""Small counts do not leave a site; from outside they look like none."""
 
 
 @dataclass(frozen=True)
@@ -179,15 +180,11 @@ def _class_at_site(site: str, name: str, rows: Mapping[str, MetricRow]) -> Class
     auroc, count = _value(rows, f"auroc/{name}"), rows.get(f"support/{name}")
     if count is None:
         return ClassAtSite(site, auroc, None, "not measured")
+    if count.value is None:
+        return ClassAtSite(site, None, None, _UNTOLD)
     if not count.value:
-        return ClassAtSite(site, None, 0, "absent") if _all_told(rows) else ClassAtSite(site, None, None, _UNTOLD)
+        return ClassAtSite(site, None, 0, "absent")
     return ClassAtSite(site, auroc, round(count.value), "only class" if auroc is None else "")
-
-
-def _all_told(rows: Mapping[str, MetricRow]) -> bool:
-    """Return whether the counts that a site tells are those of all its images, so that no class is withheld."""
-    counts = [row for name, row in rows.items() if name.startswith("support/")]
-    return all(row.n == sum(other.value or 0 for other in counts) for row in counts[:1])
 
 
 def _value(rows: Mapping[str, MetricRow], name: str) -> float | None:

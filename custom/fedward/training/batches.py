@@ -140,6 +140,14 @@ def phase_images(settings: Settings, sizes: Sequence[int]) -> int:
     return settings.images_per_round or min(passed, settings.images_at_most or passed)
 
 
+def most_steps(uses: Uses, settings: Settings, labelled: int, unlabelled: int) -> int:
+    """Return the length of :class:`RoundBatches` for a phase at a site with so many images."""
+    kinds = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}
+    sizes = [labelled if uses.labelled else 0, *([] if uses.pace == "labelled" else [kinds[uses.unlabelled]])]
+    full, rest = divmod(phase_images(settings, [size for size in sizes if size]), settings.batch)
+    return full + (rest > 1 or (rest == 1 and not full))
+
+
 def batch_sizes(images: int, batch: int) -> list[int]:
     """Return the batches' sizes; a single image left over joins the last batch: BatchNorm cannot train on one."""
     sizes = [batch] * (images // batch)

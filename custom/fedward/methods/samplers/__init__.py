@@ -13,6 +13,7 @@ from fedward.methods.samplers.allocation import (
     SCORE_INTERVALS,
     allocate,
     allocate_by_counts,
+    counts_in_fives,
     has_bounded_scores,
     score_counts,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "Uses",
     "allocate",
     "allocate_by_counts",
+    "counts_in_fives",
     "has_bounded_scores",
     "sampler_of",
     "score_counts",

@@ -1,6 +1,7 @@
 """A budget of the whole federation that goes where the uncertainty is."""
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from fedward.methods.samplers.pool import Pool, checked
 
 SCORE_INTERVALS = 64
 """Equal intervals in which a site counts its scores: all that is told of them."""
+SMALLEST_GROUP = 5
+"""Images that are counted together: no number is about fewer."""
 
 
 def has_bounded_scores(sampler: Sampler) -> bool:
@@ -46,6 +49,25 @@ def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
     places = ((scores - low) / (high - low) * SCORE_INTERVALS).long().clamp(0, SCORE_INTERVALS - 1)
     counts: list[int] = places.bincount(minlength=SCORE_INTERVALS).tolist()
     return counts
+
+
+def counts_in_fives(counts: Sequence[int]) -> list[int]:
+    """Return counts in which images appear five at a time, so that no number is about fewer.
+
+    ``c_i' = 5 (⌊C_i / 5⌋ - ⌊C_{i+1} / 5⌋)`` with ``C_i = Σ_{j >= i} c_j``: from the highest score down, each five
+    images are counted in the interval of the lowest of them.
+
+    Args:
+        counts: numbers of images from the lowest interval to the highest.
+
+    Returns:
+        Multiples of 5 of the same length. They sum to ``5 ⌊N / 5⌋`` for N images: the last one to four are not
+        reported, and a pool of fewer than five reports none. Above any score at most four images fewer are reported
+        than there are, and never more.
+    """
+    above = [0, *accumulate(reversed(counts))]
+    fives = [SMALLEST_GROUP * (number // SMALLEST_GROUP) for number in above]
+    return [after - before for before, after in pairwise(fives)][::-1]
 
 
 def allocate_by_counts(counts: Mapping[str, Sequence[int]], budget: int) -> dict[str, int]:

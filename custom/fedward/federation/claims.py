@@ -1,0 +1,81 @@
+"""What a site says of itself, checked against the job and against what it said before in the run.
+
+Nobody can count a hospital's images from outside. But its steps follow from its images and the job's settings, and its
+counts stay what they were: a site cannot gain weight in the middle of a run.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedward.federation.wire import UNTRAINED
+from fedward.federation.wire_checks import RefusedError
+from fedward.methods.active import ActiveLearning
+from fedward.methods.fedavg import FedAvg
+from fedward.training.batches import most_steps
+
+_DRIFT = 0.1
+"""Share of a site's images by which its counts may change in a run: files become unreadable, or readable again."""
+
+
+class Claims:
+    """The counts each site reported first, as long as this process lives; a run that is resumed begins anew.
+
+    Args:
+        method: of the job.
+    """
+
+    def __init__(self, method: FedAvg) -> None:
+        self._method = method
+        self._images: dict[str, int] = {}
+        self._labels: dict[str, int] = {}
+        """Labels of each site that no query brought."""
+
+    def check(self, site: str, meta: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+        """Raise RefusedError unless the counts of an answer are possible.
+
+        ====================  ==============================================================================
+        steps                 at most those of the task's phases, by the job's settings and the site's images
+        images                within a tenth of what the site said first
+        labels                without those that queries brought: the same; with them: at most what queries by
+                              size ask for, where the budget goes by size
+        scores, label counts  no more than there are images
+        ====================  ==============================================================================
+
+        Args:
+            site: its name.
+            meta: of an answer without error, which has passed the checks of the wire list.
+            request: meta of what it answers.
+        """
+        labelled, unlabelled = meta["labelled"], meta["unlabelled"]
+        total, counts = labelled + unlabelled, meta.get("label_counts", {})
+        task, round_ = request["task"], request["round"]
+        phases = [] if task in UNTRAINED else self._method.phases(task, round_, labelled)
+        most = [most_steps(phase.objective.uses, self._method.settings, labelled, unlabelled) for phase in phases]
+        _at_most(f"steps of {site}", sum(most), meta["steps"])
+        _at_most(f"scores of {site}", unlabelled, sum(meta.get("scores", ())))
+        _at_most(f"labels due at {site}", total, abs(meta.get("due", 0)))
+        for name in {"asked", "bought", "waiting", "cannot_tell"} & set(counts):
+            _at_most(f"label counts of {site}, {name}", labelled if name == "bought" else total, counts[name])
+        _unchanged(f"images of {site}", self._images.setdefault(site, total), total, _DRIFT * total)
+        if not isinstance(self._method, ActiveLearning):
+            _unchanged(f"labelled images of {site}", self._labels.setdefault(site, labelled), labelled, _DRIFT * total)
+        elif counts:
+            own = labelled - counts["bought"]
+            _unchanged(f"labelled images of {site}", self._labels.setdefault(site, own), own, _DRIFT * total)
+            _at_most(f"labelled images of {site}", self._method.most_labelled(round_, total, own), labelled)
+
+
+def _at_most(where: str, most: int, found: int) -> None:
+    if found > most:
+        remedy = "The answer is not used: the job's settings and the site's own counts allow no more."
+        raise RefusedError(where, expected=f"at most {most}", found=f"{found}", remedy=remedy)
+
+
+def _unchanged(where: str, first: int, now: int, slack: float) -> None:
+    if abs(now - first) > slack:
+        raise RefusedError(
+            where,
+            expected=f"about {first}, as in its first answer",
+            found=f"{now}",
+            remedy="The answer is not used. If the site's data rightly changed, resume the run: counts begin anew.",
+        )

@@ -1,0 +1,227 @@
+"""How sites' models become one: a weighted mean, a cap on what a site counts for, and means that outliers cannot move.
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks from
+decentralized data*, AISTATS 2017. Yin, Chen, Ramchandran, Bartlett: *Byzantine-robust distributed learning: towards
+optimal statistical rates*, ICML 2018.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedward.errors import ConfigError
+from fedward.methods.settings import Settings
+from fedward.methods.workflow import State
+
+_FEWEST_CAPPED = 3
+"""Sites of an average from which on counts are capped: two would always weigh the same."""
+_MOST_TRIMMED = 0.5
+
+
+def aggregate(states: Sequence[State], weights: Sequence[float], settings: Settings) -> dict[str, Tensor]:
+    """Return the mean of models that a job's settings ask for.
+
+    Without ``robust`` it is :func:`weighted_average`. With it, :func:`trimmed_mean` of the models whose weight is above
+    0, each of which counts once. Arguments and errors are those of these functions.
+    """
+    if settings.robust == "no":
+        return weighted_average(states, weights)
+    counted = [state for state, weight in zip(states, weights, strict=True) if weight > 0]
+    return trimmed_mean(counted, 0.5 if settings.robust == "median" else settings.trim)
+
+
+def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
+    """Lower counts that are too large a share of all: what a site says of itself must not decide an average alone.
+
+    ``n_k' = min(n_k, c)``, the largest c for which no ``n_k'`` is above ``largest`` times ``Σ_s n_s'``.
+
+    Args:
+        counts: one finite number >= 0 for each site, such as its images or steps.
+        largest: in (0, 1]; where it is less than one over the number of counts above 0, it counts as that.
+
+    Returns:
+        New counts in the order of the old. Those that are not lowered are unchanged to the last bit, and so are all
+        where none is too large. A site with more never gets less.
+
+    Raises:
+        ConfigError: ``largest`` out of range. Counts are checked where they are used.
+
+    Edge cases:
+        =========================  =====================================================================
+        one or two counts above 0  unchanged: of two sites each would count as much, whatever they hold
+        0                          stays 0
+        all equal                  unchanged
+        one huge, largest = 1/2    as much as all others together
+        =========================  =====================================================================
+    """
+    if not 0 < largest <= 1:
+        remedy = "Set largest_share to 1 for no cap."
+        raise ConfigError("largest_share", expected="above 0, at most 1", found=f"{largest}", remedy=remedy)
+    some = sorted((count for count in counts if count > 0), reverse=True)
+    if len(some) < _FEWEST_CAPPED:
+        return list(counts)
+    share = max(largest, 1 / len(some))
+    # The largest first: c is s R / (1 - s j) where j counts are lowered and R is the sum of the others.
+    for lowered, count in enumerate(some):
+        rest, left = sum(some[lowered:]), 1 - share * lowered
+        if count * left <= share * rest:
+            return [min(number, share * rest / left) for number in counts] if lowered else list(counts)
+    return [min(number, some[-1]) for number in counts]  # rounding: share is one over their number
+
+
+@torch.no_grad()
+def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Average models tensor by tensor.
+
+    ``w = Σ_k (n_k / n) w_k`` with ``n = Σ_k n_k``.
+
+    Source: McMahan et al., AISTATS 2017, Algorithm 1.
+
+    Every tensor is read exactly once, key by key and within a key state by state, and summed in float64: states may
+    read lazily from disk, and memory holds the result and two tensors of one key however many states there are.
+
+    Args:
+        states: one or more state_dicts on one device with equal keys, shapes and dtypes; any key order, any
+            floating dtype.
+        weights: one finite number >= 0 a state, such as its number of images; their sum is > 0.
+
+    Returns:
+        A new dict in the key order and the dtypes of the first state, sharing no memory with it.
+        Floating-point tensors, BatchNorm statistics included, lie between the smallest and the largest input;
+        all others (BatchNorm's ``num_batches_tracked``) are those of the first state.
+
+    Raises:
+        ConfigError: no state; not one weight a state; a weight that is negative or not finite (the error names its
+            index); a sum of weights that is 0 or overflows; keys, shapes or dtypes that differ from those of the first
+            state (the error names state and key).
+
+    Edge cases:
+        ====================  ==============================================================================
+        one state             returned exactly
+        equal float32 states  returned exactly, whatever the weights
+        weight 0              the state is checked, but contributes nothing, not even its NaN; if it comes
+                              first, integer tensors are still its own
+        NaN, infinity         propagate to the elements they are in: replies are checked when they arrive
+        empty tensor, scalar  averaged like any other
+        ====================  ==============================================================================
+
+    Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on loading; a count of
+    batches has no meaningful average, and only BatchNorm without momentum reads it.
+    """
+    shares = _shares(states, weights)
+    _require_keys("aggregation.weighted_average", states)
+    return {key: _average_key(states, shares, key) for key in states[0]}
+
+
+@torch.no_grad()
+def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
+    """Average models coordinate by coordinate, without the smallest and the largest values of each.
+
+    ``w_j = mean of w_kj over k, without the c smallest and the c largest``, ``c = min(⌈β K⌉, ⌊(K - 1) / 2⌋)``. With
+    β = 1/2 that is the median; of an even number the mean of the middle two.
+
+    Source: Yin et al., ICML 2018, Definitions 1 and 2. As long as at most c of the K models are hostile, every
+    coordinate lies between the smallest and the largest value of an honest one.
+
+    Reads key by key as :func:`weighted_average`, but holds all models' tensors of one key: memory grows with the
+    number of models times the largest tensor.
+
+    Args:
+        states: K >= 1 state_dicts on one device with equal keys, shapes and dtypes.
+        trim: β in [0, 1/2], the share of models that is cut off at either end.
+
+    Returns:
+        A new dict in the key order and dtypes of the first state; tensors that are not floating point are its own.
+        The mean is computed in float64.
+
+    Raises:
+        ConfigError: no state, ``trim`` out of range, or keys, shapes or dtypes that differ.
+
+    Edge cases:
+        ===============  =============================================================
+        one or two       their plain mean: nothing can be cut off
+        three, β > 0     the median
+        β = 0            the plain mean
+        equal states     returned exactly
+        infinity         cut off as any other outlier
+        NaN              counts as the largest value; replies are checked on arrival
+        ===============  =============================================================
+
+    Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that few models are protected.
+    """
+    if not states or not 0 <= trim <= _MOST_TRIMMED:
+        raise ConfigError(
+            "aggregation.trimmed_mean",
+            expected="one or more states, and a trim from 0 to 0.5",
+            found=f"{len(states)} states, trim {trim}",
+            remedy="Average only replies that were accepted; 0.5 is the median.",
+        )
+    _require_keys("aggregation.trimmed_mean", states)
+    cut = min(math.ceil(round(trim * len(states), 9)), (len(states) - 1) // 2)
+    return {key: _trimmed_key(states, cut, key) for key in states[0]}
+
+
+def _trimmed_key(states: Sequence[State], cut: int, key: str) -> Tensor:
+    first = states[0][key]
+    if not first.is_floating_point():
+        return first.clone()
+    tensors = [first]
+    for index in range(1, len(states)):
+        tensors.append(states[index][key])
+        _require_like("aggregation.trimmed_mean", index, key, first, tensors[-1])
+    values = torch.stack(tensors).sort(dim=0).values[cut : len(states) - cut]
+    return values.double().mean(dim=0).to(first.dtype)
+
+
+def _shares(states: Sequence[State], weights: Sequence[float]) -> list[float]:
+    """Check the weights and scale them to a sum of 1."""
+    where, remedy = (
+        "aggregation.weighted_average",
+        "Average only replies that were accepted, weighted by what they hold.",
+    )
+    if not states or len(states) != len(weights):
+        found = f"{len(states)} states and {len(weights)} weights"
+        raise ConfigError(where, expected="one or more states and one weight for each", found=found, remedy=remedy)
+    for index, weight in enumerate(weights):
+        if not 0 <= weight < math.inf:
+            raise ConfigError(f"{where}, weight {index}", expected="finite and >= 0", found=f"{weight}", remedy=remedy)
+    total = sum(weights)
+    if not 0 < total < math.inf:
+        raise ConfigError(where, expected="a finite sum of weights > 0", found=f"{total}", remedy=remedy)
+    return [weight / total for weight in weights]
+
+
+def _average_key(states: Sequence[State], shares: Sequence[float], key: str) -> Tensor:
+    """Average one tensor over the states, reading it once from each."""
+    first = states[0][key]
+    total = torch.zeros_like(first, dtype=torch.float64)
+    for index, share in enumerate(shares):
+        tensor = states[index][key] if index else first
+        _require_like("aggregation.weighted_average", index, key, first, tensor)
+        if share > 0:  # 0 · NaN would be NaN
+            total.add_(tensor, alpha=share)  # computed in float64
+    return total.to(first.dtype) if first.is_floating_point() else first.clone()
+
+
+def _require_keys(where: str, states: Sequence[State]) -> None:
+    keys = set(states[0])
+    for index, state in enumerate(states):
+        if different := keys.symmetric_difference(state):
+            key = min(different)
+            raise _mismatch(where, index, key, "the keys of state 0", "a missing or an additional key")
+
+
+def _require_like(where: str, index: int, key: str, first: Tensor, tensor: Tensor) -> None:
+    if tensor.shape != first.shape or tensor.dtype != first.dtype:
+        raise _mismatch(where, index, key, _describe(first), _describe(tensor))
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+
+
+def _mismatch(where: str, index: int, key: str, expected: str, found: str) -> ConfigError:
+    where = f"{where}, state {index}, key {key!r}"
+    return ConfigError(where, expected=expected, found=found, remedy="Average states of one architecture only.")
