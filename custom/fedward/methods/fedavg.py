@@ -14,7 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.aggregation import aggregate, capped_counts
+from fedward.methods.aggregation import (
+    aggregate,
+    capped_counts,
+    weighted_average,  # noqa: F401 - Algorithm 1's equation, for those who import it from its method
+)
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
