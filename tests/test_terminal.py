@@ -26,7 +26,7 @@ def test_control_characters_are_written_out() -> None:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "escape codes in a job's name, in FLARE's own admin console",
     "**not covered**: FLARE prints names as they are; use `fedward status` to look at others' jobs",
 )
@@ -46,7 +46,7 @@ def test_everything_printed_is_safe_and_the_streams_come_back(capsys: pytest.Cap
     assert capsys.readouterr() == (f"{WRITTEN_OUT}\n", "a\\x1bb\n")
 
 
-@pytest.mark.proves("attacks", "escape codes in a run's texts", "every command of fedward writes them out as text")
+@pytest.mark.proves("lead", "escape codes in a run's texts", "every command of fedward writes them out as text")
 def test_a_runs_texts_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunFolder.create(tmp_path / "run", tiny(), ["site-1"], "flare").path
     info = json.loads((run / "run.json").read_text())

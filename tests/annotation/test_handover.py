@@ -62,7 +62,7 @@ def cells(path: Path) -> list[dict[str, str]]:
 FORMULAS = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\uff1d1+1", "'=1", "''=1", "'quoted", "a;=1+1", "a=b"]
 
 
-@pytest.mark.proves("attacks", "a spreadsheet formula as an image's id", "the exported CSV holds it as inert text")
+@pytest.mark.proves("files", "a spreadsheet formula as an image's id", "the exported CSV holds it as inert text")
 def test_formulas_leave_as_text_and_come_back_as_they_were(clinic: Any, clinician: Make, tmp_path: Path) -> None:
     clinic.ask(*FORMULAS)
     clinician("anna").say("=HYPERLINK(1)", "MEL")

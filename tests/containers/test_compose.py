@@ -18,7 +18,7 @@ def compose() -> dict[str, Any]:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "outsider",
     "a hospital's container that connects to another hospital's, or to the internet",
     "refused by the networks of `compose.yaml`: each hospital shares an internal one with the server alone",
 )

@@ -112,7 +112,7 @@ def test_all_that_is_locked_is_installed_without_an_index(tree):
 
 
 @pytest.mark.proves(
-    "attacks", "a package in the wheelhouse that was exchanged", "refused: its hash is not the locked one"
+    "outsider", "a package in the wheelhouse that was exchanged", "refused: its hash is not the locked one"
 )
 @pytest.mark.parametrize("name", ["builder", "package"])
 def test_an_exchanged_package_is_refused(tree, name):
@@ -124,7 +124,7 @@ def test_an_exchanged_package_is_refused(tree, name):
 
 
 @pytest.mark.proves(
-    "attacks", "a package that is taken out of the wheelhouse, to have an index asked", "refused: no index is asked"
+    "outsider", "a package that is taken out of the wheelhouse, to have an index asked", "refused: no index is asked"
 )
 def test_a_missing_package_is_looked_for_nowhere_else(tree):
     (tree / "build" / "wheelhouse" / "cpu" / "package-1-py3-none-any.whl").unlink()
@@ -135,7 +135,7 @@ def test_a_missing_package_is_looked_for_nowhere_else(tree):
 
 
 @pytest.mark.proves(
-    "attacks", "a line without a hash that is slipped into a lock file", "refused: every package needs one"
+    "outsider", "a line without a hash that is slipped into a lock file", "refused: every package needs one"
 )
 def test_a_line_without_a_hash_is_refused(tree):
     wheel(tree / "build" / "wheelhouse" / "cpu", "stowaway")

@@ -177,7 +177,7 @@ def test_renewed_certificates_are_taken_beside_old_ones(federation, old):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "outsider",
     "a certificate that was renewed because its key was stolen is shown to the server",
     "**not covered**: taken until it ends, as FLARE has no list of revoked certificates. Shut its name out, with"
     " `disable-client` or `fedward revoke`, or make a new authority",
@@ -194,7 +194,7 @@ def test_the_certificate_from_before_a_renewal_is_still_taken(federation, old):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "site",
     "a site that was shut out with `nvflare system disable-client` comes back with its valid kit",
     "refused at registration, also after a restart of the server",
 )

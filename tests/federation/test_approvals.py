@@ -35,7 +35,7 @@ def file_of(folder: Path) -> Path:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a job runs at a site that asks for approval, before its administrator has looked at it",
     "the site answers that the job waits, and reads no data",
 )
@@ -69,7 +69,7 @@ def test_a_job_may_be_approved_in_advance(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "an approved job is sent again with another value of one setting",
     "another digest: it waits for an approval of its own",
 )
@@ -83,7 +83,7 @@ def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
 
 
 @pytest.mark.proves(
-    "attacks", "an approval by part of a digest, or by a name that leads elsewhere", "refused: all 64 digits, exactly"
+    "files", "an approval by part of a digest, or by a name that leads elsewhere", "refused: all 64 digits, exactly"
 )
 @pytest.mark.parametrize(
     "text", [JOB.digest[:63], JOB.digest[:8], "", JOB.digest.upper(), f"{JOB.digest} ", "../" + JOB.digest, "*"]
@@ -147,7 +147,7 @@ FORGERIES += [a_pipe, no_entry]
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a forged approval: a link, a file or folder that others may write to, the entry of another job, a pipe",
     "not believed: the site refuses the job, and its log names the file",
 )

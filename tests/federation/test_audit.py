@@ -188,7 +188,7 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "site",
     "a site answers with an error text of 5 MB, or with control characters in it",
     "at most 500 printable characters of it reach the logs and the console",
 )
@@ -452,7 +452,7 @@ def made(path: Path) -> None:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a model, its class order, a log, the report, the experiment or the sites of a finished run are changed afterwards",
     "found by `fedward audit verify`, which names the file",
 )
@@ -527,7 +527,7 @@ def test_a_history_made_up_anew_passes_alone_and_fails_against_any_site(folder):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "whoever runs the server replaces the best model, and writes the audit log and run.json anew",
     "found by `fedward audit verify` with the log of any one site",
 )
@@ -549,7 +549,7 @@ def test_a_model_replaced_by_the_server_fails_against_any_site(folder, name):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "whoever runs the server cuts the end off the audit log, and makes run.json fit",
     "**not covered**: it looks like a run that goes on; its states and models are still compared with what was sent",
 )
@@ -565,7 +565,7 @@ def test_a_model_is_checked_where_the_end_of_the_run_was_cut_off_too(folder):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "whoever runs the server changes the report, and the line of the audit log that names it",
     "**not covered**: no site knows of that line; models, metrics and settings it may contradict are bound",
 )
@@ -578,7 +578,7 @@ def test_a_report_changed_with_its_line_passes(folder):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "whoever runs the server changes a site's metrics, and the lines of the audit log that name them",
     "found by `fedward audit verify` with that site's log",
 )
@@ -632,7 +632,7 @@ def mended(path: Path, rows: Rows) -> None:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "somebody deletes lines of a site's log, or changes what the site gave, and writes all its hashes anew",
     "found by `fedward audit verify` against the run, unless it is the end of the log that is missing",
 )
@@ -666,7 +666,7 @@ def test_a_request_that_the_server_does_not_tell_of_fails_against_the_site(folde
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "somebody cuts lines off the end of a site's log",
     "**not covered**: an earlier copy looks the same; `fedward audit verify` counts the answers that are missing",
 )

@@ -151,7 +151,7 @@ class Lying(LocalTransport):
         pytest.param(
             *("fedavg", {"steps": 2**53 // 10**9}, 1, "steps of site-6"),
             marks=pytest.mark.proves(
-                "attacks",
+                "site",
                 "a site says it took more steps than the job has",
                 "refused by the server, each round, by name",
             ),
@@ -159,7 +159,7 @@ class Lying(LocalTransport):
         pytest.param(
             *("fedprox", {"labelled": 5_000_000}, 2, "images of site-6"),
             marks=pytest.mark.proves(
-                "attacks",
+                "lead",
                 "a site's number of images jumps between rounds, to gain weight",
                 "refused by the server, by name",
             ),
@@ -167,7 +167,7 @@ class Lying(LocalTransport):
         pytest.param(
             *("fedprox", {"labelled": 2**40}, 1, "labelled"),
             marks=pytest.mark.proves(
-                "attacks", "a site says it holds 2^40 images", "refused by the server: more than 10 million"
+                "site", "a site says it holds 2^40 images", "refused by the server: more than 10 million"
             ),
         ),
     ],
@@ -184,7 +184,7 @@ def test_a_site_that_lies_about_its_counts_is_named_and_the_others_go_on(tmp_pat
 
 
 @pytest.mark.proves(
-    "attacks",
+    "site",
     "a site holds more images than it has, from its first answer on",
     "**not covered**: nobody can count a hospital's images from outside; it counts for half of an average at most",
 )
@@ -197,7 +197,7 @@ def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "site",
     "a site reports the largest losses that pass the checks",
     "they stand in its rows; the model, the best round and the report do not depend on them",
 )
@@ -271,7 +271,7 @@ def test_counts_in_fives_are_never_more_than_there_are_and_a_budget_fits(scores,
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "finding a single image in the histogram of scores",
     "images are counted in fives; **not covered**: histograms of two models that differ at one image",
 )
@@ -283,7 +283,7 @@ def test_one_image_more_changes_the_histogram_at_every_fifth_only():
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server asks a hospital's people for more labels than there are images, or where the job divides by size",
     "refused by the site",
 )

@@ -213,7 +213,7 @@ def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.proves(
-    "attacks", "a site sends texts or numbers of its own under the names of a refusal or of waiting", "refused"
+    "site", "a site sends texts or numbers of its own under the names of a refusal or of waiting", "refused"
 )
 def test_a_site_says_that_it_waits_or_refuses_and_nothing_else(meta):
     answer = Message({"site": "site-1", "round": 1, **meta})

@@ -784,8 +784,9 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     use(monkeypatch, tmp_path)
     monkeypatch.setattr(executor_module, "send_analytic_dxo", lambda component, dxo, fl_ctx: None)
     experiment = secure()
-    asked = requests(experiment, Ask(1, tiny_model(), {"site-1": Work()}), ["site-1"])["site-1"]
-    updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(asked).arrays
+    ask = Ask(1, tiny_model(), {"site-1": Work()})
+    asked, unencrypted = (requests(job, ask, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
+    updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
     executor = FedwardExecutor(experiment.model_dump(mode="json"))
     shareable = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())
     meta, arrays = unpack(shareable)

@@ -89,7 +89,7 @@ def test_the_account_runs_on_under_another_rule(path: Path) -> None:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "noise that hides nothing: a noise multiplier of 1e-6, a delta of 0.5, a budget or a clip without bounds",
     "no filter is built, and `fedward doctor` fails",
 )
@@ -151,7 +151,7 @@ def _try(path: Path) -> bool:
     return True
 
 
-@pytest.mark.proves("attacks", "two jobs at once, to take the last release of a site's budget twice", "one is refused")
+@pytest.mark.proves("lead", "two jobs at once, to take the last release of a site's budget twice", "one is refused")
 def test_jobs_at_once_share_the_budget(path: Path) -> None:
     release(path, ALLOWED - 3)
     with multiprocessing.get_context("spawn").Pool(4) as pool:
@@ -202,7 +202,7 @@ def half_the_last(lines: list[bytes]) -> list[bytes]:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "lines of a site's privacy ledger are cut, edited, moved or taken out, to spend the budget again",
     "no update leaves until the ledger is restored",
 )
@@ -235,7 +235,7 @@ def test_without_a_fitting_end_nothing_is_released(five: Path, content: bytes | 
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a site's privacy ledger is deleted or an older copy put back, with the file that knows its end",
     "refused as long as the site's log of answers knows of a later release",
 )
@@ -258,7 +258,7 @@ def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int) -> 
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "whoever may write to a site's folder writes the ledger, its end and the log of answers anew",
     "**not covered**: nothing outside the site keeps its account; protect the folder, and keep backups",
 )
@@ -287,7 +287,7 @@ def test_a_log_of_answers_that_cannot_be_read_stops_it(five: Path) -> None:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that fit",
     "refused",
 )
@@ -301,7 +301,7 @@ def test_a_line_that_is_no_release_is_refused(five: Path, value: Any) -> None:
         release(five)
 
 
-@pytest.mark.proves("attacks", "a link in place of a site's privacy ledger", "refused; what it leads to is not written")
+@pytest.mark.proves("files", "a link in place of a site's privacy ledger", "refused; what it leads to is not written")
 @pytest.mark.parametrize("at_its_end", [False, True])
 def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None:
     link = end_of(five) if at_its_end else five
@@ -313,7 +313,7 @@ def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None
     assert target.read_bytes() == before
 
 
-@pytest.mark.proves("attacks", "another site's privacy ledger in place of a site's own", "refused")
+@pytest.mark.proves("files", "another site's privacy ledger in place of a site's own", "refused")
 def test_the_ledger_of_another_site_is_refused(five: Path, tmp_path: Path) -> None:
     other = ledger_file(tmp_path / "fedward", "hospital-c")
     shutil.copy(five, other)

@@ -163,7 +163,7 @@ def test_no_half_written_file_is_read(tmp_path):
     assert value(memory, 3) == 1.0
 
 
-@pytest.mark.proves("attacks", "a request with a run id that leads out of the site's folder", "refused by the site")
+@pytest.mark.proves("lead", "a request with a run id that leads out of the site's folder", "refused by the site")
 @pytest.mark.parametrize(
     "run",
     [

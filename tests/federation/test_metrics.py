@@ -104,7 +104,7 @@ def test_the_files_of_old_jobs_are_removed_and_nothing_else(tmp_path, run):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a link in the folder of metrics, put where the next file will lie",
     "replaced by the file; what it points to stays as it is",
 )
@@ -118,9 +118,7 @@ def test_a_link_in_the_folder_is_replaced_and_not_followed(tmp_path, run):
     assert not metrics.path.is_symlink()
 
 
-@pytest.mark.proves(
-    "attacks", "a job name that would add samples of its own to the metrics", "it stays one label's text"
-)
+@pytest.mark.proves("lead", "a job name that would add samples of its own to the metrics", "it stays one label's text")
 def test_a_jobs_name_cannot_add_samples(tmp_path, run):
     name = 'x"} 1\nfedward_epsilon{site="hospital-a'
     metrics = JobMetrics(tmp_path, name, "1-a")

@@ -96,7 +96,7 @@ JOBS_REFUSED = [
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a job for one image, one step, one reply, one participant, lone or named peers, other networks or endless rounds",
     "refused by each site before it reads data; the lead is told the rule, what it allows and what the job says",
 )
@@ -123,7 +123,7 @@ def test_peers_that_are_the_mean_of_two_are_allowed_and_a_job_without_peers_too(
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a job without noise at a site that requires it",
     "refused by the site: its own privacy scope is what counts",
 )
@@ -135,7 +135,7 @@ def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
 
 
 @pytest.mark.parametrize("members", [0, 1, 2, "3", True, None])
-@pytest.mark.proves("attacks", "a job that is sent to one or two hospitals alone", "refused by them: minimum_sites")
+@pytest.mark.proves("lead", "a job that is sent to one or two hospitals alone", "refused by them: minimum_sites")
 def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
     experiment = hospital()
     text = refusal(site(tmp_path, experiment), request(experiment, members=members))
@@ -146,7 +146,7 @@ def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server sends peers in a job without peers, or several where the job has one mean",
     "refused by the site: lone_peers. **Not covered**: whose models a mean is made of, a site cannot see",
 )
@@ -160,7 +160,7 @@ def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, role
     assert f"the request brings {len(roles)}" in refusal(site(tmp_path, experiment), message)
 
 
-@pytest.mark.proves("attacks", "a server asks a site for more labels than it allows", "refused: maximum_questions")
+@pytest.mark.proves("server", "a server asks a site for more labels than it allows", "refused: maximum_questions")
 @pytest.mark.parametrize("labels", [501, 2**53, -1])
 def test_more_labels_than_allowed_are_refused(tmp_path, labels):
     experiment = hospital("fedal")
@@ -186,7 +186,7 @@ def test_a_run_that_would_ask_for_more_labels_than_allowed_asks_for_none(tmp_pat
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server puts settings of another job into a request",
     "not read: a site trains by the job that its rules have allowed",
 )
@@ -214,7 +214,7 @@ def digest(model: State) -> str:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server sends crafted weights in the first round of a run that shall start from fresh ones",
     "refused by the site, which makes the fresh ones itself. **Not covered**: weights it sends in a later round",
 )
@@ -225,7 +225,7 @@ def test_crafted_weights_without_a_word_are_refused(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a lead's job starts from crafted weights (--init), also one that a site joins in a later round",
     "refused by the site in every round: starting_weights",
 )
@@ -239,7 +239,7 @@ def test_given_weights_are_refused_in_every_round(tmp_path, round_):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "weights that are not on a site's list, or others under the SHA-256 of those that are",
     "refused by the site",
 )
@@ -273,7 +273,7 @@ def test_another_processors_rounding_is_no_other_model(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a job with allowed numbers at a site that holds a few images, repeated in every batch",
     "refused by the site once it has counted them; the text tells no count",
 )
@@ -325,7 +325,7 @@ SPOILT = {
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a policy file that cannot be read, has an unknown or wrong rule, or that everybody may change",
     "the site refuses every job, says so to the lead, and the reason in its own log alone",
 )

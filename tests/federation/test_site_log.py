@@ -151,7 +151,7 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server names one run after the other in wrong requests, to fill a site's disk with their logs",
     "refused: a job writes logs of three runs at most, each of a bounded length",
 )
@@ -169,7 +169,7 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server asks for round -5, round 10^300, a round after the last, or a part that the method does not have",
     "refused by the site before it reads data",
 )
@@ -207,7 +207,7 @@ def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
 
 
 @pytest.mark.proves(
-    "attacks", "a server asks without the head of its audit log, or with what is none", "refused by the site"
+    "server", "a server asks without the head of its audit log, or with what is none", "refused by the site"
 )
 @pytest.mark.parametrize("head", [None, "", "ab", HEAD.upper(), HEAD + "\n", 7])
 @pytest.mark.parametrize("task", ["train", "idle", wire.DECRYPT])
@@ -216,7 +216,7 @@ def test_a_request_without_a_head_is_refused(site, head, task):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server asks again for a round with another model, other peers, another task or another number of labels",
     "refused by the site; the same request is answered again",
 )
@@ -262,7 +262,7 @@ def test_a_request_that_failed_leaves_the_exchange_open(site):
 
 
 @pytest.mark.proves(
-    "attacks", "a server goes back to earlier rounds", "refused by the site, but for the one a damaged state costs"
+    "server", "a server goes back to earlier rounds", "refused by the site, but for the one a damaged state costs"
 )
 def test_rounds_go_forward(site):
     for round_ in (1, 2, 3):
@@ -278,7 +278,7 @@ def test_rounds_go_forward(site):
 
 
 @pytest.mark.proves(
-    "attacks", "a server asks for the rounds again under the id of another run, in the same job", "refused by the site"
+    "server", "a server asks for the rounds again under the id of another run, in the same job", "refused by the site"
 )
 def test_a_job_works_on_one_run(tmp_path):
     def asked(run: str, job: str) -> Message:
@@ -291,7 +291,7 @@ def test_a_job_works_on_one_run(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server asks two jobs of one run for the same round at once, each with another model",
     "one answer leaves; the other is held back when it would be written into the site's log",
 )
@@ -311,7 +311,7 @@ def test_of_two_requests_at_once_one_is_answered(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server starts one and the same signed job again and again, each time as a new run",
     "**not covered**: each is answered; each has a log of its own at the site, which shows it",
 )
@@ -326,7 +326,7 @@ def test_the_same_job_sent_again_is_another_run(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server runs a job with other settings than the sites, or another version of this package",
     "refused by every site, with both named",
 )

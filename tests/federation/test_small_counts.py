@@ -100,7 +100,7 @@ def rows(answer: dict[str, Any], split: str) -> dict[str, Any]:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "models that name one class always, or by a threshold, to compute the number of a rare disease's images",
     "all answers are the same for 0 to 4 images of each rare class",
 )
@@ -125,7 +125,7 @@ def test_answers_to_crafted_models_are_equal_for_all_small_counts(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "many random models over many rounds, to find counts that fit all answers together",
     "all answers are the same for 0 to 4 images of each rare class, whatever these images show",
 )
@@ -148,7 +148,7 @@ def test_no_models_tell_rare_classes_apart(tmp_path_factory, common, one, other,
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a model that answers NaN for images of a rare class alone, so that an error tells that there is one",
     "no model sees these images",
 )
@@ -169,7 +169,7 @@ def test_images_of_rare_classes_cause_no_error(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "the number of a class's training images, from one step of a model whose weights are all zero",
     "**not covered**: an update depends on the labels it was trained with; noise on updates or encryption is for that",
 )

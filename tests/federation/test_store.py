@@ -58,7 +58,7 @@ def test_pruning_keeps_what_a_run_that_goes_back_needs(tmp_path, resumed_after, 
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "another account of the server's machine reads the models of single hospitals while a run goes on, under umask 022",
     "they lie in a folder that is open to its owner alone",
 )
@@ -132,7 +132,7 @@ class Payload:
         return Path.touch, (self.target,)
 
 
-@pytest.mark.proves("attacks", "a pickle in place of a model's safetensors file", "refused; nothing in it is run")
+@pytest.mark.proves("site", "a pickle in place of a model's safetensors file", "refused; nothing in it is run")
 @pytest.mark.parametrize("dump", [pickle.dump, torch.save])
 def test_a_pickle_is_refused_and_not_run(tmp_path, dump):
     with (tmp_path / "model.safetensors").open("wb") as file:

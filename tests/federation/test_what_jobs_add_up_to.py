@@ -13,7 +13,6 @@ from fedward.federation.initial import initial_model
 from fedward.federation.local import run_local
 from fedward.federation.policy import refused_by_default
 from fedward.federation.store import StoredState
-from tiny import clinical
 
 SITES = ("site-1", "site-2", "site-3", "site-4")
 
@@ -29,7 +28,7 @@ def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a lead sends one job twice, the second time without one hospital, and subtracts the results",
     "**not covered**: equal runs give equal updates, so the difference is that hospital's update; "
     "only noise bounds what it tells",
@@ -45,30 +44,18 @@ def test_two_jobs_that_differ_in_one_hospital_give_away_its_model(tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
-    "a lead's job weighs sites so that the mean is one hospital's model: a huge distance_scale, a beta near 0",
-    "refused by each site: lone_peers. **Not covered**: published weights, where few and small hospitals differ much, "
-    "and a hospital that joins selffed late",
+    "lead",
+    "a lead's job weighs sites by distance so that the mean is one hospital's model",
+    "no site counts for more than half of a mean of three, and each site refuses a larger `largest_share`",
 )
-@pytest.mark.parametrize(
-    ("method", "options", "told"),
-    [
-        ("wfedavg", {"distance_scale": 1e9}, "distance_scale = 1e+09"),
-        ("isofed", {"distance_scale": 101}, "distance_scale = 101"),
-        ("rscfed", {"unlabelled_distance_scale": 1e9}, "unlabelled_distance_scale = 1e+09"),
-        ("rscfed", {"labelled_factor": 1e9}, "labelled_factor = 1e+09"),
-        ("selffed", {"beta": 1e-9}, "beta = 1e-09"),
-    ],
-)
-def test_weights_by_which_one_hospital_counts_alone_are_refused(method, options, told):
-    (broken,) = refused_by_default(clinical(method, options=options), SITES)
-    assert (broken.rule, broken.asked) == ("lone_peers", f"the job says {told}")
-    assert refused_by_default(clinical(method), SITES) == []
-
-
-def test_a_huge_distance_scale_gives_back_one_hospitals_model(tmp_path):
-    """What the rule is for."""
+def test_a_huge_distance_scale_gives_back_no_hospitals_model(tmp_path):
     experiment = hospital("wfedavg", options={"rounds": 1, "distance_scale": 1e9})
-    mean = result(experiment, tmp_path, SITES[:3])
     single = experiment.model_copy(update={"minimum_replies": 1})
-    assert min(distance(mean, result(single, tmp_path, [site])) for site in SITES[:3]) < 1e-5
+    models = [result(single, tmp_path / "single", [site]) for site in SITES[:3]]
+    capped = result(experiment, tmp_path / "capped", SITES[:3])
+    assert min(distance(capped, model) for model in models) > 0.1 * distance(models[0], models[1])
+    lone = hospital("wfedavg", options={"rounds": 1, "distance_scale": 1e9, "largest_share": 1})
+    mean = result(lone, tmp_path / "lone", SITES[:3])
+    assert min(distance(mean, model) for model in models) < 1e-5
+    (broken,) = refused_by_default(lone, SITES)
+    assert str(broken) == "maximum_share: at most 0.5, the job says 1.0"

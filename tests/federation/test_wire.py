@@ -141,7 +141,7 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
 
 
 @pytest.mark.proves(
-    "attacks", "labels, ids, paths or other texts in a reply", "refused by the site before it leaves, and by the server"
+    "site", "labels, ids, paths or other texts in a reply", "refused by the site before it leaves, and by the server"
 )
 @pytest.mark.parametrize(
     ("change", "message"),
@@ -234,7 +234,7 @@ def test_scores_of_single_images_are_refused(change, message):
 
 
 LARGER = pytest.mark.proves(
-    "attacks", "a reply larger than the model, or with further tensors", "refused when it has arrived, by name"
+    "site", "a reply larger than the model, or with further tensors", "refused when it has arrived, by name"
 )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.aggregation import aggregate, capped_counts, trimmed_mean, weighted_average
+from fedward.methods.aggregation import aggregate, capped_counts, capped_weights, trimmed_mean, weighted_average
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.settings import Settings
 from fedward.methods.wfedavg import distance_weights, measure
@@ -47,6 +47,7 @@ def states_of(*values: float) -> list[dict[str, Tensor]]:
         ([7], 0.5, [7]),
         ([0, 0, 0], 0.5, [0, 0, 0]),
         ([5, 3, 1], 0.1, [1, 1, 1]),  # a tenth cannot be: a third
+        ([2**53, 2**53, 1, 5e-324], 1 / 3, [1, 1, 1, 0]),
     ],
 )
 def test_counts_worked_by_hand(counts: list[float], largest: float, expected: list[float]) -> None:
@@ -200,7 +201,7 @@ def reply(site: str, value: float, labelled: int, steps: int = 13) -> Reply:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "site",
     "the average believes a site that took 2^53 steps or holds 2^53 images",
     "it counts for half of an average of three sites or more, never for all",
 )
@@ -211,7 +212,7 @@ def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "of two sites, one says it holds 2^53 images",
     "**not covered**: of two sites each would count for half whatever it holds; set `minimum_replies` to 3",
 )
@@ -220,7 +221,7 @@ def test_of_two_sites_one_can_own_the_mean() -> None:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "site",
     "a site says it holds 2^40 images where distances weigh too (IsoFed)",
     "it counts as much as all others together; **not covered**: where the others have few images, the equation of "
     "distance weights gives such a site most of the average",
@@ -235,10 +236,28 @@ def test_a_huge_site_among_distance_weights_is_as_large_as_the_others_together()
 
 
 @pytest.mark.proves(
-    "attacks",
+    "site",
     "one hostile site of ten sends an update just under the largest that passes",
     "a median or trimmed mean (`robust`) stays among the honest models; **not covered**: the plain mean, the default",
 )
+@pytest.mark.parametrize(
+    ("weights", "sizes", "expected"),
+    [
+        ([0.98, 0.01, 0.01], [7.0, 7.0, 7.0], [0.5, 0.25, 0.25]),
+        ([1.0, 0.0, 0.0], [5.0, 1.0, 3.0], [0.5, 0.125, 0.375]),
+        ([0.196, 0.002, 0.002], [7.0, 7.0, 7.0], [0.1, 0.05, 0.05]),
+    ],
+)
+def test_weights_worked_by_hand(weights: list[float], sizes: list[float], expected: list[float]) -> None:
+    found = capped_weights(torch.tensor(weights).double(), torch.tensor(sizes).double(), 0.5)
+    assert found.tolist() == pytest.approx(expected)
+
+
+def test_weights_that_are_small_enough_are_returned_as_they_are() -> None:
+    for weights in (torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.9, 0.1]).double()):
+        assert capped_weights(weights, torch.ones_like(weights), 0.5) is weights
+
+
 def test_one_hostile_model_of_ten_moves_only_the_plain_mean() -> None:
     draw = torch.Generator().manual_seed(0)
     model = torch.randn(1000, generator=draw)

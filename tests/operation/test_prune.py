@@ -65,7 +65,7 @@ def test_a_run_that_was_written_lately_stays(ended, age, tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a run.json that says a running run has ended long ago, before `fedward prune --delete`",
     "nothing of it is removed: the lock says that it runs, and files say how old they are",
 )
@@ -91,7 +91,7 @@ def test_a_run_that_begins_again_meanwhile_is_left_alone(ended, age, tmp_path):
 
 
 LINKS = pytest.mark.proves(
-    "attacks",
+    "files",
     "a link to a folder outside, in a run or in a kit, before `fedward prune --delete`",
     "not followed: what it points to stays",
 )
@@ -137,7 +137,7 @@ def test_a_folder_that_became_a_link_is_not_removed(ended, age, outside, tmp_pat
 
 
 @pytest.mark.proves(
-    "attacks", "a folder that is none of fedward's is given to `fedward prune --delete`", "refused; nothing is removed"
+    "files", "a folder that is none of fedward's is given to `fedward prune --delete`", "refused; nothing is removed"
 )
 @pytest.mark.parametrize("content", [None, "{}", "[]", "no json", '{"format": 1, "id": "1"}'])
 def test_a_folder_of_something_else_is_refused(tmp_path, age, content, capsys):

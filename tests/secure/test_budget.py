@@ -69,7 +69,7 @@ def ledger(federation: Federation) -> Path:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a lead goes on asking a hospital whose privacy budget is used up, in this job and the next",
     "no update leaves; its lead reads why, and the run goes on with the others",
 )
@@ -83,7 +83,7 @@ def test_a_hospital_stops_when_its_privacy_budget_is_used_up(rounds, ledger):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "after a run a site's privacy ledger is deleted, with the file that knows its end",
     "refused: the site's log of answers holds the ledger's hash",
 )
@@ -101,7 +101,7 @@ def test_the_answers_of_a_run_know_the_ledger(ledger, tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
+    "lead", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
 )
 def test_a_job_cannot_spend_a_hospitals_privacy_budget(federation, lead, tmp_path):
     ledgers = [ledger_file(federation.kit(name) / "fedward", name) for name in HOSPITALS]

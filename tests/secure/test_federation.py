@@ -99,7 +99,7 @@ def test_a_clinical_job_finishes_and_leaves_a_report(finished):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "reading paths and data out of a site's error messages",
     "they stay in the site's log; the server learns the kind",
 )
@@ -178,7 +178,7 @@ def add_code(job: Path) -> None:
     (job / "app" / "custom" / "mine.py").write_text("")
 
 
-@pytest.mark.proves("attacks", "a job with own code", "refused by the server, whoever sends it")
+@pytest.mark.proves("lead", "a job with own code", "refused by the server, whoever sends it")
 @pytest.mark.parametrize("user", [LEAD, ADMIN])
 def test_a_job_with_own_code_is_refused_whoever_sends_it(federation, job, tmp_path, user):
     add_code(job)
@@ -187,7 +187,7 @@ def test_a_job_with_own_code_is_refused_whoever_sends_it(federation, job, tmp_pa
 
 
 @pytest.mark.proves(
-    "attacks", "a job that names a class not on the list", "refused by server and sites; the lead is told the class"
+    "lead", "a job that names a class not on the list", "refused by server and sites; the lead is told the class"
 )
 @pytest.mark.parametrize("side", ["server", "client"])
 def test_a_class_that_is_not_allowed_is_refused(lead, job, tmp_path, side):
@@ -200,7 +200,7 @@ def test_a_class_that_is_not_allowed_is_refused(lead, job, tmp_path, side):
     assert text.count(f"found the class {foreign}") == len(places)
 
 
-@pytest.mark.proves("attacks", "a job without the privacy scope of the sites", "refused by every site")
+@pytest.mark.proves("lead", "a job without the privacy scope of the sites", "refused by every site")
 @pytest.mark.parametrize("scope", ["public", ""])
 def test_a_job_of_another_privacy_scope_is_refused(federation, lead, job, tmp_path, scope):
     edit(job / "meta.json", scope=scope)
@@ -209,7 +209,7 @@ def test_a_job_of_another_privacy_scope_is_refused(federation, lead, job, tmp_pa
         assert f"{hospital}: NVFLARE_ERROR: privacy scope '{scope}' is not allowed" in text
 
 
-@pytest.mark.proves("attacks", "a member or a site's administrator submits a job", "not authorised")
+@pytest.mark.proves("member", "a member or a site's administrator submits a job", "not authorised")
 @pytest.mark.parametrize("user", [MEMBER, "it@hospital-a.org"])
 def test_only_leads_and_project_admins_submit(federation, job, user):
     with session(federation.kit(user)) as flare, pytest.raises(RunError, match="not authorized for 'submit_job'"):
@@ -217,7 +217,7 @@ def test_only_leads_and_project_admins_submit(federation, job, user):
 
 
 @pytest.mark.proves(
-    "attacks", "a lead aborts, clones, deletes or downloads another lead's job", "not authorised; the job goes on"
+    "lead", "a lead aborts, clones, deletes or downloads another lead's job", "not authorised; the job goes on"
 )
 def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
     job_id = submit(lead, job)
@@ -228,7 +228,7 @@ def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
     assert fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out").is_dir()
 
 
-@pytest.mark.proves("attacks", "a lead continues another lead's run", "a new run begins; the other one is not read")
+@pytest.mark.proves("lead", "a lead continues another lead's run", "a new run begins; the other one is not read")
 def test_a_run_is_continued_by_who_began_it_only(federation, lead, job, tmp_path):
     run_id = "0" * 32
     begun = fetch(lead, wait(lead, submit(lead, job, run_id), TIMEOUT), tmp_path / "mine")
@@ -239,7 +239,7 @@ def test_a_run_is_continued_by_who_began_it_only(federation, lead, job, tmp_path
     assert ids[0] == ids[2] != ids[1]
 
 
-@pytest.mark.proves("attacks", "a job changed in the server's store", "refused: the signature does not match")
+@pytest.mark.proves("server", "a job changed in the server's store", "refused: the signature does not match")
 def test_a_job_changed_after_it_was_signed_is_refused(federation, lead, finished, tmp_path):
     with changed(federation, finished.name) as files:
         (config,) = (name for name in files if name.endswith("config_fed_client.json"))
@@ -298,14 +298,14 @@ def answer(federation: Federation, startup: Path | None) -> bytes:
         return b""
 
 
-@pytest.mark.proves("attacks", "a client with a certificate of another authority, or none", "the server hangs up")
+@pytest.mark.proves("outsider", "a client with a certificate of another authority, or none", "the server hangs up")
 def test_the_server_talks_to_certificates_of_its_own_authority_only(federation, foreign):
     assert answer(federation, federation.kit("hospital-a") / "startup").startswith(b"HTTP/1.1")
     assert not answer(federation, foreign.kit("hospital-a") / "startup")
     assert not answer(federation, None)
 
 
-@pytest.mark.proves("attacks", "a site whose certificate has expired", "the server hangs up")
+@pytest.mark.proves("outsider", "a site whose certificate has expired", "the server hangs up")
 def test_the_server_does_not_talk_to_an_expired_certificate(federation, tmp_path):
     assert answer(federation, certified(federation, tmp_path / "good", timedelta(days=1))).startswith(b"HTTP/1.1")
     assert not answer(federation, certified(federation, tmp_path / "expired", timedelta(days=-1)))
@@ -334,7 +334,7 @@ def certified(federation: Federation, folder: Path, valid: timedelta) -> Path:
     return folder
 
 
-@pytest.mark.proves("attacks", "a site of another authority", "does not trust the server, nor it the site")
+@pytest.mark.proves("outsider", "a site of another authority", "does not trust the server, nor it the site")
 def test_a_site_of_another_authority_does_not_connect(federation, foreign):
     kit = foreign.kit("hospital-c")
     with false_site(federation, kit):
@@ -342,7 +342,7 @@ def test_a_site_of_another_authority_does_not_connect(federation, foreign):
 
 
 @pytest.mark.proves(
-    "attacks", "a site with its own certificate under another's name", "refused; the server's log names both"
+    "site", "a site with its own certificate under another's name", "refused; the server's log names both"
 )
 def test_a_site_cannot_pass_for_another(federation, tmp_path):
     for part in ("startup", "local"):
@@ -393,7 +393,7 @@ def test_a_workspace_with_keys_is_not_overwritten(federation):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a changed file in a startup kit",
     "**not noticed**: certificates are all that FLARE checks; protect the folder",
 )
@@ -415,7 +415,7 @@ def careless(federation: Federation) -> None:
     let_everything_pass(federation)
 
 
-@pytest.mark.proves("attacks", "a job with own code, by a server that lets everything pass", "refused by every site")
+@pytest.mark.proves("server", "a job with own code, by a server that lets everything pass", "refused by every site")
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
     add_code(job)
@@ -426,9 +426,7 @@ def test_sites_refuse_own_code_themselves(lead, job, tmp_path):
     assert text.count("'custom', 'custom/mine.py'") == len(HOSPITALS)
 
 
-@pytest.mark.proves(
-    "attacks", "a job without signature, by a server that lets everything pass", "refused by every site"
-)
+@pytest.mark.proves("server", "a job without signature, by a server that lets everything pass", "refused by every site")
 @pytest.mark.usefixtures("careless")
 def test_sites_refuse_a_job_without_signature_themselves(federation, finished, lead, tmp_path):
     with changed(federation, finished.name) as files:

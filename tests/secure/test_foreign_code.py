@@ -134,7 +134,7 @@ def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "code among the configuration of a clinical job, and an installed class that imports it, at every site",
     "refused by each site before anything is imported; the lead is told the file",
 )
@@ -148,7 +148,7 @@ def test_code_among_the_configuration_is_refused_by_every_site(federation, tmp_p
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "code among the configuration, and a class that imports it, at the server",
     "refused by the server before anything is imported; the lead is told the file",
 )
@@ -289,7 +289,7 @@ def answers(federation: Watched, web: Web, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize(
     "attack",
     [
-        pytest.param(attack, marks=pytest.mark.proves("attacks", f"a clinical job with {attack.case}", REFUSED))
+        pytest.param(attack, marks=pytest.mark.proves("lead", f"a clinical job with {attack.case}", REFUSED))
         for attack in ATTACKS
     ],
     ids=lambda attack: attack.case,
@@ -322,7 +322,7 @@ def log(federation: Watched, job_id: str) -> str:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "code and a class that imports it, at a site that does not check apps",
     "refused by the site's class list when its process starts; nothing is imported",
 )
@@ -337,7 +337,7 @@ def test_the_class_list_refuses_what_was_not_checked(federation, tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "code and a class that imports it, at a site that neither checks apps nor lists single classes",
     "refused by Python: neither the kit nor a job's folder is on the path of the site's processes",
 )
@@ -352,7 +352,7 @@ def test_code_in_a_jobs_folder_is_not_found(federation, tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "code and a class that imports it, by a server that lets everything pass",
     "refused by every site; nothing is imported",
 )

@@ -75,7 +75,7 @@ OTHER = "lead@hospital-b.org"
 
 
 @pytest.mark.proves(
-    "attacks",
+    "member",
     "a person whom `fedward revoke` names goes on, with the key or with a session from before",
     "every command is refused by the server once it was started again",
 )

@@ -72,7 +72,7 @@ def crafted(experiment: Experiment) -> dict[str, Tensor]:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a lead's job for one hospital: one image in one step of SGD, from crafted weights, "
     "which gives back the image's label and what the classifier is shown of it",
     "refused by the hospital before it reads data, by six of its rules, which the lead is told",
@@ -97,7 +97,7 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a lead's FedPerl job that hands one hospital's whole model to the others (no anonymity, or one peer)",
     "refused by every hospital; the run ends with its first exchange",
 )
@@ -122,7 +122,7 @@ def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options
 
 
 @pytest.mark.proves(
-    "attacks",
+    "files",
     "a policy file with a rule that its hospital's version does not know, or that is spoilt",
     "that hospital refuses every job; its log tells why, the lead learns no more than that",
 )
@@ -164,7 +164,7 @@ def until_it_waits(flare: Session, job_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a job at a hospital that asks for approval, whose administrator has approved another one",
     "it waits, and everyone sees for whom, until this very job is approved; then the run goes on with all",
 )

@@ -192,7 +192,7 @@ def spoil_link(hospital):
 
 
 LEAVING = pytest.mark.proves(
-    "attacks",
+    "files",
     "a manifest's path, or a link, that leaves the data folder",
     "the row is set aside, with its line and the reason",
 )

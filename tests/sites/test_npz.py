@@ -99,7 +99,7 @@ def test_mending_an_image_moves_no_other(tmp_path, index):
     assert members() == {part: tuple(i for i in ids if i != f"train-{index}") for part, ids in whole.items()}
 
 
-PICKLE = pytest.mark.proves("attacks", "pickled objects in a site's npz file", "refused; nothing in it is run")
+PICKLE = pytest.mark.proves("files", "pickled objects in a site's npz file", "refused; nothing in it is run")
 
 
 @pytest.mark.parametrize(

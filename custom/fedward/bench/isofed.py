@@ -150,7 +150,12 @@ def experiment_of(cell: Cell, budget: Budget) -> Experiment:
     rounds = budget.rounds(cell.row)
     raw = {
         "method": row.method,
-        "options": {"rounds": rounds, "images_at_most": budget.images_at_most, **row.options},
+        "options": {
+            "rounds": rounds,
+            "images_at_most": budget.images_at_most,
+            "largest_share": 1.0,  # the paper's weights
+            **row.options,
+        },
         "data": {"name": cell.dataset, "classes": dataset.classes, "image_size": 28, "views": dataset.views},
         "net": "small_cnn",
         "stand_in": None,

@@ -55,6 +55,8 @@ class Policy(BaseModel):
     """Updates without which the server must not use any."""
     minimum_participants: int = Field(3, ge=1)
     """Sites that must be asked in each round."""
+    maximum_share: float = Field(0.5, gt=0, le=1)
+    """What one site may count for in an average of three sites or more."""
     minimum_images: int = Field(32, ge=1)
     """Images of each kind, labelled and unlabelled, that a round here must learn from: by the job's settings, and
     different ones that this site holds."""
@@ -82,6 +84,7 @@ OPEN = Policy(
     minimum_sites=1,
     minimum_replies=1,
     minimum_participants=1,
+    maximum_share=1,
     minimum_images=1,
     minimum_steps=1,
     minimum_batch=1,
@@ -152,6 +155,7 @@ def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> li
         _at_least("minimum_sites", policy.minimum_sites, known.sites, "all that are connected", says="the run has"),
         _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
         _at_least("minimum_participants", policy.minimum_participants, settings.participants, "all sites"),
+        Finding("maximum_share", *at_most(policy.maximum_share, settings.largest_share)),
         _at_least("minimum_images", policy.minimum_images, images, "all that this site has"),
         _at_least("minimum_steps", policy.minimum_steps, steps, "as many as this site's images make"),
         _at_least("minimum_batch", policy.minimum_batch, settings.batch),
@@ -197,7 +201,7 @@ def refuse_unless(site: str, found: Sequence[Finding], error: type[PolicyError] 
         )
 
 
-def at_most(limit: int | None, number: int) -> tuple[str, str, bool]:
+def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
     """Return what a rule of a largest number says of one, as the last fields of a :class:`Finding`."""
     allowed = "any number" if limit is None else f"at most {limit}"
     return allowed, f"the job says {number}", limit is None or number <= limit

@@ -18,6 +18,10 @@ from fedward.methods.workflow import State
 _FEWEST_CAPPED = 3
 """Sites of an average from which on counts are capped: two would always weigh the same."""
 _MOST_TRIMMED = 0.5
+_LEAST = 1e-12
+"""Share of its images that a site counts for whose weight is next to nothing, where another's weight is lowered."""
+_EXACT = 1 + 1e-12
+"""A count that is as large as its share may be is not above it, however both are rounded."""
 
 
 def aggregate(states: Sequence[State], weights: Sequence[float], settings: Settings) -> dict[str, Tensor]:
@@ -66,9 +70,31 @@ def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
     # The largest first: c is s R / (1 - s j) where j counts are lowered and R is the sum of the others.
     for lowered, count in enumerate(some):
         rest, left = sum(some[lowered:]), 1 - share * lowered
-        if count * left <= share * rest:
-            return [min(number, share * rest / left) for number in counts] if lowered else list(counts)
+        if count * left <= share * rest * _EXACT:
+            most = max(share * rest / left, count)
+            return [min(number, most) for number in counts] if lowered else list(counts)
     return [min(number, some[-1]) for number in counts]  # rounding: share is one over their number
+
+
+def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
+    """Lower weights that are above ``largest`` times their sum, which stays: no mean is one site's model.
+
+    As :func:`capped_counts`, but a site whose weight was rounded to 0 gets its part of what another loses, too.
+
+    Args:
+        weights: (K,) float64 >= 0, not all 0.
+        sizes: (K,) float64 >= 0, not all 0, such as numbers of images.
+        largest: in (0, 1].
+
+    Returns:
+        (K,) float64; ``weights`` itself where none is too large, and of one or two sites.
+    """
+    total = weights.sum()
+    if len(weights) < _FEWEST_CAPPED or bool(weights.max() <= largest * total):
+        return weights
+    shares = weights / total + _LEAST * sizes / sizes.sum()
+    capped = torch.tensor(capped_counts(shares.tolist(), largest), dtype=torch.float64)
+    return capped * (total / capped.sum())
 
 
 @torch.no_grad()

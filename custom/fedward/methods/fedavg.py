@@ -124,8 +124,7 @@ class FedAvg:
     most_peers = 0
     """Models besides the global one that a site is sent at most: ``peer0``, ``peer1`` and so on."""
     lone_peers = ""
-    """The setting by which a site may be sent another site's own model, or a mean in which one site counts alone; empty
-    where it cannot be."""
+    """The setting by which a site may be sent another site's own model; empty where it cannot be."""
     per_class: tuple[str, ...] = ()
     """First parts of the names of tensors that :meth:`extend` adds and that, as a classifier's, belong to classes."""
 

@@ -5,7 +5,7 @@ draws some sites, trains them from the same global model, and averages them by d
 averages are averaged plainly (eq. (8)). Sites without labels keep their teacher from round to round.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from pydantic import Field
@@ -54,11 +54,6 @@ class RSCFed(MTWFedAvg):
 
     settings_type = RSCFedSettings
     settings: RSCFedSettings
-    sharpest: Mapping[str, float] = {
-        "distance_scale": 100.0,
-        "unlabelled_distance_scale": 1e4,
-        "labelled_factor": 200.0,
-    }
 
     @property
     def needs_single_models(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.aggregation import capped_counts, weighted_average
+from fedward.methods.aggregation import capped_counts, capped_weights, weighted_average
 from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants
 from fedward.methods.local import Phase
 from fedward.methods.selffed import gain_recession_weights, scheduled_rate
@@ -28,8 +28,6 @@ PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
 _HEAD = "classifier."
 _PARTS = ("encoder.", _HEAD, "mask_token", "decoder.", "projection.")
 """How the names of the network's tensors begin."""
-_SMALLEST_BETA = 0.5
-"""Of jobs in which no site shall count alone: one round less doubles what a site counts for."""
 
 
 @dataclass
@@ -67,11 +65,6 @@ class SelfFed(FedAvg):
     settings_type = SelfFedSettings
     state_type = SelfFedState
     settings: SelfFedSettings
-
-    @property
-    def lone_peers(self) -> str:  # type: ignore[override]
-        """With a small beta the site that has taken part least often counts alone."""
-        return f"beta = {self.settings.beta:g}" if self.settings.beta < _SMALLEST_BETA else ""
 
     @property
     def needs_single_models(self) -> str:
@@ -189,8 +182,9 @@ class SelfFed(FedAvg):
         for reply in replies:
             state.participations[reply.site] = state.participations.get(reply.site, 0) + 1
         if self.settings.aggregation == "normalised":
-            return weighted_average(models, gain_recession_weights(sizes, times, self.settings.beta).tolist())
-        shares = sizes / sizes.sum() * self.settings.beta**times
+            weights = gain_recession_weights(sizes, times, self.settings.beta)
+            return weighted_average(models, capped_weights(weights, sizes, self.settings.largest_share).tolist())
+        shares = capped_weights(sizes / sizes.sum() * self.settings.beta**times, sizes, self.settings.largest_share)
         rest = max(1 - float(shares.sum()), 0.0)
         return weighted_average([state.model, *models], [rest, *shares.tolist()])
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.errors import ConfigError, RunError
-from fedward.methods.aggregation import aggregate, capped_counts, weighted_average
+from fedward.methods.aggregation import aggregate, capped_counts, capped_weights, weighted_average
 from fedward.methods.fedavg import FedAvg, FedAvgState, draw_participants
 from fedward.methods.local import Phase
 from fedward.methods.settings import Positive, Settings
@@ -159,19 +159,11 @@ class WFedAvg(FedAvg):
     settings_type: type[WFedAvgSettings] = WFedAvgSettings
     state_type: type[GroupedState] = GroupedState
     settings: WFedAvgSettings
-    sharpest: Mapping[str, float] = {"distance_scale": 100.0}
-    """Settings that bring a mean closer to one site's model the larger they are, and their published values."""
 
     @staticmethod
     def weight(labelled: int, unlabelled: int, steps: int) -> int:
         """Return the images of the group a site is in."""
         return labelled or unlabelled
-
-    @property
-    def lone_peers(self) -> str:  # type: ignore[override]
-        """Settings above those that were published: with a huge scale the site nearest to the mean counts alone."""
-        found = {name: getattr(self.settings, name) for name in self.sharpest}
-        return ", ".join(f"{name} = {value:g}" for name, value in found.items() if value > self.sharpest[name])
 
     @property
     def needs_single_models(self) -> str:
@@ -261,7 +253,7 @@ class WFedAvg(FedAvg):
         if not replies:
             return state.model
         sizes, distances = measure(replies, self.settings.distance_norm, self.settings.largest_share)
-        weights = self.weigh(replies, sizes, distances)
+        weights = capped_weights(self.weigh(replies, sizes, distances), sizes, self.settings.largest_share)
         row = {"sites": [reply.site for reply in replies], "weights": weights.tolist(), "distances": distances.tolist()}
         federation.note("groups", {"round": state.round + 1, "part": part, "group": group, **row})
         return aggregate([reply.state for reply in replies], weights.tolist(), self.settings)

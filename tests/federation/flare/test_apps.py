@@ -252,7 +252,7 @@ def test_no_file_is_read_as_anything_but_json(app, tmp_path, name):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a job that unpacks to gigabytes",
     "**not covered**: FLARE unpacks a job before it asks the check of apps, which then removes it",
 )

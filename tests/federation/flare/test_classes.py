@@ -75,7 +75,7 @@ class Site:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "any other function or class by a name below the listed ones: all installed modules tried",
     "refused by the class list: FLARE's builder reaches the listed classes and nothing else",
 )

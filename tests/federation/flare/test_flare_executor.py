@@ -138,7 +138,7 @@ def test_a_sites_own_file_comes_first(tmp_path, sent):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "server",
     "a server calls a job as the simulator calls its own, where a site's policy does not count",
     "the policy counts: only FLARE's simulator itself says that it is one",
 )
@@ -211,7 +211,7 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a site's log is full or spoilt, so that metrics and losses would leave as FLARE's events without a line in it",
     "nothing leaves: the scalars are sent after the line is written, as the filters left them",
 )

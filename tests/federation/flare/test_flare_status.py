@@ -90,7 +90,7 @@ def test_all_jobs_that_run_are_told_each_with_what_there_is(folder):
     assert describe(Flare()) == ["no job runs"]
 
 
-@pytest.mark.proves("attacks", "a job's name with line breaks, to fake further lines of status", "it stays one line")
+@pytest.mark.proves("lead", "a job's name with line breaks, to fake further lines of status", "it stays one line")
 def test_a_jobs_name_stays_one_line():
     flare = Flare(a={})
     flare.list_jobs = lambda: [{"job_id": "a", "job_name": "x\n  best 1.000\r\nAll well", "status": "RUNNING"}]

@@ -132,7 +132,7 @@ with open(sys.argv[1], "w") as file:
 
 
 @pytest.mark.proves(
-    "attacks",
+    "lead",
     "a Python file anywhere in a kit, or in a job's folder there, is imported by name",
     "refused by Python: neither the working directory nor the kit is on the path of a job's process",
 )

@@ -272,7 +272,7 @@ def errors(shareable):
 
 
 @pytest.mark.proves(
-    "attacks", "many jobs of one lead, to average a site's noise away", "its budget is one for all jobs: it stops"
+    "lead", "many jobs of one lead, to average a site's noise away", "its budget is one for all jobs: it stops"
 )
 def test_the_budget_is_one_for_all_jobs(context, ledger):
     for job in ("job-1", "job-2"):
@@ -295,7 +295,7 @@ def test_a_stopped_site_still_sends_its_metrics(context):
 
 
 @pytest.mark.proves(
-    "attacks", "a server that asks for the same round again and again", "each answer has new noise and is accounted for"
+    "server", "a server that asks for the same round again and again", "each answer has new noise and is accounted for"
 )
 def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
     each = noise_filter(**TWO)
@@ -306,7 +306,7 @@ def test_an_answer_that_is_asked_for_again_costs_again(context, ledger):
 
 
 @pytest.mark.proves(
-    "attacks", "a job whose name or id leads to another file, to have a ledger of its own", "the site's one is used"
+    "lead", "a job whose name or id leads to another file, to have a ledger of its own", "the site's one is used"
 )
 def test_a_job_has_no_say_in_where_the_ledger_is(context, ledger, tmp_path):
     for job in ("../privacy-site-2", "/tmp/x", "site-1.jsonl\x00", "a" * 1000):
@@ -317,7 +317,7 @@ def test_a_job_has_no_say_in_where_the_ledger_is(context, ledger, tmp_path):
 
 
 @pytest.mark.proves(
-    "attacks", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
+    "lead", "a job that brings the noise filter itself, to use up a site's budget", "refused; nothing is spent"
 )
 def test_a_jobs_own_filter_is_refused(context, tmp_path):
     brought = GaussianUpdateFilter(1.0, 4.0, DELTA, 20.0)
