@@ -145,10 +145,10 @@ class Circumstances:
 
 def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> list[Finding]:
     """Return what each rule says of a job, in the order of the rules; of some, only a site at work can tell more."""
-    settings, method = method_of(experiment).settings, method_of(experiment)
+    method = method_of(experiment)
+    settings, lone = method.settings, method.lone_peers
     images = settings.images_per_round or settings.images_at_most
     steps = images and math.ceil(images / settings.batch)
-    lone = method.lone_peers
     return [
         _named("methods", policy.methods, experiment.method),
         _named("nets", policy.nets, experiment.net),
