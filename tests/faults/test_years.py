@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,10 @@ from cryptography import x509
 from safetensors.torch import load_file
 
 from faults import site_files
+from fedward import __version__
 from fedward.cli import main
 from fedward.config import Experiment
+from fedward.errors import RunError
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.submit import fetch, session, submit, wait
 from fedward.federation.local import run_local
@@ -200,11 +203,44 @@ def test_the_certificate_from_before_a_renewal_is_still_taken(federation, old):
 )
 def test_a_site_that_was_shut_out_does_not_come_back(federation):
     site = "hospital-c"
-    admin = "--startup-kit", federation.kit(ADMIN)
-    command("nvflare", "system", "disable-client", site, *admin, "--force")
+    admin = "--startup-kit", federation.kit(ADMIN), "--force"
+    command("nvflare", "system", "disable-client", site, *admin)
     restart(federation, SERVER, site)
     assert says(federation, site, f"registration rejected: Client '{site}' is disabled")
     assert appears(lambda: connected(federation) == {"hospital-a", "hospital-b"})
     command("nvflare", "system", "enable-client", site, *admin)
     restart(federation, site)
     assert appears(lambda: connected(federation) == set(EVERYONE))
+
+
+# --- versions
+
+NEW = "9.9.9"
+PRETENDING = {"PYTHONPATH": str(Path(__file__).with_name("another_version")), "FEDWARD_PRETENDED": NEW}
+
+
+@pytest.mark.proves(
+    "faults",
+    "server and sites are upgraded in the middle of a run, and one site is forgotten",
+    "the site refuses and names both versions; the run ends for want of replies, and continues with the site once it is"
+    " upgraded",
+)
+def test_a_run_goes_on_over_an_upgrade_once_no_site_is_forgotten(federation, tmp_path):
+    name = uuid4().hex
+    export_job(experiment(rounds=20), tmp_path / "job", clinical=True)
+    before = len(rows(interrupted(federation, tmp_path / "job", name)))
+    federation.own_environment = dict.fromkeys((SERVER, "hospital-a", "hospital-b"), PRETENDING)
+    start_all(federation)
+    with pytest.raises(RunError, match=rf"hospital-c.*{re.escape(__version__)}, as here, found {re.escape(NEW)}"):
+        continued(federation, tmp_path / "job", name, tmp_path / "without")
+    federation.own_environment["hospital-c"] = PRETENDING
+    restart(federation, "hospital-c")
+    assert appears(lambda: connected(federation) == set(EVERYONE))
+    run = continued(federation, tmp_path / "job", name, tmp_path / "with")
+    found = rows(run)
+    assert [row["round"] for row in found] == list(range(1, 21))
+    refused = [row for row in found if "hospital-c" in row["failed"]]
+    assert 0 < len(refused) <= 3
+    assert all(row["round"] > before for row in refused)
+    assert all(row["replied"] == EVERYONE for row in found if row not in refused)
+    assert main(["audit", "verify", str(run), "--site", *site_logs(federation, run)]) == 0
