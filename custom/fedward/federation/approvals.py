@@ -16,7 +16,7 @@ from fedward import private
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.federation.audit import now
-from fedward.federation.disk import replace
+from fedward.federation.disk import PRIVATE, make_folder, replace
 
 FOLDER = "approvals"
 """In the site's own folder."""
@@ -92,7 +92,7 @@ class Approvals:
     def _write(self, entry: Entry) -> None:
         path = self._path(entry.digest)
         partial = path.with_name(path.name + ".partial")
-        private.make_folder(self._folder)
+        make_folder(self._folder, PRIVATE)
         partial.unlink(missing_ok=True)  # a link would be followed
         with open(partial, "x", encoding="utf-8", opener=private.opener) as file:
             file.write(json.dumps(vars(entry), indent=1) + "\n")

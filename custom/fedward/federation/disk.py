@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+PRIVATE = 0o700
+"""Mode of a folder that is its owner's alone."""
+
 
 def sync(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
@@ -13,11 +16,11 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and those it lies in; one that is there stays as it is."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and those it lies in, with ``mode`` less the umask; one that is there stays as it is."""
     if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        make_folder(folder.parent, mode)
+        folder.mkdir(mode=mode, exist_ok=True)
         sync(folder.parent)
 
 

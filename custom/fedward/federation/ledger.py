@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedward import private
 from fedward.digests import canonical
 from fedward.errors import ConfigError, DataError, FedwardError, RunError
 from fedward.federation.chain import Chain, check_end, checked, locked, parse, read
-from fedward.federation.disk import append, replace
+from fedward.federation.disk import PRIVATE, append, make_folder, replace
 
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
 """What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance that nothing is
@@ -119,7 +118,7 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
         BudgetUsedError: it would spend too much; nothing was written.
         DataError: the ledger is not what was written.
     """
-    private.make_folder(path.parent)
+    make_folder(path.parent, PRIVATE)
     with locked(path):  # two jobs may run at one site
         rows, chained = _rows(path)
         spent = _multipliers(path, rows)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fedward import private
 from fedward.errors import WireError
+from fedward.federation.disk import PRIVATE, make_folder
 from fedward.federation.store import StoredState, save_json, save_model
 
 OWN = "own"
@@ -49,7 +49,7 @@ class SiteMemory:
         """Keep what is known after an exchange; nothing is written where a method remembers nothing."""
         if not models:
             return
-        private.make_folder(self._folder)
+        make_folder(self._folder, PRIVATE)
         flat = {f"{role}/{key}": tensor for role, state in models.items() for key, tensor in state.items()}
         save_model(self._folder / f"{_stem(round_, part)}.safetensors", flat)
         _forget(self._files(), round_)
@@ -76,7 +76,7 @@ class SiteNotes:
 
     def save(self, round_: int, part: int, value: Any) -> None:
         """Keep a note; what a resumed run cannot go back to is deleted."""
-        private.make_folder(self._folder)
+        make_folder(self._folder, PRIVATE)
         save_json(self._folder / f"{_stem(round_, part)}.json", value)
         _forget(self._files(), round_)
 

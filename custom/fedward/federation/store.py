@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 import torch
 from safetensors.torch import save_file
 
-from fedward import private
 from fedward.errors import RunError
-from fedward.federation.disk import make_folder, replace, sync
+from fedward.federation.disk import PRIVATE, make_folder, replace, sync
 from fedward.methods.workflow import State
 
 StateT = TypeVar("StateT")
@@ -125,7 +124,7 @@ class SiteModels(Mapping[str, State]):
     def put(self, site: str, round_: int, state: State) -> State:
         """Store a site's model of a round and return it as it now lies on disk."""
         path = self._path(site, round_)
-        private.make_folder(path.parent)
+        make_folder(path.parent, PRIVATE)
         save_model(path, state)
         self._newest[site] = round_
         return StoredState(path)
