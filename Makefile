@@ -35,7 +35,7 @@ faults: setup ## Kill, hang and starve a provisioned federation (minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -m secure -k "$(FAULTS)"
 
 reliability: setup ## Test all faults and attacks, write docs/reliability.md
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m proves --reliability=docs/reliability.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "proves or slow" --reliability=docs/reliability.md
 
 check: setup ## Lint, format, types; jobs/ and docs/reliability.md not stale
 	$(BIN)/ruff check .

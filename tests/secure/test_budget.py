@@ -16,7 +16,7 @@ from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
 
-pytestmark = pytest.mark.secure
+pytestmark = [pytest.mark.secure, pytest.mark.slow]
 TIMEOUT = 300
 NOISE = {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 2.5}
 USED_UP = {"hospital-b": "privacy budget used up: epsilon 1.993 of 2.5 at delta 1e-05"}

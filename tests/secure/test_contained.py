@@ -20,7 +20,7 @@ from fedward.federation.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import tiny
 
-pytestmark = pytest.mark.secure
+pytestmark = [pytest.mark.secure, pytest.mark.slow]
 ENTRY = Path(__file__).parents[2] / "provisioning" / "containers" / "participant"
 ACCOUNT, ROOT = 10001, os.getuid() == 0
 AS_ACCOUNT = [
