@@ -14,7 +14,7 @@ if [ ! -d "$kit/startup" ] && [ -z "$(find "$kit" -maxdepth 3 -path '*/state/cer
     exit 1
 fi
 for process in /proc/[0-9]*/cmdline; do
-    if tr '\0' ' ' <"$process" 2>/dev/null | grep -q "nvflare\.private.* -m $kit[ /]"; then
+    if tr '\0' ' ' <"$process" 2>/dev/null | grep -q "nvflare\.private.* -m ${kit}[ /]"; then
         echo "kit $kit: expected a participant that is stopped, found process $(basename "$(dirname "$process")")." \
             "Stop it first: a copy of files that are being written may be of no use." >&2
         exit 1
