@@ -1,4 +1,4 @@
-"""A provisioned federation and the records of both ends, and a job that is not the same at both."""
+"""A provisioned federation whose server asks off the record, and a job that is not the same at both ends."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,9 @@ NOISY = "hospital-a"
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """One hospital adds noise to what it sends."""
-    with Federation(tmp_path_factory.mktemp("federation"), image_size=16) as running:
+    folder = tmp_path_factory.mktemp("federation")
+    variables = {"FEDWARD_DISHONEST": str(folder), "PYTHONPATH": str(Path(__file__).with_name("dishonest"))}
+    with Federation(folder, image_size=16, environment=variables) as running:
         rules = running.kit(NOISY) / "local" / "privacy.json"
         policy = json.loads(rules.read_text())
         noise = {"clip": 1e-4, "noise_multiplier": 40.0, "delta": 1e-5, "max_epsilon": 8.0}
@@ -97,3 +99,41 @@ def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     for log in site_logs(federation, run):
         assert {row["event"] for row in lines(log)} == {"refused"}
     assert main(["audit", "verify", str(run), "--site", *site_logs(federation, run)]) == 0
+
+
+@pytest.mark.proves(
+    "server",
+    "a server with changed code asks for round -5, without head, with another model, or under another run's id",
+    "refused by every site; the sites' logs show it, and `fedward audit verify` finds that the server's does not",
+)
+def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, capsys):
+    export_job(experiment(), tmp_path / "job", clinical=True)
+    (federation.folder / "armed").touch()
+    try:
+        with session(federation.kit(LEAD)) as flare:
+            run = fetch(flare, wait(flare, submit(flare, tmp_path / "job"), TIMEOUT), tmp_path / "out")
+    finally:
+        (federation.folder / "armed").unlink()
+    found = json.loads((federation.folder / "answers.json").read_text())
+    expected = {
+        "round -5": "found -5",
+        "a round after the last": "one from 1 to 2",
+        "a part too many": "one from 0 to 0",
+        "no head": "head of the audit log",
+        "a sum without head": "head of the audit log",
+        "another model": "the model of the request that this site has answered",
+        "another model in the round before": "the model of the request that this site has answered",
+        "another run": "run of this job",
+        "other settings": "settings of the job",
+        "another version": "version of fedward",
+    }
+    assert set(found) == set(expected)
+    for name, reason in expected.items():
+        assert set(found[name]) == set(HOSPITALS), name
+        for error, arrays in found[name].values():
+            assert reason in error
+            assert arrays == 0
+    for log in site_logs(federation, run):
+        assert [row["event"] for row in lines(log)].count("answered") == 3
+        assert main(["audit", "verify", str(run), "--site", log]) == 1
+        assert "was shown" in capsys.readouterr().err
