@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fedward.digests import canonical, digest
 from fedward.errors import ConfigError, DataError
+from fedward.federation import ledger
 from fedward.federation.chain import Chain
 from fedward.federation.ledger import BudgetUsedError, Rule, enter, epsilon, head, ledger_file, spent
 from file_modes import modes
@@ -378,3 +379,17 @@ def test_the_head_is_that_of_the_newest_release(path: Path) -> None:
     assert head(path) == ""
     rows = release(path, 2)
     assert head(path) == rows[-1]["hash"] != rows[0]["hash"]
+
+
+def test_a_release_while_the_ledger_is_read_does_not_look_like_a_cut(five, monkeypatch):
+    read = ledger.read
+
+    def slow(file: Path) -> tuple[list[bytes], bytes]:
+        found = read(file)
+        monkeypatch.setattr(ledger, "read", read)
+        release(five, 1)
+        return found
+
+    monkeypatch.setattr(ledger, "read", slow)
+    assert len(spent(five)) == 5
+    assert len(spent(five)) == 6

@@ -192,8 +192,34 @@ def test_a_site_loses_job_folders_memory_and_cache_and_nothing_else(site, age):
     assert set(NEVER) <= names(site)
 
 
-def test_what_is_new_stays_in_a_kit(site):
+def test_a_sites_state_is_pruned_where_it_is_kept(site, age, tmp_path, monkeypatch):
+    """Neither what an old ``fedward`` in the kit holds, nor the ledger beside what is removed."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("FEDWARD_STATE", str(state))
+    for name in (f"memory/{RUN}/a", "cache/a.npy", "privacy-hospital-a.jsonl"):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text("x")
+    age(tmp_path, YEAR)
+    before = names(site)
+    assert main(["prune", str(site), "--delete"]) == 0
+    assert names(state) == {"privacy-hospital-a.jsonl"}
+    assert before - names(site) == {f"{JOB}/log.txt"}
+
+
+def test_state_that_nothing_names_is_not_guessed(site, age, capsys):
+    """Jobs in containers keep it in a folder of their own."""
+    (site / "local" / "resources.json").write_text(json.dumps({"components": [{"id": "docker_launcher"}]}))
+    age(site, YEAR)
+    before = names(site)
+    assert main(["prune", str(site), "--delete"]) == 2
+    assert names(site) == before
+    assert "FEDWARD_STATE" in capsys.readouterr().err
+
+
+def test_what_is_new_stays_in_a_kit(site, capsys):
     assert not find(site, 180).items
+    assert main(["prune", str(site), "--older-than", "90d", "--delete"]) == 0
+    assert capsys.readouterr().out == "nothing to remove is older than 90 days\n"
 
 
 @pytest.mark.parametrize("at", [JOB, f"fedward/memory/{RUN}", "fedward/cache"])
@@ -251,6 +277,17 @@ def test_a_server_loses_states_and_copies_of_ended_jobs(server, age, tmp_path):
     assert {item.path.name for item in found.items if item.run} == {"models", "rounds", "server"}
     assert main(["prune", str(server), "--delete"]) == 0
     assert len(list((tmp_path / "store").iterdir())) == 3
+
+
+@pytest.mark.parametrize("variable", ["FEDWARD_STATE", "FEDWARD_RUNS"])
+def test_a_servers_runs_are_pruned_where_they_are_kept(server, age, tmp_path, monkeypatch, variable):
+    runs = tmp_path / "state" / "runs"
+    runs.parent.mkdir()
+    (server / "fedward" / "runs").rename(runs)
+    monkeypatch.setenv(variable, str(runs if variable == "FEDWARD_RUNS" else runs.parent))
+    age(tmp_path, YEAR)
+    found = {item.path.name for item in find(server, 180).items if item.path.is_relative_to(runs)}
+    assert found == {"models", "rounds", "server"}
 
 
 def test_a_users_kit_is_refused(site):

@@ -154,6 +154,11 @@ def spent(path: Path) -> list[float]:
     return _multipliers(path, _rows(path)[0])
 
 
+def half_line(path: Path) -> bytes:
+    """Return what a crash left of a line at a ledger's end; it counts for nothing. Empty: all lines are whole."""
+    return read(path)[1]
+
+
 def _mu(noise_multipliers: Sequence[float]) -> float:
     """Return the sensitivity of releases as one, in units of its noise."""
     return math.hypot(*(2 / z for z in noise_multipliers))
@@ -182,7 +187,8 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
     for file in (path, _end_file(path)):
         if file.is_symlink() or (file.exists() and not file.is_file()):
             raise _refused(file, "a file of its own", "a link, or no file")
-    (lines, _), end = read(path), _end(path)
+    known, end = _known(path), _end(path)  # before the lines: a release in between must not look like one cut off
+    lines, _ = read(path)
     rows = None if end and end["lines"] else _unchained(lines)
     chained = rows is None
     if rows is None:
@@ -193,7 +199,7 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
             check_end(lines, end, path.name, _end_file(path).name)
         except RunError as error:
             raise _refused(path, error.expected, f"{error.where}: {error.found}") from error
-    if _known(path) - {row.get("hash") for row in rows}:
+    if known - {row.get("hash") for row in rows}:
         raise _refused(path, "every release that the site's log of answers knows of", "not all of them")
     return rows, chained
 

@@ -66,7 +66,7 @@ def _prune(options: argparse.Namespace) -> int:
     for kept in found.kept:
         print(f"{'stays':>10}  {kept.reason}\n{'':12}{_below(options.folder, kept.path)}")
     done = "removed" if options.delete else "could be removed; nothing was, add --delete"
-    print(f"{_size(total)}  {done}")
+    print(f"{_size(total)}  {done}" if found.items else f"nothing to remove is older than {options.older_than} days")
     return int(failed > 0)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.federation.flare.kit_doctor.kit import Kit, job_store, open_kit
+from fedward.federation.flare.places import RUNS, named_folder
 from fedward.federation.lock import is_held, sole_writer
 from fedward.operation.folders import run_folders
 
@@ -82,7 +83,8 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
         models: also the models of finished runs. Their audit logs then verify no longer.
 
     Raises:
-        ConfigError: the folder is none of these, or fewer days.
+        ConfigError: the folder is none of these, or fewer days; or jobs of this kit run in containers, and nothing
+            names where the participant keeps its state.
     """
     if days < 1:
         raise ConfigError(
@@ -145,10 +147,10 @@ def _in_kit(kit: Kit, before: float, models: bool) -> Found:
     running = {word for words in busy for word in words}
     found = _jobs(kit.folder, "FLARE's folder of a job", before, running)
     if kit.role == "server":
-        found.extend(_in_runs(run_folders(kit.folder / "fedward" / "runs"), before, models))
+        found.extend(_in_runs(run_folders(named_folder(RUNS) or kit.state / "runs"), before, models))
         found.extend(_jobs(job_store(kit), "FLARE's copy of a job and its results", before, running))
         return found
-    own = kit.folder / "fedward"
+    own = kit.state
     memories = [path for path in (own / "memory").glob("*") if _RUN.fullmatch(path.name)]
     for path, about in [(own / "cache", "decoded images"), *((path, "memory of a run") for path in sorted(memories))]:
         if not path.exists() or _newest(path) >= before:
@@ -156,7 +158,7 @@ def _in_kit(kit: Kit, before: float, models: bool) -> Found:
         if busy:
             found.kept.append(Kept(path, "a job runs with this kit"))
         else:
-            found.add(path, about, kit.folder)
+            found.add(path, about, own.parent)
     return found
 
 

@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.net_utils import get_ssl_context
+from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.security.security import FLAuthorizer
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward import cli
@@ -648,6 +650,93 @@ def test_launchers(kit):
     kit.only_failure("launcher", "none")
 
 
+SAFE = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
+START = "python3 -u -m nvflare"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (SAFE, "export PYTHONPATH=/local/custom:$PYTHONPATH"),
+        (SAFE, SAFE.removesuffix(" PYTHONSAFEPATH=1")),
+        (SAFE, SAFE.replace("PYTHONSAFEPATH=1", "PYTHONSAFEPATH=")),
+        (SAFE, SAFE.replace(':-}"', ':-}:/srv/extra"')),
+        (SAFE, f"# {SAFE}"),
+        (SAFE, f"if false; then\n  {SAFE}\nfi"),
+        (SAFE, f"{SAFE}\nunset PYTHONSAFEPATH"),
+        (SAFE, f"{SAFE}\nexport PYTHONPATH=$WORKSPACE:$PYTHONPATH"),
+        (START, "python3 -E -u -m nvflare"),
+        (START, f"env -u PYTHONSAFEPATH {START}"),
+        (START, START.replace("python3", "/opt/python3.11")),
+    ],
+)
+@pytest.mark.parametrize("name", ["hospital-a", "localhost"])
+def test_a_start_script_that_imports_from_elsewhere(provisioned, tmp_path, name, old, new):
+    kit = copy_of(provisioned / name, tmp_path / "kit")
+    assert kit.check()["start script"].status == "ok"
+    script = kit.startup / "sub_start.sh"
+    assert script.read_text().count(old) == 1
+    script.write_text(script.read_text().replace(old, new))
+    row = kit.check()["start script"]
+    assert row.status == "failed"
+    Kit.says(row, "PYTHONSAFEPATH=1", "as provisioning writes it", "Restore the script")
+
+
+def test_a_start_script_whose_line_comes_too_late_or_that_is_missing(kit):
+    script = kit.startup / "sub_start.sh"
+    script.write_text(script.read_text().replace(f"{SAFE}\n", "") + f"{SAFE}\n")
+    kit.only_failure("start script", "elsewhere")
+    script.unlink()
+    kit.only_failure("start script", "no such line")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "granted"),
+    [
+        ({"lead": {"byoc": "any"}}, "lead"),
+        ({"lead": {" BYOC ": "All"}}, "lead"),
+        ({"Lead": "any", "member": {"byoc": "none"}}, "lead"),
+        ({"lead": {"byoc": ["o:site", "none"]}, "org_admin": {"byoc": "n:a@b"}}, "lead (o:site), org_admin (n:a@b)"),
+        ({"lead": {"byoc": "not n:a@b"}}, "lead (not n:a@b)"),
+        ({"lead": {"byoc": ["any", "not o:x"]}}, "lead (any, not o:x)"),
+        ({"lead": {"byoc": "not none"}}, "lead"),
+        ({"lead": {"byoc": ["none", "not n:a@b"]}}, ""),
+        ({"lead": {"byoc": ["any", "not any"]}}, ""),
+        ({"lead": {"submit_job": "any"}, "member": "none"}, ""),
+    ],
+)
+def test_rules_that_let_somebody_bring_code_are_told_without_a_job(kit, permissions, granted):
+    """The doctor says that somebody may where, and only where, FLARE lets one of two people."""
+    rules = {"format_version": "1.0", "permissions": permissions}
+    (kit.folder / "local" / "authorization.json").write_text(json.dumps(rules))
+    people = [Person(name, "site", role) for name in ("a@b", "c@d") for role in ("lead", "org_admin", "member")]
+    authorizer = FLAuthorizer("site", rules)
+    assert bool(granted) is any(authorizer.evaluate(AuthzContext("byoc", who, who))[0] for who in people)
+    if granted:
+        kit.warns("code rights", f"grants byoc to {granted}", '"byoc": "none"')
+    else:
+        assert kit.check()["code rights"].found == "authorization.json: nobody may bring code"
+
+
+def test_code_rights_of_a_server_and_of_flares_own_rules(kit, provisioned, tmp_path):
+    assert kit.check()["code rights"].status == "ok"
+    server = copy_of(provisioned / "localhost", tmp_path / "server")
+    server.rewrite("local/authorization.json", lambda c: c["permissions"]["lead"].update(byoc="any"))
+    row = server.check()["code rights"]
+    assert (row.status, row.found) == ("warning", "authorization.json grants byoc to lead")
+    (kit.folder / "local" / "authorization.json").unlink()
+    kit.warns("code rights", "authorization.json.default grants byoc to project_admin, lead")
+
+
+@pytest.mark.parametrize("text", [None, "{", "{}", '{"format_version": "1.0", "permissions": {"lead": {"byoc": 1}}}'])
+def test_code_rights_that_flare_cannot_read(kit, text):
+    (kit.folder / "local" / "authorization.json.default").unlink()
+    (kit.folder / "local" / "authorization.json").unlink()
+    if text:
+        (kit.folder / "local" / "authorization.json").write_text(text)
+    kit.only_failure("code rights", "authorization.json")
+
+
 @pytest.mark.parametrize("allowed", [True, None])
 def test_logs_that_leave_the_site(kit, allowed):
     kit.resources(allow_log_streaming=allowed)
@@ -694,6 +783,28 @@ def test_the_noise_of_a_site_is_told_with_what_it_has_spent(kit):
     kit.warns("noise", "11 have spent 7.955 of 8", "0 are left", "raise max_epsilon in local/privacy.json")
     ledger.write_bytes(ledger.read_bytes()[:-1])
     kit.only_failure("noise", "the log was cut at the end")
+
+
+def test_half_a_line_of_the_ledger_is_told_and_does_not_count(kit):
+    ledger, rule = ledger_file(kit.folder / "fedward", "hospital-a"), Rule(1.0, 4.0, 1e-5, 8.0)
+    enter(ledger, {}, rule)
+    ledger.write_bytes(ledger.read_bytes() + b'{"clip":1.0,')
+    kit.warns("ledger", "half a line of 12 bytes", "does not count")
+    assert "1 have spent 1.993 of 8" in kit.check()["noise"].found
+    enter(ledger, {}, rule)
+    assert "ledger" not in kit.check()
+
+
+def test_a_ledger_that_nothing_names_is_not_guessed(kit, tmp_path, monkeypatch):
+    """Jobs in containers keep it in a folder of their own."""
+    content = json.loads((kit.folder / RULES).read_text())
+    kit.resources(components=[*content["components"], {"id": "docker_launcher"}])
+    row = kit.check()["noise"]
+    assert row.status == "skipped"
+    assert "FEDWARD_STATE" in row.found
+    monkeypatch.setenv("FEDWARD_STATE", str(tmp_path / "state"))
+    enter(ledger_file(tmp_path / "state", "hospital-a"), {}, Rule(1.0, 4.0, 1e-5, 8.0))
+    assert "1 have spent 1.993 of 8" in kit.check()["noise"].found
 
 
 @pytest.mark.parametrize("page", ["privacy", "deployment"])

@@ -160,6 +160,71 @@ def test_a_file_that_cannot_be_read_is_named_and_hides_nothing_else(kits, metric
     assert "privacy" in caplog.text
 
 
+CONTAINERS = {"components": [{"id": "docker_launcher"}, {"id": "job_manager", "args": {"uri_root": "/"}}]}
+
+
+def test_state_is_looked_for_where_it_is_kept(kits, metrics, tmp_path, monkeypatch):
+    """What an old ``fedward`` in the kit says counts no longer."""
+    kit, state = kits / SITE, tmp_path / "state"
+    monkeypatch.setenv("FEDWARD_STATE", str(state))
+    (kit / "local" / "resources.json").write_text(json.dumps(CONTAINERS))
+    add_noise(kit)
+    for folder, releases, asked in ((kit / "fedward", 1, 1000), (state, 3, 2000)):
+        for round_ in range(releases):
+            enter(folder / f"privacy-{SITE}.jsonl", {"round": round_}, Rule(**NOISE))
+        answers = folder / "answers" / f"{'a' * 32}.jsonl"
+        answers.parent.mkdir()
+        answers.write_text("")
+        os.utime(answers, (asked, asked))
+    heartbeat(kit)
+    found = samples(metrics / f"fedward_kit_{SITE}.prom")
+    assert found["fedward_epsilon", SITE] == epsilon([50.0] * 3, 1e-5)
+    assert found["fedward_last_request_timestamp_seconds", SITE] == 2000
+    assert {key[1] for key in found if key[0] == "fedward_disk_free_bytes"} == {"kit", "state"}
+
+
+def test_the_server_remembers_in_its_state(kits, metrics, tmp_path, monkeypatch):
+    (tmp_path / "state").mkdir()
+    monkeypatch.setenv("FEDWARD_STATE", str(tmp_path / "state"))
+    heartbeat(kits / SERVER, ("hospital-a", 1000.0))
+    assert json.loads((tmp_path / "state" / "contacts.json").read_text()) == {"hospital-a": 1000.0}
+    assert not (kits / SERVER / "fedward").exists()
+    found = samples(metrics / f"fedward_kit_{SERVER}.prom")
+    assert {key[1] for key in found if key[0] == "fedward_disk_free_bytes"} == {"kit", "state", "runs", "jobs"}
+
+
+def test_state_that_nothing_names_is_told_as_unreadable(kits, metrics, caplog):
+    """Jobs in containers keep it in a folder that the participant does not know."""
+    kit = kits / SITE
+    (kit / "local" / "resources.json").write_text(json.dumps(CONTAINERS))
+    add_noise(kit)
+    with caplog.at_level(logging.WARNING):
+        heartbeat(kit)
+    found = samples(metrics / f"fedward_kit_{SITE}.prom")
+    unreadable = {key[1] for key, value in found.items() if key[0] == "fedward_unreadable" and value}
+    assert unreadable == {"privacy", "requests"}
+    assert "FEDWARD_STATE" in caplog.text
+
+
+@pytest.mark.parametrize("whole", [0, 2])
+def test_half_a_line_of_the_ledger_hides_no_epsilon_and_is_named(kits, metrics, caplog, whole):
+    kit = kits / SITE
+    add_noise(kit)
+    ledger = kit / "fedward" / f"privacy-{SITE}.jsonl"
+    for round_ in range(whole + 1):
+        enter(ledger, {"round": round_}, Rule(**NOISE))
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    ledger.write_bytes(b"".join(lines[:whole]) + lines[whole][:40])
+    end = {"lines": whole, "head": json.loads(lines[whole - 1])["hash"] if whole else ledger.name}
+    ledger.with_suffix(".end.json").write_text(json.dumps(end))
+    with caplog.at_level(logging.WARNING):
+        heartbeat(kit)
+    found = samples(metrics / f"fedward_kit_{SITE}.prom")
+    assert found["fedward_epsilon", SITE] == epsilon([50.0] * whole, 1e-5)
+    assert found["fedward_unreadable", "privacy", SITE] == 0
+    assert f"{ledger} ends in half a line" in caplog.text
+
+
 @pytest.mark.parametrize("folder", ["/no/such/folder", "relative"])
 def test_a_wrong_folder_is_logged_and_ends_nothing(kits, monkeypatch, caplog, folder):
     monkeypatch.setenv("FEDWARD_METRICS", folder)

@@ -162,3 +162,64 @@ def test_jobs_in_containers_import_nothing_from_their_folder(mode):
 def test_batch_jobs_import_nothing_from_their_folder():
     setup = yaml.safe_load((DEPLOY / "slurm.yaml").read_text())["job_launcher"]["setup"]
     assert "export PYTHONSAFEPATH=1" in setup.splitlines()
+
+
+def launcher(kit, change):
+    """Change the arguments of a prepared kit's launcher."""
+    content = resources(kit)
+    (found,) = (part for part in content["components"] if part["id"].endswith("_launcher"))
+    change(found["args"])
+    (kit / "local" / RESOURCES).write_text(json.dumps(content))
+
+
+def of_study(kit, **changes):
+    """Change the environment of the study in a kit as we ship it; None removes a variable."""
+    content = yaml.safe_load((DEPLOY / "study_runtime.yaml").read_text())
+    environment = content["studies"]["default"]["env"]
+    environment.update(changes)
+    content["studies"]["default"]["env"] = {name: value for name, value in environment.items() if value is not None}
+    (kit / "local" / "study_runtime.yaml").write_text(yaml.safe_dump(content))
+    return content
+
+
+@pytest.mark.parametrize("runtime", ["docker", "k8s"])
+def test_containers_whose_jobs_may_import_from_their_folder_are_told(kits, tmp_path, runtime):
+    kit = prepare(kits / "hospital-b", runtime, tmp_path)
+    assert rows(kit)["job imports"].status == "warning"
+    content = of_study(kit)
+    assert rows(kit)["job imports"].status == "ok"
+    assert (rows(kit)["start script"].status, "image must set" in rows(kit)["start script"].found) == ("skipped", True)
+    of_study(kit, PYTHONSAFEPATH=None)
+    row = rows(kit)["job imports"]
+    assert (row.status, "study default" in row.found, "image" in row.remedy) == ("warning", True, True)
+    content["studies"]["trial"] = {"container": {"image": "other:1"}}
+    (kit / "local" / "study_runtime.yaml").write_text(yaml.safe_dump(content))
+    assert "study trial" in rows(kit)["job imports"].found
+    of_study(kit, PYTHONSAFEPATH="")
+    row = rows(kit)["job imports"]
+    assert (row.status, "FLARE refuses" in row.remedy) == ("failed", True)
+
+
+def test_an_environment_of_all_jobs_counts_too(kits, tmp_path):
+    kit = prepare(kits / "hospital-b", "docker", tmp_path)
+    for value, status in (("1", "ok"), ("", "warning")):
+        launcher(kit, lambda args, value=value: args.update(default_job_env={"PYTHONSAFEPATH": value}))
+        assert rows(kit)["job imports"].status == status
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batch_jobs_that_may_import_from_their_folder_fail(kits, tmp_path, name):
+    kit = prepare(kits / name, "slurm", tmp_path)
+    assert rows(kit)["job imports"].status == "failed"
+    shipped = yaml.safe_load((DEPLOY / "slurm.yaml").read_text())["job_launcher"]["setup"]
+    launcher(kit, lambda args: args.update(setup=shipped))
+    assert (rows(kit)["job imports"].status, rows(kit)["start script"].status) == ("ok", "ok")
+    for wrong in ("umask 077", "# export PYTHONSAFEPATH=1", f"{shipped}unset PYTHONSAFEPATH", "PYTHONSAFEPATH=1"):
+        launcher(kit, lambda args, wrong=wrong: args.update(setup=wrong))
+        assert rows(kit)["job imports"].status == "failed", wrong
+    study = {"format_version": 2, "studies": {"default": {"env": {"PYTHONSAFEPATH": "1"}}}}
+    (kit / "local" / "study_runtime.yaml").write_text(yaml.safe_dump(study))
+    assert rows(kit)["job imports"].status == "ok"
+    script = kit / "startup" / "sub_start.sh"
+    script.write_text(script.read_text().replace(" PYTHONSAFEPATH=1", ""))
+    assert rows(kit)["start script"].status == "failed"

@@ -16,11 +16,12 @@ from nvflare.apis.fl_context import FLContext
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.federation.disk import make_folder, replace
-from fedward.federation.flare.kit_doctor.budget import noise_rules, released
+from fedward.federation.flare.kit_doctor.budget import ledger, noise_rules, released
 from fedward.federation.flare.kit_doctor.kit import Kit, job_store, open_kit, read_json
-from fedward.federation.flare.places import RUNS, metrics_folder, named_folder
-from fedward.federation.ledger import epsilon
+from fedward.federation.flare.places import RUNS, STATE, metrics_folder, named_folder
+from fedward.federation.ledger import epsilon, half_line
 from fedward.federation.metrics import Family, MetricsFolder, Values
+from fedward.federation.site_log import FOLDER
 from fedward.sites import find_site_file
 
 _CONTACTS = "contacts.json"
@@ -103,9 +104,10 @@ def _certificates(kit: Kit) -> Iterator[Family]:
 
 
 def _disks(kit: Kit) -> Iterator[Family]:
-    places = {"kit": kit.folder}
+    state = named_folder(STATE)
+    places = {"kit": kit.folder, **({"state": state} if state else {})}
     if kit.role == "server":
-        places |= {"runs": named_folder(RUNS) or kit.folder, "jobs": job_store(kit)}
+        places |= {"runs": named_folder(RUNS) or state or kit.folder, "jobs": job_store(kit)}
     usage = {(kit.name, name): shutil.disk_usage(path) for name, path in places.items()}
     labels = ("site", "place")
     yield Family("disk_free_bytes", "Room on a folder's disk.", {key: disk.free for key, disk in usage.items()}, labels)
@@ -115,7 +117,7 @@ def _disks(kit: Kit) -> Iterator[Family]:
 
 
 def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:
-    file = kit.folder / "fedward" / _CONTACTS
+    file = (named_folder(STATE) or kit.folder / "fedward") / _CONTACTS  # the server's own, which no job reads
     earlier = read_json(file) if file.exists() else {}
     contacts = {**earlier, **connected}
     if contacts != earlier:
@@ -127,7 +129,7 @@ def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:
 
 
 def _requests(kit: Kit) -> Iterator[Family]:
-    if asked := [file.stat().st_mtime for file in kit.folder.glob("fedward/answers/*.jsonl")]:
+    if asked := [file.stat().st_mtime for file in (kit.state / FOLDER).glob("*.jsonl")]:
         yield _times("last_request_timestamp_seconds", "When a job last asked the site.", {kit.name: max(asked)})
 
 
@@ -142,6 +144,8 @@ def _privacy(kit: Kit) -> Iterator[Family]:
     """Yield what a site's noise has spent, by the rule that stops it first: each may have a delta of its own."""
     used = [(rule, epsilon(released(kit), rule.delta)) for _, rule in noise_rules(kit)]
     if used:
+        if half := half_line(ledger(kit)):
+            _log.warning("%s ends in half a line, which does not count: %r", ledger(kit), half)
         rule, total = max(used, key=lambda pair: pair[1] / pair[0].max_epsilon)
         yield Family("epsilon", "Epsilon that the site's noise has spent.", {(kit.name,): total}, ("site",))
         budget: Values = {(kit.name,): rule.max_epsilon}

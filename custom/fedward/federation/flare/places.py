@@ -53,9 +53,14 @@ def site_folders(workspace: Workspace) -> list[Path]:
 
 
 def site_state(workspace: Workspace) -> Path:
+    """Return a participant's own folder; see :func:`state_folder`."""
+    return state_folder(Path(workspace.get_root_dir()))
+
+
+def state_folder(kit: Path) -> Path:
     """Return a participant's own folder, which outlives its processes and its jobs.
 
-    It is ``FEDWARD_STATE``, by default ``fedward`` in the workspace.
+    It is ``FEDWARD_STATE``, by default ``fedward`` in the kit.
 
     Raises:
         ConfigError: each job has a container of its own and the variable is not set: the privacy budget and all else
@@ -63,14 +68,14 @@ def site_state(workspace: Workspace) -> Path:
     """
     if (named := named_folder(STATE)) is not None:
         return named
-    if _in_containers(workspace):
+    if _in_containers(kit):
         raise ConfigError(
             f"environment variable {STATE}",
             expected="a mounted folder, since each job runs in a container of its own",
             found="none",
-            remedy="Mount one in local/study_runtime.yaml, as docs/containers.md says.",
+            remedy="Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md.",
         )
-    return Path(workspace.get_root_dir()) / "fedward"
+    return kit / "fedward"
 
 
 def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
@@ -119,8 +124,8 @@ def metrics_folder() -> Path | None:
     return named_folder(METRICS)
 
 
-def _in_containers(workspace: Workspace) -> bool:
-    local = Path(workspace.get_root_dir()) / WorkspaceConstants.SITE_FOLDER_NAME
+def _in_containers(kit: Path) -> bool:
+    local = kit / WorkspaceConstants.SITE_FOLDER_NAME
     resources = next((file for name in _RESOURCES if (file := local / name).is_file()), None)
     if resources is None:
         return False

@@ -25,8 +25,8 @@ RESOURCES = ProvFileName.RESOURCES_JSON_DEFAULT
 """File in ``local/`` with what may run, and how."""
 
 _FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
-_OUR_PATH = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
-"""A line of FLARE's start script, and what stands in its place."""
+SAFE_IMPORTS = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
+"""What stands in a start script in place of FLARE's line."""
 
 _POLICY = files("fedward.federation.flare") / "policy"
 
@@ -96,7 +96,7 @@ def _shut_out_the_kit(script: Path) -> None:
             found=f"{text.count(_FLARES_PATH)}",
             remedy="Use the version of nvflare that fedward requires.",
         )
-    script.write_text(text.replace(_FLARES_PATH, _OUR_PATH), encoding="utf-8")
+    script.write_text(text.replace(_FLARES_PATH, SAFE_IMPORTS), encoding="utf-8")
 
 
 def _asking_again(client: dict[str, Any]) -> dict[str, Any]:

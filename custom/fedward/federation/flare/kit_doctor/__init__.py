@@ -8,7 +8,17 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.federation.flare.kit_doctor import budget, certificates, job, network, policy, prepared, site_rules
+from fedward.federation.flare.kit_doctor import (
+    budget,
+    certificates,
+    imports,
+    job,
+    network,
+    policy,
+    prepared,
+    rights,
+    site_rules,
+)
 from fedward.federation.flare.kit_doctor.kit import Kit, layout, open_kit
 from fedward.federation.flare.kit_doctor.rows import Row, broken, done, skipped, text
 
@@ -49,6 +59,8 @@ def _rules(kit: Kit, job_folder: Path | None) -> list[Row]:
         *policy.check(kit),
         *budget.check(kit),
         *prepared.check(kit),
+        *imports.check(kit),
+        *rights.check(kit),
         *(job.check(kit, job_folder) if job_folder else []),
         *site_rules.check(kit, job_folder),
     ]

@@ -1,26 +1,28 @@
 """Checks of the noise a site adds to its updates: what a release costs, what is spent, and what is left."""
 
-from nvflare.apis.workspace import Workspace
+from pathlib import Path
 
 from fedward.errors import ConfigError, DataError
 from fedward.federation.flare.kit_doctor.kit import Kit
 from fedward.federation.flare.kit_doctor.policy import SCOPES, scopes
-from fedward.federation.flare.kit_doctor.rows import Row, broken, done, warning
-from fedward.federation.flare.places import site_state
+from fedward.federation.flare.kit_doctor.rows import Row, broken, done, skipped, warning
 from fedward.federation.flare.privacy import GaussianUpdateFilter
-from fedward.federation.ledger import Rule, epsilon, ledger_file, spent
+from fedward.federation.ledger import Rule, epsilon, half_line, ledger_file, spent
 
 
 def check(kit: Kit) -> list[Row]:
     """Return a row for each noise filter in a site's scopes, or one for a ledger that cannot be used."""
     try:
         rules = noise_rules(kit)
-        used = released(kit) if rules else []
     except ConfigError:
         return []  # the row of the scopes says it
+    try:
+        used = released(kit) if rules else []
+    except ConfigError as error:
+        return [skipped("noise", f"{error.where}: expected {error.expected}, found {error.found}")]
     except DataError as error:
         return [broken("noise", error)]
-    return [_row(scope, rule, used) for scope, rule in rules]
+    return [_row(scope, rule, used) for scope, rule in rules] + (_torn(kit) if rules else [])
 
 
 def noise_rules(kit: Kit) -> list[tuple[str, Rule]]:
@@ -35,8 +37,26 @@ def noise_rules(kit: Kit) -> list[tuple[str, Rule]]:
 
 
 def released(kit: Kit) -> list[float]:
-    """Return the noise multipliers of all a site's releases; raises DataError where the ledger cannot be used."""
-    return spent(ledger_file(site_state(Workspace(str(kit.folder), kit.name)), kit.name))
+    """Return the noise multipliers of all a site's releases.
+
+    Raises:
+        ConfigError: jobs run in containers, and nothing names where the ledger is.
+        DataError: the ledger cannot be used.
+    """
+    return spent(ledger(kit))
+
+
+def ledger(kit: Kit) -> Path:
+    """Return a site's ledger; raises ConfigError where jobs run in containers, and nothing names its folder."""
+    return ledger_file(kit.state, kit.name)
+
+
+def _torn(kit: Kit) -> list[Row]:
+    if not (text := half_line(ledger(kit))):
+        return []
+    found = f"{ledger(kit).name} ends in half a line of {len(text)} bytes, which a crash left"
+    remedy = "Nothing: no update left with it, it does not count, and the next release quotes it in a line of its own."
+    return [warning("ledger", expected="whole lines", found=found, remedy=remedy)]
 
 
 def _row(scope: str, rule: Rule, used: list[float]) -> Row:

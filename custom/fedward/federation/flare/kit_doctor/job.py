@@ -6,7 +6,6 @@ from typing import Any
 
 from nvflare.apis.app_validation import AppValidationKey
 from nvflare.apis.job_def import ALL_SITES
-from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from fedward.errors import ConfigError
@@ -14,9 +13,8 @@ from fedward.federation.flare import apps
 from fedward.federation.flare.apps import CONFIGS
 from fedward.federation.flare.kit_doctor.kit import Kit, read_json
 from fedward.federation.flare.kit_doctor.policy import RULES, SCOPES, refusal, scopes
+from fedward.federation.flare.kit_doctor.rights import may_bring_code
 from fedward.federation.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
-
-_FORBIDDEN = ("none", "no")
 
 
 def check(kit: Kit, folder: Path) -> list[Row]:
@@ -104,25 +102,13 @@ def _image(kit: Kit, meta: dict[str, Any]) -> Row:
     """Look for what FLARE takes for own code besides files: an image, or a path of its own."""
     if not AppAuthzService.derive_local_app_info({}, meta, kit.name).get(AppValidationKey.BYOC):
         return done("own code", "none: the job brings no image")
-    file = Workspace(str(kit.folder), kit.name).get_authorization_file_path()
-    roles = _may_bring_code(read_json(Path(file))) if file else []
+    _, roles = may_bring_code(kit)
     found = "an image or path of its own in launcher_spec, which could do anything with the site's data"
     remedy = "Prefer the clinical export: fedward jobs FOLDER --only JOB --clinical."
     if not roles:
         return failed("own code", expected="none: this site's rules let nobody bring code", found=found, remedy=remedy)
     expected = f"none; by this site's rules it may come from: {', '.join(roles)}"
     return warning("own code", expected=expected, found=found, remedy=remedy)
-
-
-def _may_bring_code(rules: dict[str, Any]) -> list[str]:
-    """Return the roles that an authorization file gives the right to, with the condition if it is not always so."""
-    found = []
-    for role, rights in (rules.get("permissions") or {}).items():
-        condition = rights.get("byoc") if isinstance(rights, dict) else rights
-        conditions = [condition] if isinstance(condition, str) else condition or []
-        if left := [each for each in conditions if each.strip().lower() not in _FORBIDDEN]:
-            found.append(role if left == ["any"] else f"{role} ({', '.join(left)})")
-    return found
 
 
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:

@@ -11,6 +11,7 @@ from nvflare.apis.fl_constant import WorkspaceConstants
 from fedward.errors import ConfigError
 from fedward.federation.flare.classes import Role as Side
 from fedward.federation.flare.kit_doctor.rows import Row, done, failed
+from fedward.federation.flare.places import state_folder
 
 STARTUP = "startup"
 Role = Literal["site", "server", "user"]
@@ -54,6 +55,11 @@ class Kit:
     def local(self) -> Path:
         """Folder with the participant's own rules."""
         return self.folder / "local"
+
+    @property
+    def state(self) -> Path:
+        """Folder with what the participant keeps; ConfigError: jobs run in containers, and nothing names it."""
+        return state_folder(self.folder)
 
     @property
     def resources(self) -> Path:

@@ -6,7 +6,6 @@ from typing import Any
 
 from nvflare.apis.fl_constant import FilterKey
 from nvflare.apis.job_def import ALL_SITES
-from nvflare.apis.workspace import Workspace
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
@@ -15,7 +14,6 @@ from fedward.federation.flare.kit_doctor.job import app_of
 from fedward.federation.flare.kit_doctor.kit import Kit, read_json
 from fedward.federation.flare.kit_doctor.policy import scopes
 from fedward.federation.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
-from fedward.federation.flare.places import site_state
 from fedward.federation.flare.privacy import GaussianUpdateFilter
 from fedward.federation.initial import Weights, first_model
 from fedward.federation.policy import FILE, Circumstances, Finding, Policy, findings, read_policy
@@ -48,7 +46,7 @@ def row_of(found: Finding) -> Row:
 
 def approvals(kit: Kit) -> Approvals:
     """Return what the site's administrator has approved."""
-    return Approvals(site_state(Workspace(str(kit.folder), kit.name)) / FOLDER)
+    return Approvals(kit.state / FOLDER)
 
 
 def noisy(kit: Kit, scope: str) -> bool:
