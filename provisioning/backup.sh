@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Packs what a participant cannot get back from elsewhere: provisioning/backup.sh KIT OUT.tar
 #
-# KIT is the kit of the server or a site, or the workspace of the authority. The server's jobs and results, and the runs
-# that FEDWARD_RUNS names, come along. Stop the participant first. OUT "-" is standard output, to be encrypted on its
+# KIT is the kit of the server or a site, or the workspace of the authority. The server's jobs and results, the runs
+# that FEDWARD_RUNS names, and the state that FEDWARD_STATE names come along. Stop the participant first. OUT "-" is standard output, to be encrypted on its
 # way; docs/operation.md has the commands, and how to restore.
 set -euo pipefail
 
@@ -38,7 +38,13 @@ END
     [ -z "${FEDWARD_RUNS:-}" ] || folders+=("$(realpath "$FEDWARD_RUNS")")
 fi
 
+state=$(realpath "${FEDWARD_STATE:-$kit/fedward}")
+case $state/ in
+    "$kit"/*) ;;
+    *) folders+=("$state") ;;
+esac
+
 umask 077
 uuid='[0-9a-f]*-[0-9a-f]*-[0-9a-f]*-[0-9a-f]*-[0-9a-f]*'
-tar --create --file "$out" --directory / --exclude="${kit#/}/fedward/cache" --exclude="${kit#/}/transfer" \
+tar --create --file "$out" --directory / --exclude="${state#/}/cache" --exclude="${kit#/}/transfer" \
     --no-wildcards-match-slash --exclude="${kit#/}/$uuid" -- "${folders[@]#/}"

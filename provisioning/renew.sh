@@ -3,6 +3,7 @@
 #
 # Without names, of all. The authority stays the same, so that old and new certificates work side by side until the old
 # ones end. What is made are a certificate and a key for each: rules, data and runs of a kit in use are not touched.
+# Where kits hold an encryption key, FLARE signs startup/. Its signature.json comes along then, and the key stays.
 set -euo pipefail
 
 usage="usage: provisioning/renew.sh WORKSPACE PROJECT.yml [NAME...]"
@@ -14,11 +15,6 @@ authority=$(find "$workspace" -maxdepth 3 -path '*/state/cert.json' -print -quit
 if [ -z "$authority" ]; then
     echo "workspace $workspace: expected the authority, state/cert.json; found none." \
         "Name the workspace that build.sh made." >&2
-    exit 1
-fi
-if grep -q HEBuilder "$project"; then
-    echo "project $project: expected kits without an encryption key, found HEBuilder: FLARE signs such kits as a whole." \
-        "Provision again and hand all new startup/ folders out at once, see docs/operation.md." >&2
     exit 1
 fi
 
@@ -46,12 +42,30 @@ with open(after, "w") as file:
 END
 (cd "$made" && nvflare provision --force -p "$project" -w . >"$made/log.txt") || { cat "$made/log.txt" >&2; exit 1; }
 
-out=$workspace/renewed-$(date --utc +%Y-%m-%d-%H%M%S)
-mkdir "$out"
 while read -r participant; do
-    mkdir "$out/$participant"
+    mkdir -p "$made/out/$participant"
     find "$made/$name/prod_00/$participant/startup" \( -name '*.crt' -o -name '*.key' \) \
-        -exec cp -t "$out/$participant" {} +
+        -exec cp -t "$made/out/$participant" {} +
 done <"$made/names"
+python3 - "$workspace/$name" "$made/$name/prod_00" "$made/out" <<'END'
+import json
+import sys
+from pathlib import Path
+
+kits, new, out = map(Path, sys.argv[1:])
+signed = Path("startup", "signature.json")
+for folder in out.iterdir():
+    if not (new / folder.name / signed).exists():
+        continue
+    in_use = sorted(kits.glob(f"prod_*/{folder.name}/{signed}"))
+    if not in_use:
+        sys.exit(f"{kits}: expected {folder.name}/{signed} of the kit in use; found none. Nothing was changed.")
+    signatures = json.loads((new / folder.name / signed).read_text())
+    renewed = {file.name: signatures[file.name] for file in folder.iterdir()}
+    (folder / signed.name).write_text(json.dumps(json.loads(in_use[-1].read_text()) | renewed))
+END
+
+out=$workspace/renewed-$(date --utc +%Y-%m-%d-%H%M%S)
+mv "$made/out" "$out"
 mv "$made/$name/state/cert.json" "$authority"
 find "$out" -type f | sort

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from nvflare.fuel.sec.authz import AuthzContext, Person
+from nvflare.fuel.sec.security_content_service import LoadResult, SecurityContentManager
 from nvflare.security.security import FLAuthorizer
 
 from fedward.cli import main
@@ -50,6 +51,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 # --- renewal
+
+ENCRYPTED = """\
+  - {path: nvflare.lighter.impl.he.HEBuilder}
+  - {path: nvflare.lighter.impl.signature.SignatureBuilder}
+"""
+"""The lines that docs/privacy.md adds to the project."""
 
 
 def certificate(file: Path) -> x509.Certificate:
@@ -94,7 +101,7 @@ def test_one_participant_is_renewed_and_the_others_keep_theirs(workspace):
     assert sorted(contents(renewed(workspace))) == [f"{SITE}/client.crt", f"{SITE}/client.key"]
 
 
-@pytest.mark.parametrize("case", ["an unknown name", "a broken project", "an encrypted project", "no authority"])
+@pytest.mark.parametrize("case", ["an unknown name", "a broken project", "kits without its signatures", "no authority"])
 def test_a_renewal_that_cannot_work_changes_nothing(workspace, tmp_path, case):
     project, names, where = tmp_path / "project.yml", [], workspace
     shutil.copy(PROJECT, project)
@@ -102,8 +109,8 @@ def test_a_renewal_that_cannot_work_changes_nothing(workspace, tmp_path, case):
         names = ["hospital-z"]
     elif case == "a broken project":
         project.write_text("api_version: 3\n")
-    elif case == "an encrypted project":
-        project.write_text(PROJECT.read_text() + "  - path: nvflare.lighter.impl.he.HEBuilder\n")
+    elif case == "kits without its signatures":
+        project.write_text(PROJECT.read_text() + ENCRYPTED)
     else:
         where = tmp_path / "empty"
         where.mkdir()
@@ -143,6 +150,52 @@ def test_old_and_new_certificates_work_side_by_side(workspace):
     for server in (kit(workspace, SERVER) / "startup", renewed(workspace) / SERVER):
         for client in (kit(workspace, SITE) / "startup", renewed(workspace) / SITE):
             assert spoken(server, client, root) == b"welcome"
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace whose kits hold an encryption key and are signed; its project is beside it."""
+    workspace = tmp_path_factory.mktemp("encrypted") / "workspace"
+    project = workspace.with_name("project.yml")
+    project.write_text(PROJECT.read_text() + ENCRYPTED)
+    done = run(PROVISIONING / "build.sh", workspace, project)
+    assert done.returncode == 0, done.stderr
+    return workspace
+
+
+def believed(startup: Path) -> dict[str, LoadResult]:
+    """Return what FLARE finds of each file, read as a participant reads it."""
+    manager = SecurityContentManager(str(startup))
+    names = [path.name for path in startup.iterdir() if path.name != "signature.json"]
+    return {name: manager.load_content(name)[1] for name in names}
+
+
+def test_kits_with_an_encryption_key_are_renewed_and_keep_it(encrypted, tmp_path):
+    """Also a second time, and whoever is not renewed at the same time has the same key as before."""
+    workspace = shutil.copytree(encrypted, tmp_path / "workspace")
+    startups = {name: kit(workspace, name) / "startup" for name in (SERVER, SITE, "hospital-b")}
+    keys = {name: next(startup.glob("*.tenseal")).read_bytes() for name, startup in startups.items()}
+    for names in ([SITE], []):
+        done = run(PROVISIONING / "renew.sh", workspace, encrypted.with_name("project.yml"), *names)
+        assert done.returncode == 0, done.stderr
+        folder = renewed(workspace)
+        assert sorted(path.name for path in (folder / SITE).iterdir()) == ["client.crt", "client.key", "signature.json"]
+        for name, startup in startups.items():
+            if (folder / name).exists():
+                before = certificate(next(startup.glob("*.crt"))).serial_number
+                shutil.copytree(folder / name, startup, dirs_exist_ok=True)
+                assert certificate(next(startup.glob("*.crt"))).serial_number != before
+            assert set(believed(startup).values()) == {LoadResult.OK}, name
+        shutil.rmtree(folder)
+    assert {name: next(startup.glob("*.tenseal")).read_bytes() for name, startup in startups.items()} == keys
+
+
+def test_a_renewed_certificate_without_its_signature_is_not_believed(encrypted, tmp_path):
+    workspace = shutil.copytree(encrypted, tmp_path / "workspace")
+    assert run(PROVISIONING / "renew.sh", workspace, encrypted.with_name("project.yml"), SITE).returncode == 0
+    startup = kit(workspace, SITE) / "startup"
+    shutil.copy(renewed(workspace) / SITE / "client.crt", startup)
+    assert believed(startup)["client.crt"] == LoadResult.INVALID_SIGNATURE
 
 
 # --- revocation
@@ -202,6 +255,26 @@ def test_a_site_is_restored_from_its_backup_without_what_can_be_made_again(works
     assert set(before) - set(contents(site)) == {"fedward/cache/a.npy", f"{job}/log.txt"}
     assert contents(site).items() <= before.items()
     assert (site / "startup" / "client.key").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("where", ["state", "workspace/fedward/prod_00/hospital-a/fedward"])
+def test_state_outside_the_kit_is_backed_up_once_without_its_cache(workspace, tmp_path, where):
+    state = tmp_path / where
+    for name in ("privacy-hospital-a.jsonl", "cache/a.npy"):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text("x")
+    out = tmp_path / "backup.tar"
+    done = run(PROVISIONING / "backup.sh", kit(workspace, SITE), out, FEDWARD_STATE=str(state))
+    assert done.returncode == 0, done.stderr
+    names = run("tar", "--list", "--file", out).stdout.splitlines()
+    assert names.count(str(state / "privacy-hospital-a.jsonl")[1:]) == 1
+    assert names.count(str(kit(workspace, SITE) / "startup" / "client.key")[1:]) == 1
+    assert not [name for name in names if name.endswith("cache/a.npy")]
+
+
+def test_a_state_that_is_named_and_not_there_is_no_backup(workspace, tmp_path):
+    done = run(PROVISIONING / "backup.sh", kit(workspace, SITE), tmp_path / "b.tar", FEDWARD_STATE="/no/such/state")
+    assert done.returncode != 0
 
 
 def test_the_servers_backup_holds_jobs_and_runs(workspace, tmp_path):
