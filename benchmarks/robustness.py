@@ -1,19 +1,19 @@
 """What one hostile site of ten does to a run, by how the sites' models are averaged; and what robust means cost.
 
-    OMP_NUM_THREADS=1 python benchmarks/robustness.py [--seeds 5] [--rounds 6] [--processes 2]
+    OMP_NUM_THREADS=1 python benchmarks/robustness.py [--seeds 5] [--rounds 60] [--processes 2] [--results FILE]
 
 Ten phantom sites, all in every round, run in this process: `fedavg` on all labels of the phantom, 13 steps of 16 images
 a round. The hostile site trains as the others do and sends its update with the opposite sign: as large as it was, or as
-large as `largest_update` lets pass. Accuracy is that of the last model on test images: the mean over the nine honest
-sites, and that of the loner among them, whose cases differ most. Equal seeds have equal data and start from equal
-weights.
+large as `largest_update` lets pass. The bound is the run without that site. Accuracy is that of the last model on test
+images: the mean over the nine honest sites, and that of the loner among them, whose cases differ most. Equal seeds have
+equal data and start from equal weights. Finished runs are kept in FILE and not made again.
 """
 
 import argparse
 import io
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -38,15 +38,22 @@ MEANS = {
     "trimmed mean": {"robust": "trimmed_mean", "trim": 0.2},
 }
 HONEST, REVERSED, LARGEST = "no attack", "reversed", "reversed, as large as passes"
+ABSENT = "without site 8"
 ATTACKS = (HONEST, REVERSED, LARGEST)
+CELLS = [*product(MEANS, ATTACKS), ("weighted mean", ABSENT)]
 CLOSE_TO_THE_BOUND = 0.999
+CURVE = 10
+"""Rounds between two points of a run's validation curve."""
+Cell = tuple[str, str, int, int]
+"""How models are averaged, the attack, the seed, rounds."""
 
 
 class Hostile(LocalTransport):
     """Delivers the hostile site's updates changed."""
 
     def __init__(self, experiment: Experiment, folder: Path, attack: str) -> None:
-        super().__init__(experiment, SITES, folder)
+        sites = [site for site in SITES if (site, attack) != (HOSTILE, ABSENT)]
+        super().__init__(experiment, sites, folder)
         self._attack, self._bound = attack, CLOSE_TO_THE_BOUND * experiment.largest_update
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
@@ -67,8 +74,11 @@ def norm(arrays: Mapping[str, np.ndarray]) -> float:
     return float(np.sqrt(sum(np.square(array.astype(np.float64)).sum() for array in arrays.values())))
 
 
-def accuracies(cell: tuple[str, str, int, int]) -> dict[str, float]:
-    """Run one experiment; return each honest site's accuracy on its test images after the last round."""
+def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
+    """Run one experiment; return each honest site's accuracy: on test images at the end, on validation before it.
+
+    Keys are ``test``, ``val`` (of the last model) and ``earlier`` (ten rounds before it).
+    """
     mean, attack, seed, rounds = cell
     local = {"images_per_round": 208, "learning_rate": 2e-3, "participants": None, "class_weighting": "none"}
     experiment = Experiment(
@@ -78,7 +88,7 @@ def accuracies(cell: tuple[str, str, int, int]) -> dict[str, float]:
         net="small_cnn_gn",
         stand_in=StandIn(labelled=1.0, images=400),
         seed=seed,
-        evaluate_every=rounds,
+        evaluate_every=CURVE,
     )
     with tempfile.TemporaryDirectory() as folder:
         transport = Hostile(experiment, Path(folder) / "sites", attack)
@@ -86,35 +96,69 @@ def accuracies(cell: tuple[str, str, int, int]) -> dict[str, float]:
             experiment, Path(folder) / "run", transport, engine="local", console=Console(io.StringIO())
         )
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    last = [row for row in rows if (row["round"], row["split"], row["name"]) == (rounds, "test", "accuracy")]
-    return {row["site"]: float(row["value"]) for row in last if row["site"] != HOSTILE}
+    wanted = {"test": ("test", rounds), "val": ("val", rounds), "earlier": ("val", rounds - CURVE)}
+    accuracy = [row for row in rows if row["name"] == "accuracy" and row["site"] != HOSTILE]
+    return {
+        name: {row["site"]: float(row["value"]) for row in accuracy if (row["split"], row["round"]) == place}
+        for name, place in wanted.items()
+    }
 
 
-def table(results: Mapping[tuple[str, str, int, int], Mapping[str, float]], loner: bool) -> list[str]:
+def kept(file: Path) -> dict[Cell, dict[str, dict[str, float]]]:
+    """Return the finished runs in a file."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {tuple(cell): found for cell, found in map(json.loads, lines)}
+
+
+def interval(values: Iterable[float]) -> str:
+    """Return a mean over seeds with its 95 % t interval."""
+    one = mean_and_interval(list(values))
+    return f"{one.mean:.3f}" + ("" if one.low is None else f" [{one.low:.3f}, {one.high:.3f}]")
+
+
+def table(results: Mapping[Cell, Mapping[str, Mapping[str, float]]], loner: bool) -> list[str]:
     """Return the lines of a table: a row for each way to average, a column for each attack."""
-    lines = [f"| average | {' | '.join(ATTACKS)} |", "|---|" + "--:|" * len(ATTACKS)]
+    columns = (*ATTACKS, ABSENT)
+    lines = [f"| average | {' | '.join(columns)} |", "|---|" + "--:|" * len(columns)]
     for mean in MEANS:
         cells = []
-        for attack in ATTACKS:
-            found = [sites for (name, what, *_), sites in results.items() if (name, what) == (mean, attack)]
-            one = mean_and_interval([sites[LONER] if loner else fmean(sites.values()) for sites in found])
-            cells.append(f"{one.mean:.3f}" + ("" if one.low is None else f" [{one.low:.3f}, {one.high:.3f}]"))
+        for attack in columns:
+            found = [run["test"] for (name, what, *_), run in results.items() if (name, what) == (mean, attack)]
+            values = [sites[LONER] if loner else fmean(sites.values()) for sites in found]
+            cells.append(interval(values) if values else "")
         lines.append(f"| {mean} | {' | '.join(cells)} |")
     return lines
 
 
+def flat(results: Mapping[Cell, Mapping[str, Mapping[str, float]]]) -> list[str]:
+    """Return a line for each cell: how much validation accuracy still rose in the last ten rounds."""
+    rises: dict[tuple[str, str], list[float]] = {}
+    for (mean, attack, *_), run in results.items():
+        rises.setdefault((mean, attack), []).append(fmean(run["val"].values()) - fmean(run["earlier"].values()))
+    return [f"{mean}, {attack}: {interval(values)}" for (mean, attack), values in rises.items()]
+
+
 def main() -> None:
-    """Run all cells and print both tables."""
+    """Run all cells that are not finished, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=Path("build/robustness.jsonl"))
     options = parser.parse_args()
-    cells = [(*cell, options.rounds) for cell in product(MEANS, ATTACKS, range(1, options.seeds + 1))]
-    with ProcessPoolExecutor(options.processes) as pool:
-        results = dict(zip(cells, pool.map(accuracies, cells), strict=True))
+    cells = [(*cell, seed, options.rounds) for seed in range(1, options.seeds + 1) for cell in CELLS]
+    results = kept(options.results)
+    left = [cell for cell in cells if cell not in results]
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(options.processes) as pool, options.results.open("a") as file:
+        for cell, found in zip(left, pool.map(accuracies, left), strict=True):
+            file.write(json.dumps([cell, found]) + "\n")
+            file.flush()
+            results[cell] = found
+    results = {cell: results[cell] for cell in cells}
     print("Mean over the nine honest sites:", "", *table(results, loner=False), "", sep="\n")
-    print(f"{LONER}:", "", *table(results, loner=True), sep="\n")
+    print(f"{LONER}:", "", *table(results, loner=True), "", sep="\n")
+    print(f"Validation accuracy, last round less {CURVE} rounds before:", "", *flat(results), sep="\n")
 
 
 if __name__ == "__main__":
