@@ -1,6 +1,7 @@
 import errno
 import json
 import multiprocessing
+import os
 import struct
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from PIL import Image, ImageOps
 
 from fedward.errors import DataError
 from fedward.sites import images as reading
+from fedward.sites.caches import BUILDING, KEPT, building
 from fedward.sites.data import BadRow
 from fedward.sites.images import decode, decode_files
 from odd_images import ODD_TAGS, deep_png, deep_tiff, odd_exif
@@ -183,8 +185,80 @@ def test_the_cache_knows_size_channels_and_files(files, tmp_path):
     assert decode_files(files[:2], 16, 3, cache, "s")[0].shape == (2, 16, 16, 3)
     Image.new("RGB", (90, 90)).save(files[0])
     assert set(decode_files(files, 16, 3, cache, "s")[1]) == {0, 4}
-    assert len(list(cache.glob("*.npy"))) == 5
+    assert len(list(cache.glob("*.npy"))) == KEPT
     assert not list(cache.glob(".building*"))
+
+
+def names(cache):
+    return sorted(path.name for path in cache.iterdir())
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead sends job after job, each with another size of images, to fill a hospital's disk with decoded ones",
+    "the three newest sizes stay; an older one is removed with its notes, once no process uses it",
+)
+def test_only_the_newest_caches_and_those_in_use_stay(files, tmp_path):
+    cache, sizes = tmp_path / "cache", range(16, 26)
+    plain, _ = decode_files(files, 16, 3, None, "s")
+    used, _ = decode_files(files, 16, 3, cache, "s")
+    kept = set(names(cache))
+    for size in sizes[1:]:
+        decode_files(files, size, 3, cache, "s")
+    assert len(names(cache)) == 2 * (KEPT + 1)
+    assert kept < set(names(cache))
+    assert np.array_equal(used, plain)
+    del used
+    decode_files(files, 30, 3, cache, "s")
+    assert len(names(cache)) == 2 * KEPT
+    assert not kept & set(names(cache))
+    assert np.array_equal(decode_files(files, 16, 3, cache, "s")[0], plain)
+
+
+def test_a_cache_that_is_used_again_counts_as_new(files, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    for size in (16, 17, 18, 16, 19, 16, 20):
+        decode_files(files, size, 3, cache, "s")
+    monkeypatch.setattr("fedward.sites.images.decode", None)
+    for size in (16, 19, 20):
+        assert decode_files(files, size, 3, cache, "s")[0].shape[1] == size
+
+
+def use(files, cache, opened, leave):
+    pixels, _ = decode_files(files, 16, 3, cache, "s")
+    opened.set()
+    leave.wait()
+    os._exit(int(not np.array_equal(pixels, decode_files(files, 16, 3, None, "s")[0])))
+
+
+def test_a_cache_that_another_process_uses_stays(files, tmp_path):
+    cache, context = tmp_path / "cache", multiprocessing.get_context("fork")
+    opened, leave = context.Event(), context.Event()
+    process = context.Process(target=use, args=(files, cache, opened, leave))
+    process.start()
+    assert opened.wait(60)
+    kept = set(names(cache))
+    for size in range(17, 22):
+        decode_files(files, size, 3, cache, "s")
+    assert kept < set(names(cache))
+    leave.set()
+    process.join()
+    assert process.exitcode == 0
+    decode_files(files, 30, 3, cache, "s")
+    assert not kept & set(names(cache))
+
+
+def test_what_a_killed_process_was_building_is_removed_and_what_is_being_built_stays(files, tmp_path):
+    cache = tmp_path / "cache"
+    left = cache / f"{BUILDING}left"
+    left.mkdir(parents=True)
+    (left / "raw").write_bytes(b"x")
+    with building(cache):
+        decode_files(files, 16, 3, cache, "s")
+        assert left.exists()
+    decode_files(files, 17, 3, cache, "s")
+    assert len(names(cache)) == 4
+    assert not left.exists()
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "notes", "no notes", "other"])

@@ -18,6 +18,7 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from fedward import private
 from fedward.errors import DataError
+from fedward.sites.caches import BUILDING, building, keep_newest, map_pixels, touch
 from fedward.sites.data import BadRow, Pixels
 
 _FORMAT = 2  # of the cache: raise it when the same file would give other pixels
@@ -178,7 +179,8 @@ def decode_files(
             list (paths, sizes, modification times), size, channels and format version. It is written to a temporary
             file and moved into place, so processes that build it at the same time end with the same whole file; a
             damaged one (length or checksum) is built again, and so is one without a file that the machine could not
-            read then and can now.
+            read then and can now. The newest caches of a folder stay, and those in use
+            (:func:`fedward.sites.caches.keep_newest`).
         site: name for messages.
 
     Returns:
@@ -217,8 +219,11 @@ def decode_files(
         target = cache / f"{_key(paths, size, channels)}.npy"
         known = _open(target, shape)
         if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
+            touch(target)
             return known[0], _reasons(known[1])
-        _write(target, good(), failed, shape)
+        pixels = _write(target, good(), failed, shape)
+        touch(target)
+        keep_newest(cache)
     except OSError as error:
         raise DataError(
             f"site {site}, cache {cache}",
@@ -226,8 +231,7 @@ def decode_files(
             found=str(error),
             remedy="Name another cache folder.",
         ) from None
-    # Decoded just now, so a second damage is a failing disk and may be an error.
-    return np.load(target, mmap_mode="r"), _reasons(failed)
+    return pixels, _reasons(failed)
 
 
 def _reasons(failed: dict[int, _Failure]) -> dict[int, str]:
@@ -242,8 +246,8 @@ def _key(paths: Sequence[Path], size: int, channels: int) -> str:
 def _open(target: Path, shape: tuple[int, int, int]) -> tuple[Pixels, dict[int, _Failure]] | None:
     try:
         notes = json.loads(target.with_suffix(".json").read_text())
-        pixels: Pixels = np.load(target, mmap_mode="r", allow_pickle=False)
-        whole = pixels.shape[1:] == shape and pixels.dtype == np.uint8 and _checksum(pixels) == notes["crc32"]
+        pixels = map_pixels(target)
+        whole = pixels.shape[1:] == shape and _checksum(pixels) == notes["crc32"]
         failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
         return (pixels, failed) if whole else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -257,9 +261,9 @@ def _checksum(pixels: Pixels, block: int = 256) -> int:
     return crc
 
 
-def _write(target: Path, images: Iterable[Pixels], failed: dict[int, _Failure], shape: tuple[int, int, int]) -> None:
+def _write(target: Path, images: Iterable[Pixels], failed: dict[int, _Failure], shape: tuple[int, int, int]) -> Pixels:
     """Stream the images to the target; the notes go first, so that whoever sees the pixels finds their notes."""
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".building-") as folder:
+    with building(target.parent), tempfile.TemporaryDirectory(dir=target.parent, prefix=BUILDING) as folder:
         raw, whole, notes = (Path(folder) / name for name in ("raw", "pixels.npy", "notes.json"))
         count = crc = 0
         with raw.open("wb") as file:
@@ -273,8 +277,10 @@ def _write(target: Path, images: Iterable[Pixels], failed: dict[int, _Failure], 
                 file.write(block)
         notes.write_text(json.dumps({"crc32": crc, "failed": failed}))
         private.shut(Path(folder))
+        pixels = map_pixels(whole)  # before others see the file, and might remove it
         os.replace(notes, target.with_suffix(".json"))
         os.replace(whole, target)
+    return pixels
 
 
 def _header(file: IO[bytes], shape: tuple[int, ...]) -> None:
