@@ -121,9 +121,45 @@ def test_labels_grow_as_far_as_queries_by_size_ask():
     scored = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
     scored.check("a", answer(60, 40, label_counts=counts(60)), request("query", 2))
     scored.check("a", answer(60, 40, scores=[40], due=-5), request("score", 2))
-    for wrong, match in (({"scores": [41], "due": 0}, "scores of a"), ({"scores": [], "due": 101}, "labels due at a")):
+    for wrong, match in (({"scores": [41], "due": 0}, "scores of a"), ({"scores": [], "due": -101}, "too early at a")):
         with pytest.raises(WireError, match=match):
             scored.check("a", answer(60, 40, **wrong), request("score", 2))
+
+
+@pytest.mark.proves(
+    "site",
+    "where a budget of labels goes by score, a site says that more labels are due at it than its size gives it",
+    "refused by the server, by name: others are not asked for them. "
+    "**Not covered**: a site that says it was never asked before, or that holds more images than it has",
+)
+def test_no_more_labels_are_due_than_queries_by_size_ask_for():
+    """100 images: a tenth at first, a half after two queries, 20 labels each."""
+    job = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
+    for round_, due in ((2, 20), (3, 40)):
+        job.check("a", answer(10, 90, scores=[90], due=due), request("score", round_))
+        with pytest.raises(WireError, match=f"labels due at a: expected at most {due + 1}, found {due + 2}"):
+            job.check("a", answer(10, 90, scores=[90], due=due + 2), request("score", round_))
+    with pytest.raises(WireError, match="labels due at a: expected at most 0"):
+        claims("fedavg").check("a", answer(10, 90, due=1), request())
+
+
+@settings(deadline=None)
+@given(
+    total=st.integers(0, 300),
+    missing=st.integers(0, 300),
+    known=st.integers(0, 300),
+    first=st.floats(0, 1),
+    more=st.floats(0, 1),
+    queries=st.integers(1, 6),
+)
+def test_what_is_due_at_an_honest_site_passes(total, missing, known, first, more, queries):
+    """Also where it can ask about some of its images only, and had labels before the run."""
+    target, pool = min(1.0, first + more), max(0, total - missing)
+    job = {"rounds": queries + 1, "query_every": 1, "steps": queries, "budget": "by_score"}
+    fedal = METHODS["fedal"](settings_of("fedal", {**job, "initial_fraction": first, "target_fraction": target}))
+    began = max(fedal.first(pool), min(known, pool))
+    for round_ in range(2, queries + 2):
+        assert fedal.wanted(round_, pool, began) - began <= fedal.most_due(round_, total)
 
 
 # --- in a run

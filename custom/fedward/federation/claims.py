@@ -39,6 +39,7 @@ class Claims:
         labels                without those that queries brought: the same; with them: at most what queries by
                               size ask for, where the budget goes by size
         scores, label counts  no more than there are images
+        labels due            no more than queries by size would have asked for by then
         ====================  ==============================================================================
 
         Args:
@@ -53,7 +54,8 @@ class Claims:
         most = [most_steps(phase.objective.uses, self._method.settings, labelled, unlabelled) for phase in phases]
         _at_most(f"steps of {site}", sum(most), meta["steps"])
         _at_most(f"scores of {site}", unlabelled, sum(meta.get("scores", ())))
-        _at_most(f"labels due at {site}", total, abs(meta.get("due", 0)))
+        _at_most(f"labels due at {site}", self._most_due(round_, total), meta.get("due", 0))
+        _at_most(f"labels asked for too early at {site}", total, -meta.get("due", 0))
         for name in {"asked", "bought", "waiting", "cannot_tell"} & set(counts):
             _at_most(f"label counts of {site}, {name}", labelled if name == "bought" else total, counts[name])
         _unchanged(f"images of {site}", self._images.setdefault(site, total), total, _DRIFT * total)
@@ -63,6 +65,9 @@ class Claims:
             own = labelled - counts["bought"]
             _unchanged(f"labelled images of {site}", self._labels.setdefault(site, own), own, _DRIFT * total)
             _at_most(f"labelled images of {site}", self._method.most_labelled(round_, total, own), labelled)
+
+    def _most_due(self, round_: int, total: int) -> int:
+        return self._method.most_due(round_, total) if isinstance(self._method, ActiveLearning) else 0
 
 
 def _at_most(where: str, most: int, found: int) -> None:

@@ -165,6 +165,11 @@ class ActiveLearning(FedAvg):
             return pool
         return self.wanted(round_, pool, max(self.first(pool), known))
 
+    def most_due(self, round_: int, total: int) -> int:
+        """Return how many labels can be due in a round at a site with so many training images, if none came so far."""
+        first = self.first(total)
+        return self.wanted(round_, total, first) - first + 1  # a smaller pool may round up
+
     def rounds(self, state: FedAvgState, federation: Federation) -> Rounds:
         """Deng et al., Alg. 1; where the budget goes by scores, a query is preceded by a look at them."""
         while state.round < self.settings.rounds:
