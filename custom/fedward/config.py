@@ -74,7 +74,8 @@ class Experiment(_Frozen):
     largest_update: float = Field(100.0, gt=0)
     """An update whose norm is over this many times that of the model it was trained from is refused."""
     threads: int = Field(1, ge=0)
-    """CPU threads of one site's training; 1 gives equal results whatever the machine, 0 leaves torch's own choice."""
+    """CPU threads of one site's training, up to as many as it has cores; 1 gives equal results whatever the machine, 0
+    leaves torch's own choice."""
     secure_aggregation: bool = False
     """Sites send their updates encrypted, and the server learns the mean of at least two; see docs/privacy.md."""
 

@@ -89,6 +89,22 @@ def test_the_report_describes_the_round_whose_model_is_kept(
         assert json.loads((found.folder / "best.json").read_text())["round"] == expected
 
 
+@pytest.mark.proves(
+    "site",
+    "one site of four answers with false metrics, to choose which round is called the best",
+    "**not covered**: the round is chosen by a mean over sites, which one of few can move. Every site's values stand "
+    "in metrics.jsonl; the last model does not depend on them",
+)
+def test_one_of_few_sites_can_choose_the_best_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(site: str, round_: int) -> float:
+        return float(round_ == 1) if site == "site-6" else 0.5 + 0.1 * round_
+
+    found = run(tmp_path, monkeypatch, find)
+    assert found.summary["best_round"] == 1
+    honest = best_global([row for row in found.metrics if row.site != "site-6"], "accuracy")
+    assert honest.round == 3
+
+
 def test_a_finished_runs_report_believes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows may say otherwise afterwards, e.g. where a site joined late: the file holds the model that it holds."""
     found = run(tmp_path, monkeypatch, half_unlabelled)

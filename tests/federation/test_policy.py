@@ -7,15 +7,17 @@ import pytest
 from hospital import HERE, fresh, hospital, request
 from torch import Tensor
 
-from fedward.config import Experiment, StandIn
+from fedward.config import DataSpec, Experiment, StandIn
 from fedward.errors import ConfigError
 from fedward.federation import wire
 from fedward.federation.admission import Admission
 from fedward.federation.policy import FILE, OPEN, Policy, read_policy, refused_by_default
 from fedward.federation.site import Site
 from fedward.federation.wire import Message
+from fedward.federation.wire_checks import check_norm
 from fedward.jobs import JOBS, load_experiment
-from fedward.methods.workflow import State
+from fedward.methods import method_of
+from fedward.methods.workflow import Reply, State
 
 SHIPPED = Path(wire.__file__).parent / "flare" / "policy" / FILE
 
@@ -78,6 +80,19 @@ JOBS_REFUSED = [
         {"options": {"participants": 1}}, "minimum_participants: at least 3, the job says 1", id="one participant"
     ),
     pytest.param({"options": {"rounds": 1001}}, "maximum_rounds: at most 1000, the job says 1001", id="rounds"),
+    pytest.param(
+        {"options": {"images_per_round": 8_000_000_000}},
+        "maximum_images: at most 1000000, the job says 8000000000",
+        id="images of a round",
+    ),
+    pytest.param(
+        {"method": "rscfed", "options": {"images_per_round": 32, "passes": 10**9}},
+        "maximum_images: at most 1000000, the job says 32000000000",
+        id="exchanges of a round",
+    ),
+    pytest.param(
+        {"data": DataSpec(image_size=513)}, "maximum_image_size: at most 512, the job says 513", id="size of images"
+    ),
     pytest.param({"net": "vgg11"}, "the job says vgg11", id="net"),
     pytest.param(
         {"method": "fedperl", "options": {"anonymise": False}}, "the job says anonymise = false", id="named peers"
@@ -97,7 +112,8 @@ JOBS_REFUSED = [
 
 @pytest.mark.proves(
     "lead",
-    "a job for one image, one step, one reply, one participant, lone or named peers, other networks or endless rounds",
+    "a job for one image, one step, one reply, one participant, lone or named peers, other networks, endless rounds, "
+    "billions of images in a round, or images of a size that fills disks",
     "refused by each site before it reads data; the lead is told the rule, what it allows and what the job says",
 )
 @pytest.mark.parametrize(("changes", "told"), JOBS_REFUSED)
@@ -260,6 +276,30 @@ def test_weights_on_the_list_are_used_and_no_others(tmp_path):
     assert "starts from what is no SHA-256" in sent("a prefix", allowed, digest(allowed)[:63])
 
 
+@pytest.mark.proves(
+    "lead",
+    "a lead's own site answers round 1 so that the mean is crafted weights, where a run shall start from fresh ones",
+    "**not covered**: the cap is on the site's share, not on its update; `robust = median` stops one such site",
+)
+def test_a_participant_can_bring_the_weights_that_a_run_may_not_start_from(tmp_path):
+    """It does not need to know what the others answer, who change the model a little."""
+    plain = hospital()
+    start, target = fresh(plain), crafted(plain)
+    honest = {name: tensor + 1e-4 if tensor.is_floating_point() else tensor for name, tensor in start.items()}
+    evil = {name: start[name] + 3 * (target[name] - start[name]) for name in start}
+    check_norm("site-3", Message({}, wire.difference(evil, start)), start, plain.largest_update)
+    replies = [Reply(name, state, 72, 0, 4) for name, state in (("a", honest), ("b", honest), ("c", evil))]
+
+    def far_from_target(experiment: Experiment) -> float:
+        mean = method_of(experiment).mean(replies, start)
+        second = site(tmp_path / experiment.digest, experiment).handle(request(experiment, mean, 2))
+        assert "error" not in second.meta
+        return max(float((mean[name] - target[name]).abs().max()) for name in target)
+
+    assert far_from_target(plain) < 1e-3
+    assert far_from_target(hospital(options={"robust": "median"})) > 1e-2
+
+
 def test_another_processors_rounding_is_no_other_model(tmp_path):
     experiment = hospital()
     model = {
@@ -306,6 +346,39 @@ def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
     assert refused_by_default(experiment) == []
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
     assert "minimum_steps: at least 4, the round would take fewer here" in text
+
+
+ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10**9}
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job of a billion epochs, in any method and any phase of it, which keeps a site busy for ever",
+    "refused by each site once it has counted its images: maximum_images, over all phases and exchanges of a round",
+)
+@pytest.mark.parametrize(
+    ("method", "labelled", "changes"),
+    [(name, 0.5, {"task": "train"}) for name in ("fedavg", "ssfl", "fedperl", "fedal")]
+    + [(name, 1.0, {"task": "supervised"}) for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed")]
+    + [(name, 0.0, {"task": "unsupervised", "round_": 3}) for name in ("mt_wfedavg", "rscfed", "isofed")]
+    + [("selffed", 0.5, {"task": task, "round_": 2 - (task == "pretrain")}) for task in ("pretrain", "train")]
+    + [("fedal", 0.5, {"task": "query", "round_": 2})],
+)
+def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, changes):
+    experiment = hospital(method, options=ENDLESS)
+    experiment = experiment.model_copy(update={"stand_in": StandIn(images=240, labelled=labelled)})
+    assert "maximum_images" not in [found.rule for found in refused_by_default(experiment)]
+    text = refusal(site(tmp_path, experiment), request(experiment, **changes), reads_data=True)
+    assert "maximum_images: at most 1000000, the round would go through more here" in text
+
+
+def test_a_limit_of_images_counts_both_kinds_all_exchanges_and_nothing_twice(tmp_path):
+    """72 labelled images and as many without, three epochs of each; and a site may lift the limit."""
+    for method, seen in (("fedavg", 3 * 72), ("ssfl", 6 * 72)):
+        experiment = hospital(method, options={"images_per_round": None, "local_epochs": 3, "batch": 36})
+        for most, kept in ((seen - 1, False), (seen, True), (None, True)):
+            here = site(tmp_path / f"{method}-{most}", experiment, Policy(maximum_images=most))
+            assert ("error" not in here.handle(request(experiment)).meta) is kept
 
 
 # --- the file

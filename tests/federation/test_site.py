@@ -1,5 +1,6 @@
 """One site: its phases in turn, what it declines, and that a restart or a repeated request changes no answer."""
 
+import os
 import shutil
 from collections.abc import Callable
 
@@ -42,6 +43,17 @@ def phased(monkeypatch: pytest.MonkeyPatch, *phases: Callable[[], Phase]) -> Non
 
 def stay() -> bool:
     return False
+
+
+@pytest.mark.proves(
+    "lead", "a job that asks for a million threads at each site", "as many are used as the machine has cores"
+)
+def test_a_job_has_no_more_threads_than_there_are_cores(tmp_path, monkeypatch):
+    used = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    for threads in (1, 10**6, 0):
+        Site("site-1", tiny("fedavg", threads=threads), tmp_path)
+    assert used == [1, os.cpu_count()], "0 leaves torch's own choice"
 
 
 # --- phases

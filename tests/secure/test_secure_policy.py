@@ -12,7 +12,7 @@ from nvflare.fuel.flare_api.flare_api import Session
 from torch import Tensor
 
 from fedward.cli import main
-from fedward.config import Experiment
+from fedward.config import DataSpec, Experiment
 from fedward.errors import RunError
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.status import job_progress
@@ -94,6 +94,32 @@ def test_one_image_of_one_hospital_is_not_for_the_lead(federation, lead, tmp_pat
         "starting_weights: none, the run starts from ",
     ):
         assert told in text
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead's job that would keep hospitals busy for ever, or fill their disks: "
+    "billions of images a round, a billion epochs, images of a thousand pixels",
+    "refused by every hospital; the lead is told the rule",
+)
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"options": {"images_per_round": 8 * 10**9}}, "maximum_images: at most 1000000, the job says 8000000000"),
+        (
+            {"options": {"images_per_round": None, "local_epochs": 10**9}},
+            "maximum_images: at most 1000000, the round would go through more here",
+        ),
+        ({"data": DataSpec(image_size=1024)}, "maximum_image_size: at most 512, the job says 1024"),
+    ],
+)
+def test_no_job_is_endless_work(federation, lead, tmp_path, changes, told):
+    experiment = clinical(**{**changes, "options": {"rounds": 1, **changes.get("options", {})}})
+    export_job(experiment, tmp_path / "job", clinical=True)
+    refused(federation, lead, tmp_path / "job", tmp_path / "out")
+    (row,) = rounds(tmp_path / "out")
+    for hospital in HOSPITALS:
+        assert told in row["failed"][hospital]
 
 
 @pytest.mark.proves(

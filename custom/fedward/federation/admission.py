@@ -28,7 +28,7 @@ from fedward.methods import method_of
 from fedward.methods.local import Phase
 from fedward.report.words import count
 from fedward.sites import SiteData
-from fedward.training.batches import batch_sizes, phase_images
+from fedward.training.batches import phase_images, step_count
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-6
 """How far a first model may differ from the one this site makes of the same seed: processors round differently."""
@@ -84,15 +84,19 @@ class Admission:
         return Message({"site": self._site, "round": request.meta["round"], "waiting": digest})
 
     def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
-        """Raise PolicyError where a round would learn from too few of this site's images, or in too few steps."""
+        """Raise PolicyError where a round would learn from too few or too many of this site's images, or in few steps.
+
+        How many is computed and nothing is listed: a job may say billions of epochs.
+        """
         policy, settings = self._policy(), self._method.settings
-        batch, steps = settings.batch * data.processes, 0
+        batch, steps, seen = settings.batch * data.processes, 0, 0
         found = []
         for phase in phases:
             labelled, unlabelled = _held(phase, data)
             paced = [labelled] if phase.objective.uses.pace == "labelled" else [labelled, unlabelled]
             images = phase_images(settings, [number for number in paced if number])
-            steps += len(batch_sizes(images, batch))
+            steps += step_count(images, batch)
+            seen += images * (bool(labelled) + bool(unlabelled))
             for kind, number in (("labelled", labelled), ("unlabelled", unlabelled)):
                 different = min(number, images)
                 kept = not different or different >= policy.minimum_images
@@ -102,6 +106,8 @@ class Admission:
             allowed = f"at least {policy.minimum_steps}"
             kept = steps >= policy.minimum_steps
             found.append(Finding("minimum_steps", allowed, "the round would take fewer here", kept))
+        allowed, _, kept = at_most(policy.maximum_images, seen * self._method.exchanges)
+        found.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
         refuse_unless(self._site, found)
 
     def check_questions(self, number: int) -> None:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedward.config import Experiment, explain
 from fedward.errors import ConfigError, WorkError
 from fedward.methods import METHODS, method_of
+from fedward.methods.fedavg import FedAvg
 from fedward.nets.build import OWN
 from fedward.yaml_text import read_yaml
 
@@ -68,6 +69,10 @@ class Policy(BaseModel):
     """Whether another site may be sent the model of one site alone."""
     maximum_rounds: int | None = Field(1000, ge=1)
     """Rounds of a job; None: any number."""
+    maximum_images: int | None = Field(1_000_000, ge=1)
+    """Images that the training of one round may go through here, each as often as it comes; None: any number."""
+    maximum_image_size: int | None = Field(512, ge=16)
+    """Height and width in pixels of decoded images; None: any that a job may have."""
     maximum_questions: int | None = Field(500, ge=0)
     """Labels that one run may ask for here in active learning, the first ones among them; None: any number."""
     noise: Literal["optional", "required"] = "optional"
@@ -90,6 +95,8 @@ OPEN = Policy(
     minimum_batch=1,
     lone_peers=True,
     maximum_rounds=None,
+    maximum_images=None,
+    maximum_image_size=None,
     maximum_questions=None,
     starting_weights="any",
 )
@@ -166,6 +173,8 @@ def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> li
             policy.lone_peers or not lone,
         ),
         Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
+        _most_images(policy, method),
+        Finding("maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)),
         Finding(
             "noise",
             policy.noise,
@@ -216,6 +225,13 @@ def _at_least(rule: str, limit: int, number: int | None, all_: str = "", says: s
     """Return what a rule of a smallest number says; ``all_`` stands for a number that nobody has set."""
     asked = all_ if number is None else str(number)
     return Finding(rule, f"at least {limit}", f"{says} {asked}", number is None or number >= limit)
+
+
+def _most_images(policy: Policy, method: FedAvg) -> Finding:
+    """Return what the rule says of a fixed number of images; it may come in each exchange of a round."""
+    images = method.settings.images_per_round
+    allowed, asked, kept = at_most(policy.maximum_images, (images or 0) * method.exchanges)
+    return Finding("maximum_images", allowed, asked if images else "as many as this site's images make", kept)
 
 
 def _starting_weights(policy: Policy, weights: str | None) -> Finding:

@@ -1,6 +1,7 @@
 """One site: its data, its training, its answers. Both engines call :meth:`Site.handle`."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import cached_property
@@ -84,7 +85,7 @@ class Site:
         self._parts: dict[str, Pixels] = {}
         self._peer_nets: list[nn.Module] = []
         if experiment.threads:
-            torch.set_num_threads(experiment.threads)
+            torch.set_num_threads(min(experiment.threads, os.cpu_count() or 1))
 
     def handle(self, request: Message, aborted: Callable[[], bool] = lambda: False) -> Message:
         """Do what the server asks, write it into the site's log, and return the answer; see :meth:`answer`."""

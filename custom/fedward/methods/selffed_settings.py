@@ -51,9 +51,9 @@ class SelfFedSettings(Settings):
     """Its largest learning rate; it rises and falls as that of phase 2. Not in the paper."""
     temperature: Positive = 0.2
     """mu of :func:`fedward.methods.selffed.info_nce`. Not in the paper; MoCo v2's."""
-    queue: int = Field(4096, ge=1)
-    """N: keys of earlier batches; those of an image itself are no negatives of it. Not in the paper; few where there
-    are few images: all of them are soon among the keys."""
+    queue: int = Field(4096, ge=1, le=65536)
+    """N: keys of earlier batches, as many as MoCo's at most, since sites keep them; those of an image itself are no
+    negatives of it. Not in the paper; few where there are few images: all of them are soon among the keys."""
     target_decay: Share = 0.99
     """theta, once a step. Paper: around 0.9; once a round, as it seems."""
     upload: Literal["model", "encoder"] = "model"

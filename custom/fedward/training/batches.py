@@ -144,7 +144,12 @@ def most_steps(uses: Uses, settings: Settings, labelled: int, unlabelled: int) -
     """Return the length of :class:`RoundBatches` for a phase at a site with so many images."""
     kinds = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}
     sizes = [labelled if uses.labelled else 0, *([] if uses.pace == "labelled" else [kinds[uses.unlabelled]])]
-    full, rest = divmod(phase_images(settings, [size for size in sizes if size]), settings.batch)
+    return step_count(phase_images(settings, [size for size in sizes if size]), settings.batch)
+
+
+def step_count(images: int, batch: int) -> int:
+    """Return the length of :func:`batch_sizes`."""
+    full, rest = divmod(images, batch)
     return full + (rest > 1 or (rest == 1 and not full))
 
 
