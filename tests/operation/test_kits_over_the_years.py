@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.fuel.sec.security_content_service import LoadResult, SecurityContentManager
 from nvflare.security.security import FLAuthorizer
 
 from fedward.cli import main
+from fedward.federation.flare import kit_doctor
+from fedward.federation.flare.kit_doctor.certificates import fingerprint
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
 PROJECT = PROVISIONING / "project.yml"
@@ -196,6 +199,29 @@ def test_a_renewed_certificate_without_its_signature_is_not_believed(encrypted, 
     startup = kit(workspace, SITE) / "startup"
     shutil.copy(renewed(workspace) / SITE / "client.crt", startup)
     assert believed(startup)["client.crt"] == LoadResult.INVALID_SIGNATURE
+
+
+def test_a_new_authority_comes_with_startup_alone_and_believes_nobody_of_the_old_one(workspace, tmp_path):
+    """The steps of docs/operation.md: ``startup/`` is exchanged as a whole, all else of a kit in use stays."""
+    assert run(PROVISIONING / "build.sh", tmp_path / "new").returncode == 0
+    old, root = tmp_path / "old", kit(tmp_path / "new", SITE) / "startup" / "rootCA.pem"
+    kept = kit(workspace, SITE) / "fedward" / "privacy-hospital-a.jsonl"
+    kept.parent.mkdir()
+    kept.write_text("x")
+    before = contents(kit(workspace, SITE))
+    for name in (SERVER, SITE):
+        shutil.move(kit(workspace, name) / "startup", old / name)
+        shutil.copytree(kit(tmp_path / "new", name) / "startup", kit(workspace, name) / "startup")
+    server, site = (kit(workspace, name) / "startup" for name in (SERVER, SITE))
+    assert spoken(server, site, root) == b"welcome"
+    with pytest.raises(InvalidSignature):
+        certificate(old / SITE / "client.crt").verify_directly_issued_by(certificate(root))
+    after = contents(kit(workspace, SITE))
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
+    rows = {row.name: row for row in kit_doctor.examine(kit(workspace, SITE))[1]}
+    assert {rows[name].status for name in ("layout", "key pair", "certificate", "owner", "root CA")} == {"ok"}
+    assert rows["root CA"].found.endswith(fingerprint(certificate(root)))
 
 
 # --- revocation
