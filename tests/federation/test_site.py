@@ -67,7 +67,8 @@ def test_phases_follow_each_other_on_one_net_each_with_its_own_rate_and_draws(tm
     site, model = Site("site-1", experiment, tmp_path), start(experiment)
     trained, steps, means = site.train(model, [], 2)
 
-    labelled, net = Pixels.of(site.data.labelled, site.device), build(experiment.net, 8, 3, seed=3).to(site.device)
+    labelled, net = Pixels.of(site.data.labelled, site.device), build(experiment.net, 8, 3, seed=3)
+    net = net.to(site.device, memory_format=torch.channels_last)  # as the site's: other kernels round otherwise
     inputs = RoundInputs(class_weights(torch.bincount(labelled.labels.cpu(), minlength=8)).to(site.device))
     settings = site._method.settings
     for rate, stream in ((0.01, ("site-1", 2, "first")), (0.002, ("site-1", 2))):
