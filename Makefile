@@ -22,7 +22,7 @@ $(VENV)/.ready: pyproject.toml
 
 setup: $(VENV)/.ready ## Install the package and its tools into .venv
 
-test: setup ## Install and run all tests but those of provisioned federations
+test: setup ## Install, run all tests but slow ones and provisioned ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 gpu: setup ## Run the tests that need a CUDA device

@@ -59,6 +59,7 @@ def test_torch_may_make_programs_while_it_runs():
     assert not [line for line in settings if line.startswith("MemoryDenyWriteExecute")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ctypes.util.find_library("seccomp"), reason="libseccomp is not installed")
 def test_a_run_needs_no_system_call_that_the_unit_forbids(units, tmp_path):
     confined = [sys.executable, Path(__file__).with_name("confined.py"), UNIT]

@@ -219,6 +219,7 @@ def test_only_leads_and_project_admins_submit(federation, job, user):
 @pytest.mark.proves(
     "lead", "a lead aborts, clones, deletes or downloads another lead's job", "not authorised; the job goes on"
 )
+@pytest.mark.slow
 def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
     job_id = submit(lead, job)
     with session(federation.kit(OTHER_LEAD)) as other:
@@ -229,6 +230,7 @@ def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
 
 
 @pytest.mark.proves("lead", "a lead continues another lead's run", "a new run begins; the other one is not read")
+@pytest.mark.slow
 def test_a_run_is_continued_by_who_began_it_only(federation, lead, job, tmp_path):
     run_id = "0" * 32
     begun = fetch(lead, wait(lead, submit(lead, job, run_id), TIMEOUT), tmp_path / "mine")

@@ -78,6 +78,7 @@ def digest_in(config: Path) -> str:
     "a job whose settings in the server's file differ from those in the clients' file",
     "refused by every site, with both digests named; nothing is trained",
 )
+@pytest.mark.slow
 def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     export_job(experiment(), tmp_path / "job", clinical=True)
     config = tmp_path / "job" / "app" / "config" / "config_fed_server.json"
@@ -106,6 +107,7 @@ def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     "a server with changed code asks for round -5, without head, with another model, or under another run's id",
     "refused by every site; the sites' logs show it, and `fedward audit verify` finds that the server's does not",
 )
+@pytest.mark.slow
 def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, capsys):
     export_job(experiment(), tmp_path / "job", clinical=True)
     (federation.folder / "armed").touch()

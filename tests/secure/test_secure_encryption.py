@@ -14,7 +14,7 @@ from fedward.federation.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import clinical
 
-pytestmark = pytest.mark.secure
+pytestmark = [pytest.mark.secure, pytest.mark.slow]
 TIMEOUT = 300
 
 

@@ -152,6 +152,7 @@ def test_no_hospitals_model_is_for_another(federation, tmp_path, capsys, options
     "a policy file with a rule that its hospital's version does not know, or that is spoilt",
     "that hospital refuses every job; its log tells why, the lead learns no more than that",
 )
+@pytest.mark.slow
 def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy, tmp_path):
     policy(minimum_patients=100)
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
@@ -162,6 +163,7 @@ def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy,
     assert any("minimum_patients" in log.read_text() for log in federation.kit(VICTIM).rglob("log.txt"))
 
 
+@pytest.mark.slow
 def test_a_hospital_that_requires_noise_and_adds_some_takes_part(federation, lead, policy, tmp_path):
     policy(noise="required")
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
@@ -194,6 +196,7 @@ def until_it_waits(flare: Session, job_id: str) -> dict[str, Any]:
     "a job at a hospital that asks for approval, whose administrator has approved another one",
     "it waits, and everyone sees for whom, until this very job is approved; then the run goes on with all",
 )
+@pytest.mark.slow
 def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp_path, capsys):
     policy(approval="required")
     experiment = clinical(options={"rounds": 1})

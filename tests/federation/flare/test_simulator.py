@@ -16,7 +16,14 @@ pytestmark = pytest.mark.simulator
 
 @pytest.mark.parametrize(
     ("method", "threads"),
-    [("fedavg", 3), ("fedperl", 3), ("fedperl", 1), ("rscfed", 3), ("fedal", 3), ("selffed", 3)],
+    [
+        ("fedavg", 3),
+        ("fedperl", 3),
+        pytest.param("fedperl", 1, marks=pytest.mark.slow),
+        ("rscfed", 3),
+        ("fedal", 3),
+        ("selffed", 3),
+    ],
 )
 def test_the_simulator_gives_the_weights_of_the_in_process_engine(tmp_path, method, threads):
     options = {"upload": "encoder"} if method == "selffed" else {}  # what sites keep needs a process that remembers

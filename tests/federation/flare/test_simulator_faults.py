@@ -21,7 +21,7 @@ from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
 from tiny import tiny
 
-pytestmark = pytest.mark.simulator
+pytestmark = [pytest.mark.simulator, pytest.mark.slow]
 
 
 def test_a_killed_job_continues_when_it_is_submitted_again(tmp_path):
