@@ -14,6 +14,7 @@ from fedward.errors import WireError
 from fedward.federation.claims import Claims
 from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport
+from fedward.federation.messages import Answer, LabelCounts
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.wire import Message
 from fedward.federation.wire_checks import labels_asked
@@ -38,8 +39,9 @@ def claims(method: str = "fedavg", **options: Any) -> Claims:
     return Claims(METHODS[method](settings_of(method, options)))
 
 
-def answer(labelled: int, unlabelled: int, steps: int = 0, **meta: Any) -> dict[str, Any]:
-    return {"labelled": labelled, "unlabelled": unlabelled, "steps": steps, **meta}
+def answer(site: str, labelled: int, unlabelled: int, steps: int = 0, **meta: Any) -> Answer:
+    counts = {"labelled": labelled, "unlabelled": unlabelled, "steps": steps}
+    return Answer(site=site, round=1, train={}, metrics=[], **counts, **meta)
 
 
 def request(task: str = "train", round_: int = 1) -> dict[str, Any]:
@@ -79,12 +81,12 @@ def test_most_steps_are_the_batches_of_a_phase(labelled, unlabelled, batch, epoc
 
 def test_steps_by_hand():
     job = claims("fedavg", images_per_round=None, batch=16, local_epochs=2)
-    job.check("a", answer(24, 7, steps=3), request())  # 48 images
+    job.check(answer("a", 24, 7, steps=3), request())  # 48 images
     with pytest.raises(WireError, match="steps of b: expected at most 3, found 4"):
-        job.check("b", answer(24, 7, steps=4), request())
+        job.check(answer("b", 24, 7, steps=4), request())
     with pytest.raises(WireError, match="steps of c: expected at most 0, found 1"):
-        claims("isofed").check("c", answer(0, 30, steps=1), request("supervised"))
-    claims("fedavg", images_per_round=None).check("d", answer(10_000_000, 0), request())
+        claims("isofed").check(answer("c", 0, 30, steps=1), request("supervised"))
+    claims("fedavg", images_per_round=None).check(answer("d", 10_000_000, 0), request())
 
 
 # --- counts from answer to answer
@@ -92,38 +94,42 @@ def test_steps_by_hand():
 
 def test_counts_may_drift_by_a_tenth_and_no_further():
     job = claims("fedprox")
-    job.check("a", answer(60, 40), request("idle"))
-    job.check("a", answer(65, 45), request("idle"))
+    job.check(answer("a", 60, 40), request("idle"))
+    job.check(answer("a", 65, 45), request("idle"))
     for labelled, unlabelled in ((60, 52), (60, 20), (80, 20), (0, 100)):
         with pytest.raises(WireError, match="images of a: expected about"):
-            job.check("a", answer(labelled, unlabelled), request("idle"))
-    job.check("b", answer(0, 100), request("idle"))
+            job.check(answer("a", labelled, unlabelled), request("idle"))
+    job.check(answer("b", 0, 100), request("idle"))
 
 
-def counts(bought: int, **changes: int) -> dict[str, int]:
-    return {"asked": 0, "bought": bought, "waiting": 0, "cannot_tell": 0, "unusable": 0, **changes}
+def scores(first: int) -> list[int]:
+    return [first, *[0] * 63]
+
+
+def counts(bought: int, waiting: int = 0) -> LabelCounts:
+    return LabelCounts(asked=0, bought=bought, waiting=waiting, cannot_tell=0, unusable=0)
 
 
 def test_labels_grow_as_far_as_queries_by_size_ask():
     """A tenth of 100 at first, a half after two queries: 30 after the first, in round 2."""
     job = claims("fedal", rounds=3, query_every=1, steps=2)
-    job.check("a", answer(10, 90, label_counts=counts(10)), request("train", 1))
-    job.check("a", answer(10, 90), request("idle", 1))
-    job.check("a", answer(30, 70, label_counts=counts(30)), request("query", 2))
+    job.check(answer("a", 10, 90, label_counts=counts(10)), request("train", 1))
+    job.check(answer("a", 10, 90), request("idle", 1))
+    job.check(answer("a", 30, 70, label_counts=counts(30)), request("query", 2))
     with pytest.raises(WireError, match="labelled images of a: expected at most 30, found 31"):
-        job.check("a", answer(31, 69, label_counts=counts(31)), request("query", 2))
+        job.check(answer("a", 31, 69, label_counts=counts(31)), request("query", 2))
     with pytest.raises(WireError, match="labelled images of a: expected about 0"):
-        job.check("a", answer(50, 50, label_counts=counts(10)), request("query", 3))
+        job.check(answer("a", 50, 50, label_counts=counts(10)), request("query", 3))
     with pytest.raises(WireError, match="bought: expected at most 30"):
-        job.check("a", answer(30, 70, label_counts=counts(31)), request("query", 2))
+        job.check(answer("a", 30, 70, label_counts=counts(31)), request("query", 2))
     with pytest.raises(WireError, match="waiting: expected at most 100"):
-        job.check("a", answer(30, 70, label_counts=counts(30, waiting=101)), request("query", 2))
+        job.check(answer("a", 30, 70, label_counts=counts(30, waiting=101)), request("query", 2))
     scored = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
-    scored.check("a", answer(60, 40, label_counts=counts(60)), request("query", 2))
-    scored.check("a", answer(60, 40, scores=[40], due=-5), request("score", 2))
-    for wrong, match in (({"scores": [41], "due": 0}, "scores of a"), ({"scores": [], "due": -101}, "too early at a")):
+    scored.check(answer("a", 60, 40, label_counts=counts(60)), request("query", 2))
+    scored.check(answer("a", 60, 40, scores=scores(40), due=-5), request("score", 2))
+    for first, due, match in ((41, 0, "scores of a"), (0, -101, "too early at a")):
         with pytest.raises(WireError, match=match):
-            scored.check("a", answer(60, 40, **wrong), request("score", 2))
+            scored.check(answer("a", 60, 40, scores=scores(first), due=due), request("score", 2))
 
 
 @pytest.mark.proves(
@@ -136,11 +142,11 @@ def test_no_more_labels_are_due_than_queries_by_size_ask_for():
     """100 images: a tenth at first, a half after two queries, 20 labels each."""
     job = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
     for round_, due in ((2, 20), (3, 40)):
-        job.check("a", answer(10, 90, scores=[90], due=due), request("score", round_))
+        job.check(answer("a", 10, 90, scores=scores(90), due=due), request("score", round_))
         with pytest.raises(WireError, match=f"labels due at a: expected at most {due + 1}, found {due + 2}"):
-            job.check("a", answer(10, 90, scores=[90], due=due + 2), request("score", round_))
+            job.check(answer("a", 10, 90, scores=scores(90), due=due + 2), request("score", round_))
     with pytest.raises(WireError, match="labels due at a: expected at most 0"):
-        claims("fedavg").check("a", answer(10, 90, due=1), request())
+        claims("fedavg").check(answer("a", 10, 90, due=1), request())
 
 
 @settings(deadline=None)
@@ -269,7 +275,7 @@ def test_a_resumed_run_takes_counts_as_they_are_now(tmp_path):
 def test_the_last_evaluation_is_behind_the_last_round():
     """Where a method has no task and no learning rate any more."""
     claims("selffed", rounds=2, pretraining_rounds=1, pretraining_warm_up=0, warm_up=0).check(
-        "a", answer(10, 10), request("idle", 3)
+        answer("a", 10, 10), request("idle", 3)
     )
 
 

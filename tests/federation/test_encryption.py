@@ -239,6 +239,10 @@ def request(**meta) -> Message:
     return Message({**asked.meta, **meta}, asked.arrays)
 
 
+def check(*args, classes=(), **options) -> None:
+    wire_checks.check_answer(*args, classes=classes, scalars=wire.TRAIN_FIELDS, **options)
+
+
 def sealed(arrays=None, **meta) -> Message:
     base = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 4, "steps": 2, "train": {"loss": 1.0}, "metrics": []}
     ciphers = {f"cipher/{number:05d}": np.ones(9, np.uint8) for number in range(2)}  # 4200 numbers
@@ -246,12 +250,10 @@ def sealed(arrays=None, **meta) -> Message:
 
 
 def test_an_encrypted_answer_is_ciphertexts_by_name_and_number():
-    wire_checks.check_answer(sealed(), "s", request(), encrypted=True, classes=())
+    check(sealed(), "s", request(), encrypted=True)
     idle = Message({name: value for name, value in sealed(steps=0).meta.items() if name != wire.KEY})
-    wire_checks.check_answer(idle, "s", request(), encrypted=True, classes=())
-    wire_checks.check_answer(
-        Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True, classes=()
-    )
+    check(idle, "s", request(), encrypted=True)
+    check(Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True)
 
 
 ONE = np.ones(9, np.uint8)
@@ -280,13 +282,13 @@ FLOATS = np.zeros((70, 60), np.float32)
 )
 def test_nothing_else_passes_in_its_place(answer):
     with pytest.raises(WireError):
-        wire_checks.check_answer(answer, "s", request(), encrypted=True, classes=())
+        check(answer, "s", request(), encrypted=True)
 
 
 def test_ciphertexts_and_keys_have_no_place_in_a_plain_answer():
     for answer in (sealed(), sealed({"diff/w": FLOATS})):
         with pytest.raises(WireError):
-            wire_checks.check_answer(answer, "s", request(), classes=())
+            check(answer, "s", request())
 
 
 def test_a_mean_is_the_models_tensors_and_nothing_else():
@@ -792,7 +794,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     meta, arrays = unpack(shareable)
     assert "error" not in meta
     assert {array.dtype for array in arrays.values()} == {np.dtype(np.uint8)}
-    wire_checks.check_answer(Message(meta, arrays), "site-1", asked, encrypted=True, classes=DERMOSCOPY)
+    check(Message(meta, arrays), "site-1", asked, encrypted=True, classes=DERMOSCOPY)
     fobs.register(NumpyArrayDecomposer)  # as FLARE's processes do at their start
     sent = fobs.dumps(shareable)
     assert len(sent) > sum(array.nbytes for array in arrays.values())

@@ -11,7 +11,7 @@ from isolated import SITES, isolated, write_sites
 from torch import Tensor, nn
 
 from asking import RUN, requests
-from fedward.federation import wire
+from fedward.federation.messages import Answer
 from fedward.federation.site import Site
 from fedward.federation.wire import Message
 from fedward.methods.fedavg import FedAvg, Supervised, class_weights
@@ -417,4 +417,4 @@ def test_a_site_with_labels_keeps_no_teacher(tmp_path):
 def test_a_teacher_never_leaves_the_site(lived_on):
     for answer in lived_on:
         assert {name.split("/", 1)[0] for name in answer.arrays} == {"diff"}
-        assert set(answer.meta) <= wire.ANSWER_FIELDS
+        assert set(answer.meta) <= set(Answer.model_fields)

@@ -4,16 +4,20 @@ import copy
 import json
 import math
 import random
+import re
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from asking import requests
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
 from fedward.federation import wire, wire_checks
+from fedward.federation.messages import Answer, RefusedError
 from fedward.federation.site import Site, public_text
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
@@ -43,7 +47,7 @@ def answer(**meta):
 
 
 def check(*args, **options) -> None:
-    wire_checks.check_answer(*args, classes=CLASSES, **options)
+    wire_checks.check_answer(*args, classes=CLASSES, scalars=wire.TRAIN_FIELDS, **options)
 
 
 def row(**changes):
@@ -137,6 +141,7 @@ def test_a_good_answer_passes():
     check(answer(restarts=2), "s", request())
 
 
+NO_NUMBERS = (float("nan"), float("inf"), 10**400, 1e39, np.float32(0.5), np.array(0.5), torch.tensor(0.5))
 COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0}
 
 
@@ -156,33 +161,36 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"labelled": True}, "labelled"),
         ({"labelled": 0, "unlabelled": 0}, "steps: expected 0 without an image"),
         ({"labelled": 10**400}, "labelled"),
-        ({"label_counts": {**COUNTS, "asked": -1}}, "label counts of s, asked"),
-        ({"label_counts": {**COUNTS, "bought": 1.5}}, "label counts of s, bought"),
-        ({"label_counts": {**COUNTS, "MEL": 3}}, "MEL"),
+        ({"label_counts": {**COUNTS, "asked": -1}}, r"label_counts\.asked: expected a count"),
+        ({"label_counts": {**COUNTS, "bought": 1.5}}, r"label_counts\.bought: expected a count"),
+        ({"label_counts": {**COUNTS, "MEL": 3}}, "label_counts: expected no further name, found 'MEL'"),
         ({"label_counts": {**COUNTS, "ids": ["a", "b"]}}, "ids"),
-        ({"label_counts": {"asked": 3}}, "no bought, cannot_tell"),
-        ({"label_counts": [3]}, "label counts of s"),
-        ({"label_counts": None}, "label counts of s"),
-        ({"minutes": "long"}, "minutes of annotation"),
-        ({"minutes": -1.0}, "minutes of annotation"),
+        ({"label_counts": {"asked": 3}}, r"label_counts\.bought: expected a value, found nothing"),
+        ({"label_counts": [3]}, "label_counts: expected values by name"),
+        ({"label_counts": None}, "label_counts"),
+        ({"minutes": "long"}, "minutes: expected a number of 0 or more"),
+        ({"minutes": -1.0}, "minutes: expected a number of 0 or more"),
         ({"scores": [0] * 64, "due": 1}, "no scores"),
         ({"due": 1}, "no scores"),
-        ({"train": None}, "training numbers"),
-        ({"train": [["loss", 1.0]]}, "training numbers"),
-        ({"train": {"loss": float("nan")}}, "loss"),
-        ({"train": {"loss": 10**400}}, "loss"),
-        ({"train": {"loss": 1e300}}, "loss"),
-        ({"train": {"loss": "1.0"}}, "loss"),
-        ({"train": {"ids": 1.0}}, "ids"),
+        ({"train": None}, "train: expected finite numbers by name"),
+        ({"train": [["loss", 1.0]]}, "train: expected finite numbers by name"),
+        ({"train": {"loss": float("nan")}}, "train: expected finite"),
+        ({"train": {"loss": 10**400}}, "train: expected finite"),
+        ({"train": {"loss": 1e300}}, "train: expected finite"),
+        ({"train": {"loss": "1.0"}}, "train: expected finite"),
+        ({"train": {"ids": 1.0}}, "train: expected only .*, found also ids"),
         ({"metrics": None}, "metrics"),
         ({"metrics": {"val": 1.0}}, "metrics"),
-        ({"metrics": [["val", "accuracy"]]}, "metric row"),
+        ({"metrics": [["val", "accuracy"]]}, r"metrics\[0\]: expected values by name"),
         ({"metrics": [row(), row(value=0.6)]}, "one row for each"),
         ({"metrics": [row(path="x")]}, "path"),
         ({"metrics": [row(), row(name="f1_macro", n=8)]}, "one number of images"),
         ({"metrics": [row(), row(name="f1_macro", classes=["NV"])]}, "one number of images"),
-        ({"metrics": [row(name="support/MEL", value=5), row(name="support/NV", value=5)]}, "9 images together"),
-        *[({"metrics": [without(name)]}, f"metric row of s.*no {name}") for name in row()],
+        (
+            {"metrics": [row(name="support/MEL", value=5), row(name="support/NV", value=5)]},
+            "together than all, found 10.* of 9",
+        ),
+        *[({"metrics": [without(name)]}, rf"metrics\[0\]\.{name}: expected a value, found nothing") for name in row()],
         *[({"metrics": [row(split=split)]}, "split") for split in ("train", "v", "patient Mueller", None, ["val"])],
         ({"metrics": [row(name="patient")]}, "name"),
         ({"metrics": [row(name="f1/image_0042.png")]}, "name"),
@@ -190,14 +198,15 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"metrics": [row(name="f1/MEL/0042")]}, "name"),
         ({"metrics": [row(name="f1")]}, "name"),
         ({"metrics": [row(name=None)]}, "answer of s"),
-        *[({"metrics": [row(n=n)]}, "n: ") for n in ("free text", -1, 1.0, True, None, [3])],
+        *[({"metrics": [row(n=n)]}, r"\.n: ") for n in ("free text", -1, 1.0, True, None, [3])],
         *[
             ({"metrics": [row(classes=named)]}, "classes")
             for named in (["ids"], ["MEL", "MEL"], "MEL", None, {"MEL": 1})
         ],
         ({"metrics": [row(classes=[["MEL"]])]}, "answer of s"),
-        *[({"metrics": [row(value=value)]}, "accuracy") for value in (float("inf"), 1.5, -0.1, "x", True, 10**400)],
-        *[({"metrics": [row(name="support/MEL", value=value)]}, "support/MEL") for value in (4, 0, 5.5, 10, "x")],
+        *[({"metrics": [row(value=value)]}, "accuracy: expected a number from 0 to 1") for value in (1.5, -0.1, 2)],
+        *[({"metrics": [row(value=value)]}, "value: expected a finite") for value in (*NO_NUMBERS, "x", True)],
+        *[({"metrics": [row(name="support/MEL", value=value)]}, "support/MEL") for value in (4, 0, 5.5, 10)],
     ],
 )
 def test_meta_outside_the_list_is_refused(change, message):
@@ -328,7 +337,7 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
     ask = Ask(2, {key: value.clone() for key, value in model.items()}, {"site-1": Work(task)})
     reply = site.handle(requests(experiment, ask, ["site-1"])["site-1"])
     assert "error" not in reply.meta
-    assert set(reply.meta) <= wire.ANSWER_FIELDS
+    assert set(reply.meta) <= set(Answer.model_fields)
     floats = {key: tuple(value.shape) for key, value in model.items() if value.is_floating_point()}
     expected = {f"diff/{key}": shape for key, shape in floats.items() if key.split(".")[0] not in kept}
     assert kept < {key.split(".")[0] for key in floats}
@@ -426,6 +435,79 @@ def test_every_answer_is_one_the_driver_can_use_or_is_refused(seed, encrypted):
     assert accepted > 10 or encrypted
 
 
+SECRET = "mueller-4711"
+
+
+def refusal_of(message: Message) -> RefusedError | None:
+    try:
+        check(message, "s", request())
+    except RefusedError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_refusal_tells_the_server_nothing_of_what_was_found(seed, monkeypatch):
+    """Whatever stands in the wrong place, as a value or as a name."""
+    hidden = (SECRET, {SECRET: 1}, [SECRET], {"loss": SECRET}, [{SECRET: 1}], SECRET.encode(), 471147114711, "\ud800")
+    monkeypatch.setattr(sys.modules[__name__], "WORDS", hidden)
+    draw, refused = random.Random(seed), 0
+    for _ in range(400):
+        message = mutated(draw)
+        message.meta = {str(name).replace("/x", SECRET): value for name, value in message.meta.items()}
+        if error := refusal_of(message):
+            refused += 1
+            assert not re.search("mueller|4711", public_text(error))
+            assert len(str(error)) < 1500
+    assert refused > 200
+
+
+def fault_count(meta) -> int:
+    try:
+        Answer.model_validate(meta)
+    except ValidationError as error:
+        return error.error_count()
+    return 0
+
+
+def deep() -> list:
+    value: list = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+NAMES = {f"name-{number}": -1 for number in range(200_000)}
+
+
+@pytest.mark.proves(
+    "site",
+    "a reply with thousands of unknown names, of wrong rows, or nested without end",
+    "refused at the first fault",
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        NAMES,
+        {"train": NAMES},
+        {"label_counts": NAMES},
+        {"metrics": [NAMES]},
+        {"metrics": [row(n=-1, path="x")] * 200_000},
+        {"metrics": deep()},
+        {"train": {"loss": deep()}},
+        {"steps": deep()},
+        {"site": "s" * 10**7},
+    ],
+    ids=range(9),
+)
+def test_faults_without_number_are_not_described_one_by_one(change):
+    """Descriptions of all would take up many times the answer's own size."""
+    message = answer(**change)
+    assert refusal_of(message)
+    assert len(str(refusal_of(message))) < 1500
+    assert fault_count(message.meta) < 100
+
+
 @pytest.mark.parametrize("mean", [{"mean/a.weight": None}, {"mean/a.weight": [1.0]}, {3: np.zeros(2, np.float32)}])
 def test_a_mean_that_is_no_arrays_is_refused(mean):
     with pytest.raises(WireError):
@@ -441,7 +523,7 @@ def test_what_was_found_in_a_refused_answer_stays_at_the_site(tmp_path, monkeypa
     monkeypatch.setattr(site, "evaluate", lambda model: rows)
     ask = Ask(1, dict(site._template), {})
     reply = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
-    assert reply.meta["error"].startswith("metric row of site-1, name: expected one of")
+    assert reply.meta["error"].startswith("metrics of site-1, name: expected one of")
     assert "0042" not in reply.meta["error"]
 
 

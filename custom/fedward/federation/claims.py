@@ -7,8 +7,8 @@ counts stay what they were: a site cannot gain weight in the middle of a run.
 from collections.abc import Mapping
 from typing import Any
 
+from fedward.federation.messages import Answer, RefusedError
 from fedward.federation.wire import UNTRAINED
-from fedward.federation.wire_checks import RefusedError
 from fedward.methods.active import ActiveLearning
 from fedward.methods.fedavg import FedAvg
 from fedward.training.batches import most_steps
@@ -30,7 +30,7 @@ class Claims:
         self._labels: dict[str, int] = {}
         """Labels of each site that no query brought."""
 
-    def check(self, site: str, meta: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+    def check(self, answer: Answer, request: Mapping[str, Any]) -> None:
         """Raise RefusedError unless the counts of an answer are possible.
 
         ====================  ==============================================================================
@@ -43,26 +43,26 @@ class Claims:
         ====================  ==============================================================================
 
         Args:
-            site: its name.
-            meta: of an answer without error, which has passed the checks of the wire list.
+            answer: has passed the checks of the wire list.
             request: meta of what it answers.
         """
-        labelled, unlabelled = meta["labelled"], meta["unlabelled"]
-        total, counts = labelled + unlabelled, meta.get("label_counts", {})
+        site, labelled, unlabelled = answer.site, answer.labelled, answer.unlabelled
+        total, counts = labelled + unlabelled, answer.label_counts
         task, round_ = request["task"], request["round"]
         phases = [] if task in UNTRAINED else self._method.phases(task, round_, labelled)
         most = [most_steps(phase.objective.uses, self._method.settings, labelled, unlabelled) for phase in phases]
-        _at_most(f"steps of {site}", sum(most), meta["steps"])
-        _at_most(f"scores of {site}", unlabelled, sum(meta.get("scores", ())))
-        _at_most(f"labels due at {site}", self._most_due(round_, total), meta.get("due", 0))
-        _at_most(f"labels asked for too early at {site}", total, -meta.get("due", 0))
-        for name in {"asked", "bought", "waiting", "cannot_tell"} & set(counts):
-            _at_most(f"label counts of {site}, {name}", labelled if name == "bought" else total, counts[name])
+        _at_most(f"steps of {site}", sum(most), answer.steps)
+        _at_most(f"scores of {site}", unlabelled, sum(answer.scores or ()))
+        _at_most(f"labels due at {site}", self._most_due(round_, total), answer.due or 0)
+        _at_most(f"labels asked for too early at {site}", total, -(answer.due or 0))
+        for name in ("asked", "bought", "waiting", "cannot_tell") if counts else ():
+            most_labels = labelled if name == "bought" else total
+            _at_most(f"label counts of {site}, {name}", most_labels, getattr(counts, name))
         _unchanged(f"images of {site}", self._images.setdefault(site, total), total, _DRIFT * total)
         if not isinstance(self._method, ActiveLearning):
             _unchanged(f"labelled images of {site}", self._labels.setdefault(site, labelled), labelled, _DRIFT * total)
         elif counts:
-            own = labelled - counts["bought"]
+            own = labelled - counts.bought
             _unchanged(f"labelled images of {site}", self._labels.setdefault(site, own), own, _DRIFT * total)
             _at_most(f"labelled images of {site}", self._method.most_labelled(round_, total, own), labelled)
 

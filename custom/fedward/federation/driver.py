@@ -21,6 +21,7 @@ from fedward.federation.claims import Claims
 from fedward.federation.consent import Consent
 from fedward.federation.initial import Source, Weights, described, initial_model
 from fedward.federation.lock import sole_writer
+from fedward.federation.messages import Answer, ErrorAnswer, WaitingAnswer
 from fedward.federation.pictures import save_pictures
 from fedward.federation.public import PublicImages
 from fedward.federation.run_folder import RunFolder
@@ -40,7 +41,7 @@ _EMPTY_ROUNDS_IN_A_ROW = 3
 _SHOWN = 6
 """Images of the server's own in a report."""
 
-_NOTHING_TO_DO = "took no step as {task}: {labelled} labelled, {unlabelled} unlabelled images"
+_NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ class _Exchange:
     """Those of ``failed`` whose policy forbids the job."""
     waiting: dict[str, str] = field(default_factory=dict)
     """Site -> digest of the job that its administrator has not approved yet."""
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    said: dict[str, Answer] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
     mean: State | None = None
     """The model all replies carry, where the sites encrypt."""
@@ -255,7 +256,7 @@ class _Driver:
         started = time.perf_counter()
         result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
         self._record(ask, requests, result, time.perf_counter() - started)
-        self._consent.require(ask.round, result.rows, {site: result.failed[site] for site in result.refused})
+        self._consent.require(ask.round, result.said, {site: result.failed[site] for site in result.refused})
         self._note_empty(ask, any(reply.useful for reply in result.replies), result.failed)
         return sorted(result.replies, key=lambda reply: reply.site)
 
@@ -320,7 +321,7 @@ class _Driver:
             part=ask.part,
             replied=sorted(reply.site for reply in result.replies if reply.useful),
             updates=result.updates,
-            evaluated=sorted(site for site, meta in result.rows.items() if meta["metrics"]),
+            evaluated=sorted(site for site, said in result.said.items() if said.metrics),
             failed=result.failed,
         )
         return result, requests
@@ -346,25 +347,30 @@ class _Driver:
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
         withheld = self.method.withheld(request.meta["task"])
-        wire_checks.check_answer(answer, site, request, withheld=withheld, classes=self.experiment.data.classes)
-        meta = answer.meta
-        if "error" in meta:
-            result.failed[site] = reason(meta["error"])
-            result.refused |= {site} if meta.get("refused") else set()
+        said = wire_checks.check_answer(
+            answer,
+            site,
+            request,
+            withheld=withheld,
+            classes=self.experiment.data.classes,
+            scalars=wire.TRAIN_FIELDS,
+        )
+        if isinstance(said, ErrorAnswer):
+            result.failed[site] = reason(said.error)
+            result.refused |= {site} if said.refused else set()
             return
-        if "waiting" in meta:
-            result.waiting[site] = meta["waiting"]
+        if isinstance(said, WaitingAnswer):
+            result.waiting[site] = said.waiting
             return
-        self._claims.check(site, meta, request.meta)
+        self._claims.check(said, request.meta)
         result.up[site] = answer.nbytes
-        result.rows[site] = meta
-        state = ask.model
-        if meta["steps"]:
+        result.said[site] = said
+        state, counts = ask.model, (said.labelled, said.unlabelled)
+        if said.steps:
             state = self._kept(ask, site, answer, result)
-        elif request.meta["task"] not in wire.UNTRAINED:
-            result.failed[site] = _NOTHING_TO_DO.format(**meta, task=request.meta["task"])
-        counts = meta["labelled"], meta["unlabelled"], meta["steps"]
-        result.replies.append(Reply(site, state, *counts, meta.get("scores", ()), meta.get("due", 0)))
+        elif (task := request.meta["task"]) not in wire.UNTRAINED:
+            result.failed[site] = _NOTHING_TO_DO.format(task, *counts)
+        result.replies.append(Reply(site, state, *counts, said.steps, said.scores or (), said.due or 0))
 
     def _kept(self, ask: Ask, site: str, answer: Message, result: _Exchange) -> State:
         """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""
@@ -378,26 +384,25 @@ class _Driver:
 
     def _record(self, ask: Ask, requests: dict[str, Message], result: _Exchange, seconds: float) -> None:
         run = self.run_folder
-        for site, meta in sorted(result.rows.items()):
-            for row in meta["metrics"]:
-                run.append("metrics", {"round": ask.round - 1, "site": site, **row})
-            counts = {name: meta[name] for name in ("labelled", "unlabelled")}
-            for name, value in ({**meta["train"], **counts} if site in ask.work else {}).items():
+        for site, said in sorted(result.said.items()):
+            for metric in said.metrics:
+                run.append("metrics", {"round": ask.round - 1, "site": site, **metric.model_dump()})
+            counts = {"labelled": said.labelled, "unlabelled": said.unlabelled}
+            for name, value in ({**said.train, **counts} if site in ask.work else {}).items():
                 run.append(
                     "metrics",
                     {"round": ask.round, "site": site, "split": "train", "name": name, "value": value}
                     | {"n": sum(counts.values()), "classes": []},
                 )
-            if "label_counts" in meta:
-                cost = {"minutes": meta.get("minutes")}
-                row = {"round": ask.round, "site": site, **meta["label_counts"], **counts, **cost}
-                run.append("queries", row)
+            if labels := said.label_counts:
+                bought = {**labels.model_dump(), **counts, "minutes": said.minutes}
+                run.append("queries", {"round": ask.round, "site": site, **bought})
         peers = {site: len(wire.roles(request)) for site, request in requests.items()}
         for site, request in requests.items():
             row = {"round": ask.round, "site": site, "down": request.nbytes, "up": result.up.get(site, 0)}
             run.append("bytes", row | {"peer_models": peers[site]})
-        for log, row in ask.record.items():
-            run.append(log, {"round": ask.round, **row})
+        for log, record in ask.record.items():
+            run.append(log, {"round": ask.round, **record})
         values = self._judge(ask, result)
         if not ask.work:  # the evaluation after the last round is no round
             return
@@ -408,23 +413,23 @@ class _Driver:
             "asked": sorted(ask.work),
             "replied": sorted(reply.site for reply in result.replies if reply.useful),
             "failed": result.failed,
-            "restarts": {site: meta["restarts"] for site, meta in sorted(result.rows.items()) if "restarts" in meta},
+            "restarts": {site: said.restarts for site, said in sorted(result.said.items()) if said.restarts},
             "bytes_down": sum(request.nbytes for request in requests.values()),
             "bytes_up": sum(result.up.values()),
             "peer_models": sum(peers.values()),
         }
         run.append("rounds", summary)
-        kept = [meta["train"]["kept"] for meta in result.rows.values() if "kept" in meta["train"]]
+        kept = [said.train["kept"] for said in result.said.values() if "kept" in said.train]
         self.console.round(summary, values, fmean(kept) if kept else None)
 
     def _judge(self, ask: Ask, result: _Exchange) -> dict[str, float]:
         """Return the key metric of the evaluated model at each site, and keep the model if it is the best so far."""
         key = self.experiment.key_metric
         found = {
-            site: row["value"]
-            for site, meta in sorted(result.rows.items())
-            for row in meta["metrics"]
-            if row["split"] == "val" and row["name"] == key
+            site: metric.value
+            for site, said in sorted(result.said.items())
+            for metric in said.metrics
+            if metric.split == "val" and metric.name == key
         }
         values = {site: float(value) for site, value in found.items() if value is not None}
         if judged(found, self.run_folder.sites):

@@ -18,6 +18,7 @@ from fedward.federation import wire, wire_checks
 from fedward.federation.claims import Claims
 from fedward.federation.encryption import Adder
 from fedward.federation.encryption_site import mean_digest
+from fedward.federation.messages import Answer, ErrorAnswer
 from fedward.federation.store import save_json
 from fedward.federation.transport import Deliver, Transport
 from fedward.federation.wire import Message
@@ -94,11 +95,18 @@ class EncryptedTransport:
                 return
             try:
                 withheld = self._withheld(requests[site].meta["task"])
-                wire_checks.check_answer(
-                    answer, site, requests[site], encrypted=True, withheld=withheld, classes=self._classes
+                said = wire_checks.check_answer(
+                    answer,
+                    site,
+                    requests[site],
+                    encrypted=True,
+                    withheld=withheld,
+                    classes=self._classes,
+                    scalars=wire.TRAIN_FIELDS,
                 )
-                self._claims.check(site, answer.meta, requests[site].meta)
-                self._add(sums.setdefault(answer.meta[wire.KEY], _Sum()), site, answer)
+                assert isinstance(said, Answer), "no other carries arrays"
+                self._claims.check(said, requests[site].meta)
+                self._add(sums.setdefault(str(said.key), _Sum()), said, answer)
             except WireError as error:
                 deliver(site, _failed(site, requests[site], str(error)))
 
@@ -109,12 +117,12 @@ class EncryptedTransport:
         if chosen is not None:
             self._finish(chosen, requests, timeout, deliver)
 
-    def _add(self, total: _Sum, site: str, answer: Message) -> None:
-        ciphers = self._adder.read(site, answer.arrays)
+    def _add(self, total: _Sum, said: Answer, answer: Message) -> None:
+        ciphers = self._adder.read(said.site, answer.arrays)
         total.total = self._adder.add(total.total, ciphers) if total.total else ciphers
         meta = {name: value for name, value in answer.meta.items() if name != wire.KEY}
-        total.weight += self._weight(meta["labelled"], meta["unlabelled"], meta["steps"])
-        total.answers[site] = Message(meta, further=answer.nbytes, received=arrays_digest(answer.arrays))
+        total.weight += self._weight(said.labelled, said.unlabelled, said.steps)
+        total.answers[said.site] = Message(meta, further=answer.nbytes, received=arrays_digest(answer.arrays))
 
     def _finish(self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         try:
@@ -146,12 +154,12 @@ class EncryptedTransport:
             if site in failed or any(site in sites for sites in told.values()):
                 return
             try:
-                wire_checks.check_mean(answer, site, request, model)
+                said = wire_checks.check_mean(answer, site, request, model)
             except WireError as error:
                 failed[site] = str(error)
                 return
-            if "error" in answer.meta:
-                failed[site] = str(answer.meta["error"])
+            if isinstance(said, ErrorAnswer):
+                failed[site] = said.error
                 return
             total.answers[site].further += answer.nbytes
             mean = {name: answer.arrays[f"mean/{name}"] for name in model}

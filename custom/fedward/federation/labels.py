@@ -218,7 +218,7 @@ class SiteLabels:
             aborted: asked while waiting.
 
         Returns:
-            The labels to use (id -> class index), and what may be told: the counts ``wire.LABEL_COUNTS`` names.
+            The labels to use (id -> class index), and what may be told: those of ``messages.LabelCounts``.
 
         Raises:
             WorkError: aborted while waiting.

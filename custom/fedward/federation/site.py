@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from fedward.federation.encryption import SiteKey
 from fedward.federation.encryption_site import open_sum, seal
 from fedward.federation.labels import SiteLabels, annotators_of
 from fedward.federation.memory import OWN, SiteMemory
+from fedward.federation.messages import RefusedError
 from fedward.federation.policy import JobRefusedError
 from fedward.federation.site_data import note_source, require_same_source, site_data
 from fedward.federation.site_log import SiteLog
@@ -167,13 +168,18 @@ class Site:
 
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave: with secure aggregation its update is encrypted."""
-        withheld, classes = self._withheld(request), self.experiment.data.classes
-        wire_checks.check_answer(answer, self.name, request, withheld=withheld, classes=classes)
+        allowed = partial(
+            wire_checks.check_answer,
+            withheld=self._withheld(request),
+            classes=self.experiment.data.classes,
+            scalars=wire.TRAIN_FIELDS,
+        )
+        allowed(answer, self.name, request)
         if self.experiment.secure_aggregation:
             # The server will not see it.
             wire_checks.check_norm(self.name, answer, model, self.experiment.largest_update)
             answer = seal(answer, self.experiment, self.key)
-            wire_checks.check_answer(answer, self.name, request, encrypted=True, withheld=withheld, classes=classes)
+            allowed(answer, self.name, request, encrypted=True)
         return answer
 
     def _open(self, request: Message) -> Message:
@@ -426,7 +432,7 @@ def public_text(error: BaseException) -> str:
     Of an answer that the wire list refused: where and what was expected, since what was found may be data. Of all
     others only the kind.
     """
-    if isinstance(error, wire_checks.RefusedError):
+    if isinstance(error, RefusedError):
         return reason(f"{error.where}: expected {error.expected}; what was found is in the site's own log")
     if isinstance(error, WireError | WorkError):
         return reason(str(error))

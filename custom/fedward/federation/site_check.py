@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fedward.digests import digest
 from fedward.errors import RunError, WireError
 from fedward.federation import chain, wire
 from fedward.federation.audit import fault
+from fedward.federation.messages import Split
 from fedward.federation.site_log import check_turn
-from fedward.federation.wire import SPLITS
 
 Row = Mapping[str, Any]
 
@@ -148,7 +148,7 @@ def _check_metrics(folder: Path, record: SiteRecord, reached: Mapping[str, int])
     for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         site, round_ = row.pop("site"), row.pop("round")
-        if site in reached and round_ < reached[site] and row["split"] in SPLITS:
+        if site in reached and round_ < reached[site] and row["split"] in get_args(Split):
             told.setdefault((site, round_), []).append(row)
     for (site, round_), found in told.items():
         given = {row["metrics"] for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}

@@ -1,9 +1,9 @@
 """The wire list: exactly what may pass between a site and the server, in both engines.
 
 A request carries ``model/<tensor>`` (the global model) and, for peers, ``<role>/<tensor>``. An answer carries
-``diff/<tensor>`` (trained minus received) and the numbers listed in :data:`ANSWER_FIELDS` and :data:`METRICS`. Arrays
-are float32. Labels, ids, paths and pixels have no name here, so they cannot leave a site: whatever is not listed is
-refused by the sender, and again by the receiver (:mod:`fedward.federation.wire_checks`). Integer buffers do not travel.
+``diff/<tensor>`` (trained minus received) and the numbers named in :mod:`fedward.federation.messages`. Arrays are
+float32. Labels, ids, paths and pixels have no name there, so they cannot leave a site: what is not listed is refused by
+the sender, and again by the receiver (:mod:`fedward.federation.wire_checks`). Integer buffers do not travel.
 Tensors that a task does not train, or that stay at the sites by the method's word, come down with the model and do not
 go up.
 
@@ -21,38 +21,18 @@ import torch
 
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
-from fedward.evaluation.names import OVERALL
 from fedward.methods.workflow import SCORE, Ask, State
 
-COUNTS = ("labelled", "unlabelled", "steps")
-ANSWER_FIELDS = frozenset(
-    {"site", "round", *COUNTS, "train", "metrics", "label_counts", "minutes", "scores", "due", "error", "restarts"}
-)
-LABEL_COUNTS = frozenset({"asked", "bought", "waiting", "cannot_tell", "unusable"})
-"""Of active learning: images asked about in this exchange; in the run so far the labels that came, the images that wait
-for one, those nobody could tell, and the answers that could not be used. ``minutes``: what these cost, where the site's
-file says what one costs. Where the budget of all sites goes by scores,
-``scores`` says how many of a site's images have one in each of 64 equal intervals, and ``due`` how many labels it would
-ask for next by its size."""
 TRAIN_FIELDS = frozenset(
     {
         *("loss", "loss_supervised", "loss_pseudo", "loss_consistency", "loss_information", "loss_proximal"),
         *("loss_reconstruction", "loss_contrastive", "kept", "seconds"),
     }
 )
-ERROR_FIELDS = frozenset({"site", "round", "error", "refused", "restarts"})
-"""``refused``: the site's policy forbids the job, so that asking again is of no use."""
-WAITING_FIELDS = frozenset({"site", "round", "waiting", "restarts"})
-"""``waiting``: the digest of the job that the site's administrator has not approved yet."""
 UNTRAINED = ("idle", SCORE)
 """Tasks after which a site has no update."""
 KEY = "key"
 """Field of an encrypted answer: the fingerprint of the key its ciphertexts were made with."""
-METRICS = frozenset(OVERALL)
-CLASS_METRICS = frozenset({"f1", "auroc", "auprc", "support"})
-SPLITS = ("val", "test")
-ROW_FIELDS = frozenset({"split", "name", "value", "n", "classes"})
-
 DECRYPT = "decrypt"
 """The task of a request that carries a sum of ciphertexts."""
 CIPHER_VALUES = 4096

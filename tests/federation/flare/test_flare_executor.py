@@ -58,6 +58,11 @@ def sent(monkeypatch):
     return found
 
 
+def check(meta, arrays=None, classes=()) -> None:
+    answer = wire.Message(meta, arrays or {})
+    wire_checks.check_answer(answer, "site-1", request(), classes=classes, scalars=wire.TRAIN_FIELDS)
+
+
 def request(task="train", evaluate=True, experiment=None):
     model = build("small_cnn", 8, 3, seed=3).state_dict()
     work = {"site-1": Work()} if task == "train" else {}
@@ -110,7 +115,7 @@ def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, 
     assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
     assert meta["error"].startswith(type(error).__name__)
     assert "patient" not in meta["error"]
-    wire_checks.check_answer(wire.Message(meta), "site-1", request(), classes=())
+    check(meta)
 
 
 def test_wrong_settings_and_foreign_tasks_become_answers(tmp_path, sent):
@@ -172,7 +177,7 @@ def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
     monkeypatch.setenv("FEDWARD_RESTARTS", "2")
     meta, arrays = run(executor, request(), tmp_path)
     assert meta["restarts"] == 2
-    wire_checks.check_answer(wire.Message(meta, arrays), "site-1", request(), classes=DERMOSCOPY)
+    check(meta, arrays, classes=DERMOSCOPY)
     monkeypatch.setenv("FEDWARD_RESTARTS", "0")
     assert "restarts" not in run(executor, request(), tmp_path)[0]
 
