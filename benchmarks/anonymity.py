@@ -48,6 +48,8 @@ from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message, roles, unflatten
 from fedward.jobs import load_experiment, site_names
 from fedward.nets import build
+from fedward.report import write_report
+from fedward.report.console import Console
 from fedward.seeds import numpy_generator
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
@@ -150,7 +152,9 @@ def record(sites: int, size: int, seed: int) -> History:
     experiment = load_experiment("fedperl", changes)
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
         transport = Recording(experiment, site_names(sites), Path(folder) / "cache")
-        run = run_experiment(experiment, Path(folder) / "run", transport, engine="local")
+        run = run_experiment(
+            experiment, Path(folder) / "run", transport, engine="local", console=Console(), report=write_report
+        )
         rows = map(json.loads, (run / "peers.jsonl").read_text(encoding="utf-8").splitlines())
         chosen = {row["round"]: row["chosen"] for row in rows}
     for peer in transport.history.received:

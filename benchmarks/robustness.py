@@ -28,6 +28,7 @@ from fedward.federation.local import LocalTransport
 from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
 from fedward.jobs import site_names
+from fedward.report import write_report
 from fedward.report.console import Console
 
 SITES = site_names(10)
@@ -92,7 +93,12 @@ def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         transport = Hostile(experiment, Path(folder) / "sites", attack)
         run = run_experiment(
-            experiment, Path(folder) / "run", transport, engine="local", console=Console(io.StringIO())
+            experiment,
+            Path(folder) / "run",
+            transport,
+            engine="local",
+            console=Console(io.StringIO()),
+            report=write_report,
         )
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     wanted = {"test": ("test", rounds), "val": ("val", rounds), "earlier": ("val", rounds - CURVE)}

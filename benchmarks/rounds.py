@@ -38,6 +38,7 @@ from fedward.federation.store import StoredState
 from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
 from fedward.jobs import load_experiment, site_names
+from fedward.report import write_report
 from fedward.report.console import Console
 
 LIMITS = {"overhead": 0.05, "memory": 0.1}
@@ -109,7 +110,7 @@ def overhead(folder: Path, quick: bool) -> None:
         experiment = load_experiment(job, [*changes, f"rounds={rounds}"] + ["warm_up=1"] * (job == "fedperl"))
         out = folder / name.replace(" ", "-")
         transport = Marking(timed, experiment, site_names(10), folder / "cache")
-        run_experiment(experiment, out, transport, engine="local", console=quiet())
+        run_experiment(experiment, out, transport, engine="local", console=quiet(), report=write_report)
         # The first exchange evaluates everywhere, and so loads every site's data.
         spans = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(transport.marks[1:], transport.marks[2:], strict=False)]
         total, inside = (np.sum(part, axis=0) for part in zip(*spans, strict=True))
@@ -187,7 +188,9 @@ def measure_memory(method: str, sites: int, folder: Path) -> None:
     net = build(experiment.net, len(experiment.data.classes), 3)
     size = sum(value.nbytes for value in net.state_dict().values() if value.is_floating_point())
     before = peak()
-    run_experiment(experiment, folder / "run", Echo(site_names(sites)), engine="local", console=quiet())
+    run_experiment(
+        experiment, folder / "run", Echo(site_names(sites)), engine="local", console=quiet(), report=write_report
+    )
     print(json.dumps({"before": before, "peak": peak(), "model": size}))
 
 
@@ -229,7 +232,7 @@ def wire_bytes(folder: Path, quick: bool) -> None:
         experiment: Experiment = load_experiment(job, [*settings, "data.image_size=32", "stand_in.images=40"])
         out = folder / method.replace(" ", "-")
         transport = LocalTransport(experiment, site_names(4), folder / "cache")
-        run_experiment(experiment, out, transport, engine="local", console=quiet())
+        run_experiment(experiment, out, transport, engine="local", console=quiet(), report=write_report)
         state = StoredState(out / "model.safetensors")
         size = sum(value.nbytes for value in state.values() if value.is_floating_point())
         past = [row for row in rows(out, "bytes") if 2 < row["round"] <= 5]

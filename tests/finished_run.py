@@ -8,6 +8,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.federation import wire
 from fedward.federation.run_folder import RunFolder
+from fedward.storage import Summary
 
 
 def finished_run(folder: Path, experiment: Experiment, model: Mapping[str, Tensor]) -> Path:
@@ -16,5 +17,5 @@ def finished_run(folder: Path, experiment: Experiment, model: Mapping[str, Tenso
     run.save_global("model", model, {"round": 1})
     sent = {"model": wire.model_digest(wire.flatten("model", model)), "peers": {}}
     run.audit.add("asked", round=2, part=0, work={}, evaluate=["site-1"], decisions={}, **sent)
-    run.set_status("finished", {})
+    run.set_status("finished", Summary())
     return folder

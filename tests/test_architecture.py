@@ -29,11 +29,12 @@ MAY_USE: dict[str, set[str]] = {
     "methods": {"errors", "seeds"},
     "config": {"digests", "errors", "evaluation", "methods", "nets"},
     "jobs": {"config", "errors", "yaml_text"},
-    "report": {"config", "errors", "evaluation", "terminal"},
+    "storage": {"errors", "evaluation"},
+    "report": {"config", "errors", "evaluation", "storage", "terminal"},
     "training": {"errors", "methods", "seeds", "sites", "views"},
     "federation": {
         *("annotation", "config", "digests", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds"),
-        *("private", "sites", "terminal", "training", "views", "yaml_text"),
+        *("private", "sites", "storage", "terminal", "training", "views", "yaml_text"),
     },
     "bench": {
         *("config", "digests", "errors", "evaluation", "federation", "jobs", "nets", "report", "seeds", "sites"),

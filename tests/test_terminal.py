@@ -11,6 +11,7 @@ from nvflare.fuel.hci.table import Table
 from fedward.cli import main
 from fedward.federation.run_folder import RunFolder
 from fedward.report.console import Console
+from fedward.storage import Summary
 from fedward.terminal import one_line, printable, printing_safely
 from tiny import tiny
 
@@ -57,5 +58,5 @@ def test_a_runs_texts_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.C
     assert "\\x1b]0;owned\\x07" in out
     assert "\\x1b[31m" in err
     assert "\x1b" not in out + err
-    Console().closing(run, {"reason": HOSTILE})
+    Console().closing(run, Summary(reason=HOSTILE))
     assert "\x1b" not in capsys.readouterr().out

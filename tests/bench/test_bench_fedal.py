@@ -191,7 +191,7 @@ def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     write_site_files(data, "lesions", 1, site_folder(folder, "lesions", 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", lambda path: None)
+        patch.setattr("fedward.federation.local.write_report", lambda path: None)
         for row in ROWS_RUN:
             run_cell(Cell("tiny", "lesions", row, 1), folder)
     return folder
@@ -247,8 +247,8 @@ def test_localised_hospitals_have_a_run_each_and_a_round_in_common(out: Path) ->
     assert found["curve"] == []
     for hospital in HOSPITALS:
         run = run_of(out, "localised", f"run-{site_of(hospital)}")
-        assert run.sites == (site_of(hospital),)
-        accuracy = run.at(run.sites[0], "test", found["round"])["accuracy"].value
+        assert run.info.sites == (site_of(hospital),)
+        accuracy = run.at(run.info.sites[0], "test", found["round"])["accuracy"].value
         assert found["chosen"][hospital]["accuracy"] == 100 * accuracy
 
 
@@ -262,7 +262,7 @@ def test_a_killed_cell_goes_on_and_has_the_result_of_an_undisturbed_one(
             raise KeyboardInterrupt
         exchange(self, requests, timeout, deliver)
 
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
     write_site_files(data, "lesions", 1, site_folder(tmp_path, "lesions", 1))
     cell = Cell("tiny", "lesions", "fedal", 1)
     with monkeypatch.context() as patch:
@@ -316,7 +316,7 @@ def hand_run(folder: Path, validation: dict[int, float], site: str = "hospital-A
     folder.mkdir(exist_ok=True)
     experiment: Experiment = experiment_of(Cell("tiny", "images", "fedal", 1))
     head = {"format": 1, "method": "fedal", "experiment": experiment.model_dump(mode="json"), "versions": {}, "seed": 1}
-    head |= {"sites": [site], "started": "", "engine": "local", "status": "finished"}
+    head |= {"id": "0" * 32, "sites": [site], "started": "", "engine": "local", "status": "finished"}
     (folder / "run.json").write_text(json.dumps(head))
     rows = [
         {"round": round_, "site": site, "split": split, "name": name, "value": value, "n": 9, "classes": []}

@@ -233,7 +233,7 @@ def test_a_cell_runs_from_its_pre_training_is_judged_on_all_test_images_and_is_n
         assert begins
         assert about["init"]["folder"] == str(pretraining_folder(tmp_path, begins).resolve())
         assert any(name.startswith("encoder.") for name in about["init"]["taken"])
-    assert Run.load(pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "pooled", 1))).sites == (POOL,)
+    assert Run.load(pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "pooled", 1))).info.sites == (POOL,)
     before = result_file(tmp_path, todo[0]).stat().st_mtime_ns
     run(todo, data, tmp_path, workers=1)
     assert result_file(tmp_path, todo[0]).stat().st_mtime_ns == before

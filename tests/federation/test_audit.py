@@ -14,14 +14,15 @@ from fedward.errors import RunError
 from fedward.federation import wire
 from fedward.federation.audit import LOG, AuditLog
 from fedward.federation.audit_check import verify
-from fedward.federation.driver import run_experiment
 from fedward.federation.flare.places import put_into_results
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.reports import rewrite_report
 from fedward.federation.run_folder import RunFolder, info_digest
 from fedward.federation.store import StoredState, save_model
 from fedward.federation.wire import Message
+from fedward.storage import read_info
 from fedward.terminal import LONGEST_REASON
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
@@ -100,7 +101,7 @@ def report(folder: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of three rounds; its sites' folders lie in it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", report)
+        patch.setattr("fedward.federation.local.write_report", report)
         return run_local(tiny("fedperl"), tmp_path_factory.mktemp("whole") / "run", sites=SITES)
 
 
@@ -143,15 +144,14 @@ def test_lines_say_who_was_asked_who_answered_and_what_was_decided(whole):
 def test_states_and_all_that_the_run_leaves_are_named_by_their_hash(whole):
     rows = log_of(whole)
     ended, reported = (row["details"] for row in rows[-2:])
-    info = json.loads((whole / "run.json").read_text())
-    assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(info))
+    assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(read_info(whole)))
     left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
     left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")]
     assert ended["files"] == {name: file_digest(whole / name) for name in left}
     assert reported == {"report": file_digest(whole / "report.html")}
     state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
     assert rows[number_of(whole, "committed", 3) - 1]["details"] == {"round": 3, "state": state}
-    assert info["audit"] == {"lines": len(rows), "head": rows[-1]["hash"]}
+    assert read_info(whole).audit == {"lines": len(rows), "head": rows[-1]["hash"]}
 
 
 def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
@@ -184,7 +184,7 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
     answered = log_of(folder)[number_of(folder, "answered", 1) - 1]["details"]
     assert answered["replied"] == ["site-1", "site-9"]
-    assert "also patients" in answered["failed"]["site-2"]
+    assert "found 'patients'" in answered["failed"]["site-2"]
 
 
 @pytest.mark.proves(
@@ -193,7 +193,7 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     "at most 500 printable characters of it reach the logs and the console",
 )
 def test_the_text_of_an_error_is_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    monkeypatch.setattr("fedward.federation.local.write_report", report)
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
     exchange, texts = transport.exchange, {"site-1": "x" * 5_000_000, "site-2": "\x1b[2J\x1b]0;mine\x07\nround 9\u202e"}
@@ -223,16 +223,29 @@ def test_lines_of_equal_content_have_hashes_that_nobody_can_guess(tmp_path):
 
 def test_a_methods_notes_are_decisions(tmp_path):
     folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local")
-    folder.note("groups", {"round": 1, "weights": [0.25, 0.75], "distances": [[1.0, 2.0]]})
-    row = {"round": 1, "weights": [0.25, 0.75], "distances": {"sha256": digest([[1.0, 2.0]])}}
-    assert log_of(tmp_path / "run")[-1]["details"] == {"log": "groups", "row": row}
+    row = {"round": 1, "sites": ["a", "b"], "similarity": [[1.0, 0.5], [0.5, 1.0]], "chosen": {}, "anonymised": True}
+    folder.note("peers", row)
+    told = {**row, "similarity": {"sha256": digest(row["similarity"])}}
+    assert log_of(tmp_path / "run")[-1]["details"] == {"log": "peers", "row": told}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"weights": [0.5]}, {"group": "some"}, {"part": "0"}, {"part": True}, {"weights": ["1", "2"]}, {"extra": 1}],
+)
+def test_a_note_that_no_reader_would_take_is_refused_and_is_no_decision(tmp_path, wrong):
+    folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local")
+    row = {"round": 1, "part": 0, "group": "all", "sites": ["a", "b"], "weights": [0.5, 0.5], "distances": [1.0, 2.0]}
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        folder.note("groups", row | wrong)
+    assert [line["event"] for line in log_of(tmp_path / "run")] == ["begun"]
 
 
 # --- interruptions
 
 
 def test_what_an_interrupted_round_decided_stays_and_the_other_logs_are_as_if_nothing_was(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    monkeypatch.setattr("fedward.federation.local.write_report", report)
     folder = run(tmp_path, stop=2)
     before = (folder / LOG).read_bytes()
     state = file_digest(folder / "rounds" / "00001" / "state.safetensors")
@@ -472,7 +485,7 @@ def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
 
 
 def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    monkeypatch.setattr("fedward.federation.local.write_report", report)
     folder = run(tmp_path, stop=3)
     assert verify(folder).files == 9  # no last model and no sidecar of it
     flip(folder, "best.safetensors")
@@ -488,7 +501,7 @@ def test_a_report_made_anew_is_on_record(folder):
 
 
 def test_a_report_that_a_crash_kept_off_the_record_is_written_again(folder, monkeypatch):
-    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    monkeypatch.setattr("fedward.federation.local.write_report", report)
     rewrite(folder, log_of(folder)[:-1])
     assert "line 15: expected a line with the hash of report.html" in said(folder)
     run_local(None, folder, resume=True)
@@ -497,7 +510,7 @@ def test_a_report_that_a_crash_kept_off_the_record_is_written_again(folder, monk
 
 def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatch):
     """The end is in the log; run.json still says that the run goes on, and it does."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", report)
+    monkeypatch.setattr("fedward.federation.local.write_report", report)
     info = json.loads((folder / "run.json").read_text())
     before = {"lines": 13, "head": log_of(folder)[12]["hash"]}
     edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)

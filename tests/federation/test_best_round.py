@@ -10,12 +10,13 @@ import pytest
 
 from fedward.config import StandIn
 from fedward.evaluation.selection import best_global
-from fedward.federation import driver
-from fedward.federation.driver import run_experiment
+from fedward.federation import local
 from fedward.federation.local import LocalTransport
 from fedward.federation.wire import Message
 from fedward.report.run import Run
 from fedward.report.tables import Choices
+from fedward.storage import Summary
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-6", "site-9"]
@@ -44,7 +45,7 @@ class Judging(LocalTransport):
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> Run:
-    monkeypatch.setattr(driver, "write_report", lambda path: None)
+    monkeypatch.setattr(local, "write_report", lambda path: None)
     labels = StandIn(images=40, labelled=1.0, isolated=True)
     experiment = tiny("isofed", key_metric="accuracy", stand_in=labels)
     run_experiment(experiment, folder / "run", Judging(experiment, folder / "cache", find), engine="local")
@@ -82,9 +83,11 @@ def test_the_report_describes_the_round_whose_model_is_kept(
 ) -> None:
     found = run(tmp_path, monkeypatch, find)
     assert (found.folder / "best.safetensors").exists() is (expected is not None)
-    assert found.summary["best_round"] == expected
+    assert found.info.summary.best_round == expected
     assert Choices.of(found, "accuracy").shared.round == expected
-    assert best_global(found.metrics, "accuracy", found.sites).round == expected, "one rule, of rows or while it runs"
+    assert best_global(found.metrics, "accuracy", found.info.sites).round == expected, (
+        "one rule, of rows or while it runs"
+    )
     if expected is not None:
         assert json.loads((found.folder / "best.json").read_text())["round"] == expected
 
@@ -100,7 +103,7 @@ def test_one_of_few_sites_can_choose_the_best_round(tmp_path: Path, monkeypatch:
         return float(round_ == 1) if site == "site-6" else 0.5 + 0.1 * round_
 
     found = run(tmp_path, monkeypatch, find)
-    assert found.summary["best_round"] == 1
+    assert found.info.summary.best_round == 1
     honest = best_global([row for row in found.metrics if row.site != "site-6"], "accuracy")
     assert honest.round == 3
 
@@ -108,7 +111,9 @@ def test_one_of_few_sites_can_choose_the_best_round(tmp_path: Path, monkeypatch:
 def test_a_finished_runs_report_believes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows may say otherwise afterwards, e.g. where a site joined late: the file holds the model that it holds."""
     found = run(tmp_path, monkeypatch, half_unlabelled)
-    moved = replace(found, summary={**found.summary, "best_round": 1})
+    summary = found.info.summary.model_copy(update={"best_round": 1})
+    moved = replace(found, info=found.info.model_copy(update={"summary": summary}))
+    untold = replace(found, info=found.info.model_copy(update={"summary": Summary()}))
     assert Choices.of(moved, "accuracy").shared.round == 1
-    assert Choices.of(replace(found, summary={}), "accuracy").shared.round == 2
+    assert Choices.of(untold, "accuracy").shared.round == 2
     assert Choices.of(moved, "f1_macro").shared.round == best_global(found.metrics, "f1_macro", SITES).round

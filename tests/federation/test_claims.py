@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from fedward.config import Experiment
 from fedward.errors import WireError
 from fedward.federation.claims import Claims
-from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport
 from fedward.federation.messages import Answer, LabelCounts
 from fedward.federation.run_folder import RunFolder
@@ -24,6 +23,7 @@ from fedward.methods.samplers import allocate_by_counts, counts_in_fives
 from fedward.methods.settings import Settings
 from fedward.report.run import Run
 from fedward.training.batches import Pixels, RoundBatches, most_steps
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-6"]
@@ -252,7 +252,7 @@ def test_huge_losses_harm_nothing(tmp_path):
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("honest", "lying")]
     assert models[0] == models[1]
     assert (tmp_path / "lying/report.html").exists()
-    assert Run.load(tmp_path / "lying").summary == Run.load(tmp_path / "honest").summary
+    assert Run.load(tmp_path / "lying").info.summary == Run.load(tmp_path / "honest").info.summary
 
 
 def test_a_resumed_run_takes_counts_as_they_are_now(tmp_path):

@@ -16,11 +16,11 @@ from fedward.federation import consent, wire, wire_checks
 from fedward.federation.admission import Admission
 from fedward.federation.approvals import Approvals
 from fedward.federation.consent import Consent, RunRefusedError
-from fedward.federation.driver import run_experiment
 from fedward.federation.local import local_transport
 from fedward.federation.policy import Policy
 from fedward.federation.progress import lines, progress
 from fedward.federation.wire import Message
+from running import run_experiment
 
 SITES = ["site-1", "site-2", "site-3"]
 LAST = SITES[-1]
@@ -59,7 +59,7 @@ class Hospitals:
 
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch):
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 def meanwhile(monkeypatch, *events: Callable[[], object]) -> list[float]:

@@ -20,7 +20,6 @@ from isolated import isolated, write_sites
 from run_files import assert_equal, in_vain, rows, weights
 
 from fedward.errors import ConfigError, RunError
-from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.site_data import site_data
@@ -29,6 +28,7 @@ from fedward.federation.wire import Message
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.workflow import Ask, Federation, Reply
 from fedward.nets import build
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
@@ -62,7 +62,7 @@ def idle(answer: Message) -> Message:
 @pytest.fixture
 def without_report(monkeypatch):
     """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 NAMED = "refused: the round names the site and goes on without it"
@@ -512,8 +512,9 @@ def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
         ask = next(inner)
         while ask is not None:
             replies = yield ask
-            federation.note("groups", {"round": ask.round, "heard": [reply.site for reply in replies if reply.steps]})
-            on_disk.append([row["round"] for row in rows(folder, "groups")])
+            heard = {reply.site: 0 for reply in replies if reply.steps}
+            federation.note("budgets", {"round": ask.round, "labels": heard})
+            on_disk.append([row["round"] for row in rows(folder, "budgets")])
             try:
                 ask = inner.send(replies)
             except StopIteration:
@@ -528,10 +529,10 @@ def test_notes_reach_the_log_with_the_state_that_follows_them(tmp_path, monkeypa
     note_rounds(monkeypatch, tmp_path / "run", on_disk)
     folder = run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert on_disk == [[], [1], [1, 2]]
-    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
+    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2, 3]
     assert all(
-        row["heard"] == done["replied"]
-        for row, done in zip(rows(folder, "groups"), rows(folder, "rounds"), strict=True)
+        list(row["labels"]) == done["replied"]
+        for row, done in zip(rows(folder, "budgets"), rows(folder, "rounds"), strict=True)
     )
 
 
@@ -550,9 +551,9 @@ def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
         patch.setattr(RunFolder, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
-    assert [row["round"] for row in rows(folder, "groups")] == [1]
+    assert [row["round"] for row in rows(folder, "budgets")] == [1]
     run_local(None, folder, resume=True)
-    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
+    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2, 3]
 
 
 @pytest.mark.usefixtures("without_report")
@@ -571,9 +572,9 @@ def test_a_note_written_by_a_round_that_never_ended_is_cut_on_resume(tmp_path, m
         patch.setattr("fedward.federation.run_folder.save_state", dies)
         with pytest.raises(KeyboardInterrupt):
             run_local(tiny("fedavg"), folder, sites=SITES)
-    assert [row["round"] for row in rows(folder, "groups")] == [1, 2]
+    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2]
     run_local(None, folder, resume=True)
-    assert [row["round"] for row in rows(folder, "groups")] == [1, 2, 3]
+    assert [row["round"] for row in rows(folder, "budgets")] == [1, 2, 3]
 
 
 # --- the last evaluation, which is no round
@@ -648,7 +649,7 @@ def test_an_error_of_the_report_does_not_hide_that_of_the_run(tmp_path, monkeypa
     def broken(path):
         raise error
 
-    monkeypatch.setattr("fedward.federation.driver.write_report", broken)
+    monkeypatch.setattr("fedward.federation.local.write_report", broken)
     with caplog.at_level(logging.ERROR), pytest.raises(RunError, match="3 exchanges in a row"):
         run_tampered(tmp_path, lambda site, a: [], options={"rounds": 9})
     info = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -665,7 +666,7 @@ def test_an_error_of_the_report_after_a_good_run_is_told(tmp_path, monkeypatch):
         raise ValueError("no ink")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", broken)
+        patch.setattr("fedward.federation.local.write_report", broken)
         with pytest.raises(ValueError, match="no ink"):
             run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     info = json.loads((tmp_path / "run" / "run.json").read_text())

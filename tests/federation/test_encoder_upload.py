@@ -35,7 +35,7 @@ HEAD = {"classifier.weight", "classifier.bias"}
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 def uploading(**options: Any) -> Experiment:
@@ -48,7 +48,7 @@ def uploading(**options: Any) -> Experiment:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", lambda path: None)
+        patch.setattr("fedward.federation.local.write_report", lambda path: None)
         return run_local(uploading(), tmp_path_factory.mktemp("upload") / "run", sites=SITES)
 
 

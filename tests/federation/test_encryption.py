@@ -24,7 +24,6 @@ from asking import AdmitsAll, requests
 from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.federation import encryption, wire, wire_checks
-from fedward.federation.driver import run_experiment
 from fedward.federation.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, SiteKey, mean_of, new_contexts
 from fedward.federation.encryption_transport import EncryptedTransport
 from fedward.federation.flare import executor as executor_module
@@ -36,6 +35,7 @@ from fedward.federation.site import Site
 from fedward.federation.store import SiteModels
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
@@ -50,7 +50,7 @@ PLAIN_SGD = {"participants": 3, "optimizer": "sgd", "learning_rate": 0.01}
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch):
     """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 def secure(method="fedavg", **changes) -> Experiment:
@@ -296,12 +296,18 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     assert shapes == {"w": (70, 60)}
     meta = {"site": "s", "round": 1}
     wire_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", request(), shapes)
+    wire_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", request(), shapes)
     wire_checks.check_mean(Message({**meta, "error": "boom"}), "s", request(), shapes)
     wrong = [{}, {"mean/w": FLOATS[1:]}, {"mean/w": FLOATS, "mean/v": FLOATS}, {"mean/w": FLOATS * np.nan}]
     for arrays in wrong:
         with pytest.raises(WireError):
             wire_checks.check_mean(Message(meta, arrays), "s", request(), shapes)
-    for fields in ({"site": "t", "round": 1}, {"site": "s", "round": 2}, {**meta, "labelled": 3}):
+    for fields in (
+        {"site": "t", "round": 1},
+        {"site": "s", "round": 2},
+        {**meta, "labelled": 3},
+        {**meta, "restarts": True},
+    ):
         with pytest.raises(WireError):
             wire_checks.check_mean(Message(fields, {"mean/w": FLOATS}), "s", request(), shapes)
 

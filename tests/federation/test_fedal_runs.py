@@ -41,14 +41,14 @@ def active(**options):
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", lambda path: None)
+        patch.setattr("fedward.federation.local.write_report", lambda path: None)
         return run_local(active(), tmp_path_factory.mktemp("fedal") / "run", sites=SITES)
 
 

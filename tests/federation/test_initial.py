@@ -13,14 +13,15 @@ from interrupted import interrupted
 from fedward.config import DataSpec, Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.federation.driver import run_experiment
 from fedward.federation.flare.places import put_into_results
 from fedward.federation.initial import Source, Weights, initial_model, take_over
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import StoredState, save_json
 from fedward.nets import build
+from fedward.storage import Summary
 from finished_run import finished_run
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-9"]
@@ -29,7 +30,7 @@ SITES = ["site-1", "site-9"]
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 def finished(folder: Path, experiment: Experiment, seed: int = 77) -> Path:
@@ -187,7 +188,10 @@ def flip(place: int) -> Callable[[Path], None]:
     [
         (flip(-3), r"file model\.safetensors: expected SHA-256 [0-9a-f]{64}, on record"),
         (flip(12), r"file model\.safetensors: expected SHA-256 [0-9a-f]{64}, on record"),
-        (lambda folder: RunFolder.reopen(folder).set_status("failed", {}), "expected a finished run, found .* failed"),
+        (
+            lambda folder: RunFolder.reopen(folder).set_status("failed", Summary()),
+            "expected a finished run, found .* failed",
+        ),
         (remove("audit.jsonl"), r"expected a finished run, found audit\.jsonl without its end"),
     ],
 )

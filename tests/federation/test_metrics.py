@@ -11,11 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedward.errors import ConfigError
-from fedward.federation.driver import run_experiment
 from fedward.federation.job_metrics import JobMetrics
 from fedward.federation.local import LocalTransport
 from fedward.federation.progress import progress
 from fedward.federation.run_folder import RunFolder
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-9"]
@@ -34,7 +34,7 @@ def samples(path: Path) -> dict[tuple[str, ...], float]:
 
 
 def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
     (tmp_path / "metrics").mkdir()
     metrics, seen = JobMetrics(tmp_path / "metrics", "my job", "1-a"), []
 

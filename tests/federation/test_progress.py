@@ -24,7 +24,7 @@ SITES = ["site-1", "site-2", "site-9"]
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", lambda path: None)
+        patch.setattr("fedward.federation.local.write_report", lambda path: None)
         return run_local(tiny("fedperl"), tmp_path_factory.mktemp("runs") / "run", sites=SITES)
 
 

@@ -9,8 +9,8 @@ from public_images import write_public_npz
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
-from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport
+from running import run_experiment
 from tiny import tiny
 
 

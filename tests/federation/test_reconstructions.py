@@ -13,12 +13,12 @@ from public_images import write_public_npz
 
 from fedward.config import DataSpec, Experiment, StandIn
 from fedward.errors import DataError
-from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.pictures import FOLDER, save_pictures
 from fedward.federation.public import PublicImages
 from fedward.federation.store import StoredState
 from fedward.methods.selffed_training import HIDDEN
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-6"]
@@ -29,7 +29,7 @@ UNIT = 4
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 def pretraining(**changes: Any) -> Experiment:

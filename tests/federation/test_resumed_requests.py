@@ -11,16 +11,16 @@ from run_files import rows
 
 from fedward.config import Experiment
 from fedward.federation.audit_check import verify
-from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport
 from fedward.federation.wire import Message
+from running import run_experiment
 
 REFUSED = "expected the model of the request that this site has answered"
 
 
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 def run(experiment: Experiment, folder: Path, late: tuple[int, str] = (0, ""), dies: tuple[int, int] = (0, 0)) -> Path:

@@ -16,7 +16,6 @@ from asking import requests
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.federation import ranks, wire
-from fedward.federation.driver import run_experiment
 from fedward.federation.flare.privacy import privatise
 from fedward.federation.initial import Weights, initial_model
 from fedward.federation.local import LocalTransport, run_local
@@ -26,6 +25,7 @@ from fedward.federation.store import StoredState, load_state
 from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.workflow import Ask, Work
 from fedward.report import write_report
+from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]
@@ -34,7 +34,7 @@ SITES = ["site-1", "site-6", "site-9"]
 @pytest.fixture(autouse=True)
 def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.federation.driver.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
 
 
 def selffed(**options: Any) -> Experiment:
@@ -46,7 +46,7 @@ def selffed(**options: Any) -> Experiment:
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.driver.write_report", lambda path: None)
+        patch.setattr("fedward.federation.local.write_report", lambda path: None)
         return run_local(selffed(), tmp_path_factory.mktemp("selffed") / "run", sites=SITES)
 
 

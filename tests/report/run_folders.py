@@ -62,6 +62,7 @@ def write_run(
         metrics = [row for row in metrics if row["name"] != "kept"]
     head = {
         "format": 1,
+        "id": "0123456789abcdef" * 2,
         "method": method,
         "engine": "local",
         "seed": seed,

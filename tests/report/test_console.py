@@ -1,6 +1,7 @@
 """What a run prints: eighty columns, one row a round, failures by name."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -8,18 +9,18 @@ from hypothesis import strategies as st
 
 from fedward.config import Experiment
 from fedward.report.console import WIDTH, Console
+from fedward.storage import RoundRow, Summary
 
-ROW = {
-    "round": 4,
-    "part": 0,
-    "seconds": 12.34,
-    "asked": ["a", "b", "c"],
-    "replied": ["a", "b"],
-    "failed": {"c": "no answer within 3600 s"},
-    "bytes_down": 12_345_678,
-    "bytes_up": 3_000_000,
-    "peer_models": 0,
-}
+ROW = RoundRow(
+    round=4,
+    seconds=12.34,
+    asked=("a", "b", "c"),
+    replied=("a", "b"),
+    failed={"c": "no answer within 3600 s"},
+    bytes_down=12_345_678,
+    bytes_up=3_000_000,
+    peer_models=0,
+)
 
 
 def printed(*steps):
@@ -33,10 +34,10 @@ def printed(*steps):
 def test_one_header_one_row_a_round_one_closing_block(tmp_path):
     (tmp_path / "run.json").touch()
     experiment = Experiment(method="fedperl", options={"rounds": 20, "participants": 3}, seed=7)
-    summary = {"rounds": 20, "best_round": 17, "best_value": 0.71234}
+    summary = Summary(rounds=20, best_round=17, best_value=0.71234)
     lines = printed(
         lambda console: console.header(experiment, ["a", "b", "c"]),
-        lambda console: console.round(ROW | {"failed": {}}, {"a": 0.5, "b": 0.7}, 0.42),
+        lambda console: console.round(replace(ROW, failed={}), {"a": 0.5, "b": 0.7}, 0.42),
         lambda console: console.closing(tmp_path, summary),
     )
     assert lines[0] == "fedward fedperl · dermoscopy 32px · small_cnn · 3 sites · 20 rounds · seed 7"
@@ -74,24 +75,24 @@ def test_failures_name_site_and_reason():
 
 def test_a_site_with_nothing_to_do_takes_one_line():
     reason = "took no step as supervised: 0 labelled, 240 unlabelled images"
-    lines = printed(lambda console: console.round(ROW | {"failed": {"site-2": reason, "site-4": reason}}, {}))
+    lines = printed(lambda console: console.round(replace(ROW, failed={"site-2": reason, "site-4": reason}), {}))
     assert [line.strip() for line in lines[1:]] == [f"site-2: {reason}", f"site-4: {reason}"]
 
 
 def test_later_exchanges_of_a_round_are_told_apart():
-    rows = [ROW | {"part": part, "failed": {}} for part in range(3)]
+    rows = [replace(ROW, part=part, failed={}) for part in range(3)]
     lines = printed(*[lambda console, row=row: console.round(row, {}) for row in rows])
     assert [line.split()[0] for line in lines] == ["4", "4.2", "4.3"]
     assert len({len(line) for line in lines}) == 1
 
 
 def test_a_round_without_evaluation_or_pseudo_labels_shows_dashes():
-    (line,) = printed(lambda console: console.round(ROW | {"failed": {}}, {}))
+    (line,) = printed(lambda console: console.round(replace(ROW, failed={}), {}))
     assert line.split()[3:5] == ["-", "-"]
 
 
 def test_a_run_with_nothing_to_judge_says_so_in_place_of_a_best_round():
-    summary = {"rounds": 40, "best_round": None, "best_value": None}
+    summary = Summary(rounds=40, best_round=None, best_value=None)
     lines = printed(lambda console: console.closing(Path("runs/x"), summary, ("classifier.",)))
     assert " ".join(line.strip() for line in lines[:3]) == (
         "finished after 40 rounds "
@@ -100,10 +101,10 @@ def test_a_run_with_nothing_to_judge_says_so_in_place_of_a_best_round():
 
 
 def test_sites_that_did_not_judge_the_last_model_are_named_with_the_reason():
-    summary = {"rounds": 20, "best_round": None, "best_value": None}
+    summary = Summary(rounds=20, best_round=None, best_value=None)
     lost = {"unjudged": {"c": "no answer within 3600 s"}}
     with_one, with_all = (
-        printed(lambda console, more=more: console.closing(Path("runs/x"), summary | more))
+        printed(lambda console, more=more: console.closing(Path("runs/x"), summary.model_copy(update=more)))
         for more in (lost, {"unjudged": {}})
     )
     assert with_one[1:3] == ["last model not evaluated at 1 site:", "       c: no answer within 3600 s"]
@@ -111,7 +112,7 @@ def test_sites_that_did_not_judge_the_last_model_are_named_with_the_reason():
 
 
 def test_a_failed_run_says_why():
-    lines = printed(lambda console: console.closing(Path("runs/x"), {"reason": "round 3: no replies"}))
+    lines = printed(lambda console: console.closing(Path("runs/x"), Summary(reason="round 3: no replies")))
     assert lines[0] == "failed: round 3: no replies"
     assert not any(line.startswith("best") for line in lines)
 
@@ -126,15 +127,8 @@ def test_a_failed_run_says_why():
     st.one_of(st.none(), st.floats(0, 1)),
 )
 def test_never_wider_than_eighty_columns(round_, part, seconds, size, failed, values, kept):
-    row = ROW | {
-        "round": round_,
-        "part": part,
-        "seconds": seconds,
-        "bytes_down": size,
-        "bytes_up": size,
-        "failed": failed,
-    }
-    row |= {"asked": ["s"] * 100, "replied": ["s"] * 100}
+    row = replace(ROW, round=round_, part=part, seconds=seconds, bytes_down=size, bytes_up=size, failed=failed)
+    row = replace(row, asked=("s",) * 100, replied=("s",) * 100)
     lines = printed(lambda console: console.round(row, {str(i): v for i, v in enumerate(values)}, kept))
     assert all(len(line) <= WIDTH for line in lines)
     assert len(lines) <= 1 + 3 * len(failed)
@@ -144,6 +138,6 @@ def test_long_headers_and_reasons_wrap():
     experiment = Experiment(method="fedperl", key_metric="balanced_accuracy", net="a_net_with_quite_a_long_name_indeed")
     lines = printed(
         lambda console: console.header(experiment, ["s"] * 1000, resumed_after=400),
-        lambda console: console.closing(Path("x"), {"reason": "word " * 200}),
+        lambda console: console.closing(Path("x"), Summary(reason="word " * 200)),
     )
     assert all(len(line) <= WIDTH for line in lines)

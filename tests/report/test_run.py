@@ -6,7 +6,9 @@ import pytest
 from run_folders import SITES, average, write_run
 
 from fedward.errors import FedwardError, RunError
+from fedward.federation.run_folder import RunFolder
 from fedward.report import Run
+from fedward.storage import FORMAT
 
 
 @pytest.fixture
@@ -18,8 +20,9 @@ def make_run(tmp_path):
 def test_every_row_comes_back_typed(make_run):
     folder = make_run(rounds=5, warm_up=2)
     run = Run.load(folder)
-    assert (run.method, run.seed, run.engine, run.status, run.notes) == ("fedperl", 1, "local", "finished", ())
-    assert run.sites == SITES
+    info = run.info
+    assert (info.method, info.seed, info.engine, info.status, run.notes) == ("fedperl", 1, "local", "finished", ())
+    assert run.info.sites == SITES
     assert run.key_metric == "balanced_accuracy"
     for name in ("metrics", "rounds", "peers", "bytes"):
         lines = (folder / f"{name}.jsonl").read_text().splitlines()
@@ -73,7 +76,7 @@ def test_the_warm_up_of_groups_is_what_labelled_sites_did_alone(make_run, rows, 
     [
         ({"weights": [1.0]}, "2 sites, 1 weights, 2 distances"),
         ({"distances": []}, "2 sites, 2 weights, 0 distances"),
-        ({"group": "some"}, "group 'some'"),
+        ({"group": "some"}, "group: Input should be 'labelled'"),
         ({"weights": [0.5, float("nan")]}, "line 1"),
         ({"weights": None}, "line 1"),
         ({"part": "first"}, "line 1"),
@@ -169,6 +172,17 @@ def test_no_run_folder_is_refused(tmp_path, head):
         (tmp_path / "run.json").write_text(head)
     with pytest.raises(RunError, match=str(tmp_path)):
         Run.load(tmp_path)
+
+
+@pytest.mark.parametrize("number", [0, 2, 1.5, "1", None, True, 10**30])
+def test_a_folder_of_another_format_is_refused_with_both_numbers(make_run, number):
+    folder = make_run(rounds=1)
+    head = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**head, "format": number}))
+    for read in (Run.load, RunFolder.reopen):
+        with pytest.raises(RunError) as caught:
+            read(folder)
+        assert f"expected format {FORMAT}, found format {number!r}" in str(caught.value)
 
 
 def test_a_similarity_of_the_wrong_size_is_refused(make_run):

@@ -48,7 +48,7 @@ def scores_of(runs: Sequence[Run], schedule: Schedule) -> dict[str, Any]:
     best = _best_round(runs, schedule, schedule.steps)
     for run in runs:
         end = last_round(run.metrics, CHOOSES).round
-        for hospital in [name for name in HOSPITALS if site_of(name) in run.sites]:
+        for hospital in [name for name in HOSPITALS if site_of(name) in run.info.sites]:
             chosen[hospital] = _test(run, site_of(hospital), best)
             last[hospital] = _test(run, site_of(hospital), end)
     return {"chosen": chosen, "last": last, "round": best}

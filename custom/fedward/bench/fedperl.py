@@ -135,7 +135,7 @@ def score(run: Run, metric: str, choose: Callable[..., Selection]) -> float:
 
 def _finished(cell: Cell, out: Path) -> bool:
     folder = run_folder(cell, out)
-    return (folder / "run.json").exists() and Run.load(folder).status == "finished"
+    return (folder / "run.json").exists() and Run.load(folder).info.status == "finished"
 
 
 def _gap(

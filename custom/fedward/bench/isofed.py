@@ -187,15 +187,16 @@ def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
     files = _site_files(cell, data, out)
     run_or_resume(experiment, folder / "run", site_names(SITES), files, out / "cache")
     record = Run.load(folder / "run")
+    summary = record.info.summary
     require_all(record, site_names(SITES), may_decline=True)  # each is also asked to do the other group's work
     scores = judge(experiment, folder / "run" / "best.safetensors", files / "judge.yaml")
     content = {
         **asdict(cell),
         "passes": budget.passes,
         "images_at_most": budget.images_at_most,
-        "rounds": record.summary["rounds"],
-        "best_round": record.summary["best_round"],
-        "validation_accuracy": round(100 * record.summary["best_value"], 2),
+        "rounds": summary.rounds,
+        "best_round": summary.best_round,
+        "validation_accuracy": round(100 * summary.best_value, 2) if summary.best_value is not None else None,
         **{name: round(value, 2) for name, value in scores._asdict().items()},
         "uploads": sum(len(row.replied) for row in record.rounds),
         "seconds": round(sum(row.seconds for row in record.rounds), 1),

@@ -58,9 +58,9 @@ def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) ->
     A run that lacks a site would stand among whole ones. ``may_decline``: a site that has nothing to train on in an
     exchange is none that failed.
     """
-    if run.status != "finished":
+    if run.info.status != "finished":
         remedy = "Mend what stopped it, and run the benchmark again: the run goes on."
-        raise RunError(f"run {run.folder}", expected="one that has finished", found=run.status, remedy=remedy)
+        raise RunError(f"run {run.folder}", expected="one that has finished", found=run.info.status, remedy=remedy)
     remedy = "Mend what failed, delete the folder, and run the benchmark again."
     for row in run.rounds:
         failed = {site: row.failed[site] for site in sites if site in row.failed}
@@ -69,15 +69,15 @@ def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) ->
         if failed:
             where = f"run {run.folder}, round {row.round}"
             raise RunError(where, expected="all sites to train", found=_told(failed), remedy=remedy)
-    if run.unjudged:
+    if unjudged := run.info.summary.unjudged:
         where = f"run {run.folder}, last evaluation"
-        raise RunError(where, expected="all sites to judge the model", found=_told(run.unjudged), remedy=remedy)
+        raise RunError(where, expected="all sites to judge the model", found=_told(unjudged), remedy=remedy)
 
 
 def whole_run(folder: Path) -> Run:
     """Return the run in a folder; raise RunError where :func:`require_all` does for one of its sites."""
     run = Run.load(folder)
-    require_all(run, run.sites)
+    require_all(run, run.info.sites)
     return run
 
 
@@ -107,7 +107,7 @@ def require_same(folder: Path, experiment: Experiment, init: Path | None = None)
     model = init / "model.safetensors" if init else None
     if model and not model.exists():
         return
-    begun, asked = run.info.get("init", {}).get("sha256"), model and file_digest(model)
+    begun, asked = (run.info.init or {}).get("sha256"), model and file_digest(model)
     if begun != asked:
         raise ConfigError(
             f"run {folder}",

@@ -9,8 +9,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, with_config
+
+CLOSED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+"""Of rows in a run folder: what has no name there is refused, and nothing is coerced."""
 
 
+@with_config(CLOSED)
 @dataclass(frozen=True)
 class MetricRow:
     """One row of metrics.jsonl."""
@@ -23,7 +30,7 @@ class MetricRow:
     value: float | None
     n: int = 0
     """Images the number was computed on."""
-    classes: tuple[str, ...] = ()
+    classes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Classes present among them, as far as the site tells."""
 
 

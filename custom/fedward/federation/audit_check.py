@@ -15,6 +15,7 @@ from fedward.federation.run_folder import RunFolder, info_digest
 from fedward.federation.site_check import check_against, read_site_log
 from fedward.federation.store import StoredState
 from fedward.methods import method_of
+from fedward.storage import RunInfo
 
 Row = Mapping[str, Any]
 _SIDECAR = ("method", "net", "pretrained", "data", "seed")
@@ -56,7 +57,7 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
     run = RunFolder.reopen(folder)
     lines, rest = read(folder / LOG)
     rows = check_chain(lines, run.id)
-    check_end(lines, run.info.get("audit"))
+    check_end(lines, run.info.audit)
     if rest or not lines:
         found = "half a line, as a crash leaves it; a resumed run quotes it" if rest else "no line at all"
         raise fault(len(lines) + 1, "a whole line", found)
@@ -75,19 +76,19 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
     return Verified(len(rows), str(rows[-1]["hash"]), files, sum(len(record.rows) for record in records), later)
 
 
-def _check_beginning(info: Mapping[str, Any], rows: Sequence[Row]) -> None:
+def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
     """Compare what run.json says of the run with the line that was written when it began."""
     told = rows[0]["details"]
-    if digest(info["experiment"]) != told["experiment"]:
-        found = f"{digest(info['experiment'])}: the experiment was changed"
+    if digest(info.experiment) != told["experiment"]:
+        found = f"{digest(info.experiment)}: the experiment was changed"
         raise fault(1, f"run.json with the experiment of SHA-256 {told['experiment']}", found)
     joined = [site for row in rows if row["event"] == "joined" for site in row["details"]["sites"]]
     sites = {*told["sites"], *joined}
     for name in ("engine", "seed", "versions"):
-        if info[name] != told[name]:
-            raise fault(1, f"run.json with {name} {told[name]}", f"{info[name]}: it was changed")
-    if not set(told["sites"]) <= set(info["sites"]) <= sites:
-        raise fault(1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info['sites'])}")
+        if (found := getattr(info, name)) != told[name]:
+            raise fault(1, f"run.json with {name} {told[name]}", f"{found}: it was changed")
+    if not set(told["sites"]) <= set(info.sites) <= sites:
+        raise fault(1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info.sites)}")
 
 
 def _check_turns(rows: Sequence[Row]) -> None:
@@ -124,7 +125,7 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
     told, found = row["details"]["files"], outputs(folder)
     for name in sorted({*told, *found}):
         _same(row, name, told.get(name), found.get(name))
-    if run.info["audit"]["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
+    if (run.info.audit or {})["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
         raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
     _check_report(folder, rows[end:], end)
     return len(told)
@@ -143,7 +144,7 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     """Compare a model with the one that sites were sent after its round, and its sidecar with the experiment."""
     about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     for key in _SIDECAR:
-        if about[key] != run.info["experiment"][key]:
+        if about[key] != run.info.experiment[key]:
             raise fault(1, f"{name}.json with {key} of the experiment", "others: the file was changed")
     exchange = (about["round"] + 1, 0)
     asked = [row for row in rows if row["event"] == "asked"]

@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedward.errors import RunError
 from fedward.federation.run_folder import RunFolder
-from fedward.report.console import Console
+from fedward.storage import Summary
+
+if TYPE_CHECKING:
+    from fedward.report.console import Console
 
 _LONGEST_PAUSE = 30
 """Seconds after which sites that wait for approval are asked again."""
@@ -27,7 +30,7 @@ class Consent:
         minimum: replies that an exchange needs.
     """
 
-    def __init__(self, run: RunFolder, console: Console, minimum: int) -> None:
+    def __init__(self, run: RunFolder, console: "Console", minimum: int) -> None:
         self._run, self._console, self._minimum = run, console, minimum
         self._refused: dict[str, str] = {}
         self._pauses = 0
@@ -61,9 +64,9 @@ class Consent:
 
     def tell(self, waiting: Mapping[str, str]) -> None:
         """Say in run.json and on the console which sites wait for approval of which job, where that has changed."""
-        if waiting == self._run.info["summary"].get("waiting", {}):
+        if waiting == self._run.info.summary.waiting:
             return
-        self._run.set_status("running", {"waiting": dict(sorted(waiting.items()))} if waiting else {})
+        self._run.set_status("running", Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary())
         self._console.waiting(waiting)
 
     @staticmethod

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import ConfigError, RunError, WireError
-from fedward.evaluation.selection import earliest_best, judged
+from fedward.evaluation.selection import MetricRow, earliest_best, judged
 from fedward.federation import wire, wire_checks
 from fedward.federation.claims import Claims
 from fedward.federation.consent import Consent
@@ -30,10 +30,12 @@ from fedward.federation.versions import versions
 from fedward.federation.wire import Message
 from fedward.methods import method_of
 from fedward.methods.workflow import Ask, Federation, Reply, State
-from fedward.report import write_report
-from fedward.report.console import Console
 from fedward.sites import SERVER
+from fedward.storage import ByteRow, QueryRow, RoundRow, Summary
 from fedward.terminal import reason
+
+if TYPE_CHECKING:
+    from fedward.report.console import Console
 
 _EMPTY_ROUNDS_IN_A_ROW = 3
 """Exchanges without a single usable reply after which a run gives up instead of burning rounds."""
@@ -52,10 +54,11 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     transport: Transport,
     *,
     engine: str,
+    console: "Console",
+    report: Callable[[Path], object],
     resume: bool = False,
     site_folders: Sequence[Path] = (),
     init: Source | None = None,
-    console: Console | None = None,
     watch: Callable[[Path], None] | None = None,
 ) -> Path:
     """Run an experiment to its end and return its folder.
@@ -65,11 +68,12 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         folder: the run folder; new, or with ``resume`` that of an interrupted run.
         transport: how messages reach the sites.
         engine: name of the engine, recorded.
+        console: where progress is printed.
+        report: writes the report into the folder of a run that has ended.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own public images may lie, if the method uses some.
         init: a finished run's weights, which a new run starts from wherever name and shape are the same. One that is
             resumed needs them only if it was interrupted before its first commit.
-        console: where progress is printed.
         watch: called with the run folder after every commit and change of status.
 
     Raises:
@@ -90,7 +94,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         else:
             run = RunFolder.create(folder, experiment, transport.sites(), engine, taken)
         run.watch = watch or run.watch
-        return _Driver(experiment, run, transport, site_folders, init, console or Console()).run(first)
+        return _Driver(experiment, run, transport, site_folders, init, console, report).run(first)
 
 
 def _checked(
@@ -148,9 +152,11 @@ class _Driver:
         transport: Transport,
         site_folders: Sequence[Path],
         init: Source | None,
-        console: Console,
+        console: "Console",
+        report: Callable[[Path], object],
     ) -> None:
-        self.experiment, self.run_folder, self.transport, self.console = experiment, run, transport, console
+        self.experiment, self.run_folder, self.transport = experiment, run, transport
+        self.console, self.report = console, report
         self.method = method_of(experiment)
         self.site_folders, self.init = site_folders, init
         self._claims = Claims(self.method)
@@ -166,18 +172,18 @@ class _Driver:
         run = self.run_folder
         if run.finished:
             if not run.reported:  # it was killed in between
-                run.report(write_report)
+                run.report(self.report)
             return run.path
-        run.set_status("running", {})
+        run.set_status("running", Summary())
         try:
             state = self._begin(first)
             self._loop(state, self.method.rounds(state, self._federation()))
             self._finish(state)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
-            reason = {"reason": str(error) or type(error).__name__}
-            run.set_status("failed", reason | self._consent.refused)
-            self._report_failure(reason)
+            summary = Summary(reason=str(error) or type(error).__name__, **self._consent.refused)
+            run.set_status("failed", summary)
+            self._report_failure(summary)
             raise
         return run.path
 
@@ -185,7 +191,7 @@ class _Driver:
         """Return the state to go on from, and say what runs."""
         run = self.run_folder
         state = run.restore(self.method.state_type)
-        facts = None if state else run.info.get("init")
+        facts = None if state else run.info.init
         state = state or self.method.start(first or self._initial_model(facts))
         taken = (facts["folder"], described(facts)) if facts else None
         self.console.header(self.experiment, run.sites, resumed_after=state.round, taken=taken)
@@ -195,12 +201,12 @@ class _Driver:
         if not self.experiment.secure_aggregation:  # else a method measures the mean, and would note it of each site
             self.run_folder.note(log, row)
 
-    def _report_failure(self, reason: dict[str, str]) -> None:
+    def _report_failure(self, summary: Summary) -> None:
         try:
-            self.run_folder.report(write_report)
+            self.run_folder.report(self.report)
         except Exception:  # the run's own error must not be hidden by one of its report
             _log.exception("no report of the failed run %s", self.run_folder.path)
-        self.console.closing(self.run_folder.path, reason)
+        self.console.closing(self.run_folder.path, summary)
 
     def _initial_model(self, facts: Mapping[str, Any] | None) -> State:
         if facts is None:
@@ -232,8 +238,7 @@ class _Driver:
     ) -> State:
         trained, means = images.learn(model, round_, task, memory)
         for name, value in means.items():
-            row = {"round": round_, "site": SERVER, "split": "train", "name": name, "value": value}
-            self.run_folder.append("metrics", {**row, "n": images.number, "classes": []})
+            self.run_folder.append("metrics", MetricRow(round_, SERVER, "train", name, value, images.number))
         return trained
 
     def _loop(self, state: Any, rounds: Any) -> None:
@@ -272,7 +277,7 @@ class _Driver:
             )
 
     def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
-        init = self.run_folder.info.get("init")
+        init = self.run_folder.info.init
         weights = {"weights": init.get("model", init["sha256"])} if init else {}
         facts = {"members": len(self.run_folder.sites), **weights}
         facts |= {"experiment": self.experiment.digest, "versions": versions()}
@@ -385,42 +390,40 @@ class _Driver:
     def _record(self, ask: Ask, requests: dict[str, Message], result: _Exchange, seconds: float) -> None:
         run = self.run_folder
         for site, said in sorted(result.said.items()):
-            for metric in said.metrics:
-                run.append("metrics", {"round": ask.round - 1, "site": site, **metric.model_dump()})
-            counts = {"labelled": said.labelled, "unlabelled": said.unlabelled}
-            for name, value in ({**said.train, **counts} if site in ask.work else {}).items():
-                run.append(
-                    "metrics",
-                    {"round": ask.round, "site": site, "split": "train", "name": name, "value": value}
-                    | {"n": sum(counts.values()), "classes": []},
-                )
-            if labels := said.label_counts:
-                bought = {**labels.model_dump(), **counts, "minutes": said.minutes}
-                run.append("queries", {"round": ask.round, "site": site, **bought})
+            self._record_answer(ask, site, said)
         peers = {site: len(wire.roles(request)) for site, request in requests.items()}
         for site, request in requests.items():
-            row = {"round": ask.round, "site": site, "down": request.nbytes, "up": result.up.get(site, 0)}
-            run.append("bytes", row | {"peer_models": peers[site]})
+            run.append("bytes", ByteRow(ask.round, site, request.nbytes, result.up.get(site, 0), peers[site]))
         for log, record in ask.record.items():
             run.append(log, {"round": ask.round, **record})
         values = self._judge(ask, result)
         if not ask.work:  # the evaluation after the last round is no round
             return
-        summary = {
-            "round": ask.round,
-            "part": ask.part,
-            "seconds": round(seconds, 3),
-            "asked": sorted(ask.work),
-            "replied": sorted(reply.site for reply in result.replies if reply.useful),
-            "failed": result.failed,
-            "restarts": {site: said.restarts for site, said in sorted(result.said.items()) if said.restarts},
-            "bytes_down": sum(request.nbytes for request in requests.values()),
-            "bytes_up": sum(result.up.values()),
-            "peer_models": sum(peers.values()),
-        }
-        run.append("rounds", summary)
+        row = RoundRow(
+            round=ask.round,
+            part=ask.part,
+            seconds=round(seconds, 3),
+            asked=tuple(sorted(ask.work)),
+            replied=tuple(sorted(reply.site for reply in result.replies if reply.useful)),
+            failed=result.failed,
+            restarts={site: said.restarts for site, said in sorted(result.said.items()) if said.restarts},
+            bytes_down=sum(request.nbytes for request in requests.values()),
+            bytes_up=sum(result.up.values()),
+            peer_models=sum(peers.values()),
+        )
+        run.append("rounds", row)
         kept = [said.train["kept"] for said in result.said.values() if "kept" in said.train]
-        self.console.round(summary, values, fmean(kept) if kept else None)
+        self.console.round(row, values, fmean(kept) if kept else None)
+
+    def _record_answer(self, ask: Ask, site: str, said: Answer) -> None:
+        run, images = self.run_folder, said.labelled + said.unlabelled
+        counts = {"labelled": said.labelled, "unlabelled": said.unlabelled}
+        for metric in said.metrics:
+            run.append("metrics", {"round": ask.round - 1, "site": site, **metric.model_dump()})
+        for name, value in ({**said.train, **counts} if site in ask.work else {}).items():
+            run.append("metrics", MetricRow(ask.round, site, "train", name, value, images))
+        if labels := said.label_counts:
+            run.append("queries", QueryRow(ask.round, site, **labels.model_dump(), **counts, minutes=said.minutes))
 
     def _judge(self, ask: Ask, result: _Exchange) -> dict[str, float]:
         """Return the key metric of the evaluated model at each site, and keep the model if it is the best so far."""
@@ -445,12 +448,9 @@ class _Driver:
         unjudged = {} if self.method.untrained else self._evaluate_last(state)
         run.save_global("model", state.model, {"round": state.round})
         best = run.best()
-        summary = {
-            "rounds": state.round,
-            "best_round": best and best[0],
-            "best_value": best and best[1],
-            "unjudged": unjudged,
-        }
+        summary = Summary(
+            rounds=state.round, best_round=best and best[0], best_value=best and best[1], unjudged=unjudged
+        )
         run.models.clear()
         if run.asked_in_vain:
             raise RunError(
@@ -460,7 +460,7 @@ class _Driver:
                 remedy="See in rounds.jsonl why; mend it, and start a new run in another folder.",
             )
         run.set_status("finished", summary)
-        run.report(write_report)
+        run.report(self.report)
         self.console.closing(run.path, summary, self.method.untrained)
 
     def _evaluate_last(self, state: Any) -> dict[str, str]:

@@ -19,9 +19,7 @@ from fedward.federation.store import StoredState
 from fedward.methods import method_of
 from fedward.methods.workflow import State
 from fedward.nets import build
-
-_FORMAT = 1
-"""The model.json format this reader understands."""
+from fedward.storage import FORMAT, RunInfo
 
 _REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
 _AGAIN = (
@@ -39,9 +37,9 @@ class Source:
     facts: Mapping[str, Any] | None = None
     """``folder`` of the finished run and ``sha256`` of its model, where a job or run.json has them on record."""
 
-    def check(self, run: Path, info: Mapping[str, Any]) -> None:
+    def check(self, run: Path, info: RunInfo) -> None:
         """Raise RunError where a run that is continued, with ``info`` in its run.json, began with other weights."""
-        begun = info.get("init", {}).get("sha256")
+        begun = (info.init or {}).get("sha256")
         if self.facts and self.facts["sha256"] != begun:
             raise RunError(
                 f"run folder {run}",
@@ -82,12 +80,12 @@ class Weights:
                 expected = f"SHA-256 {recorded}, on record since the run or its job was made"
                 raise ConfigError(f"{where}, file {model.name}", expected=expected, found=sha256, remedy=_AGAIN)
             content = json.loads(about.read_text(encoding="utf-8"))
-            if content["format"] != _FORMAT:
+            if content["format"] != FORMAT:
                 raise ValueError(f"{about.name} of format {content['format']}")
             classes = () if "untrained" in content else tuple(content["data"]["classes"])
             return cls(Path(facts["folder"]) if facts else files.resolve(), sha256, classes, StoredState(model))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            expected, found = f"{model.name} and {about.name} of format {_FORMAT}", f"{type(error).__name__}: {error}"
+            expected, found = f"{model.name} and {about.name} of format {FORMAT}", f"{type(error).__name__}: {error}"
             raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
 
     @property
@@ -163,7 +161,7 @@ def _recorded(folder: Path) -> str:
     run = RunFolder.reopen(folder)
     rows = [row for line in read(folder / audit.LOG)[0] if (row := audit.parse(line)) and row["event"] == "ended"]
     if not run.finished or not rows:
-        found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info['status']}"
+        found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info.status}"
         raise ConfigError(f"--init {folder}", expected="a finished run", found=found, remedy=_REMEDY)
     return str(rows[-1]["details"]["files"]["model.safetensors"])
 

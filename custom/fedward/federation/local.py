@@ -14,6 +14,8 @@ from fedward.federation.site import Site
 from fedward.federation.site_data import named_sites, require_same_source
 from fedward.federation.transport import Deliver, Transport
 from fedward.federation.wire import Message
+from fedward.report import write_report
+from fedward.report.console import Console
 
 
 class LocalTransport:
@@ -75,7 +77,15 @@ def run_local(
     transport = local_transport(experiment, sites, folder, site_folders, cache)
     source = Source(init) if init else None
     return run_experiment(
-        experiment, folder, transport, engine="local", resume=resume, site_folders=site_folders, init=source
+        experiment,
+        folder,
+        transport,
+        engine="local",
+        console=Console(),
+        report=write_report,
+        resume=resume,
+        site_folders=site_folders,
+        init=source,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fedward.errors import WireError
 from fedward.federation.disk import PRIVATE, make_folder
-from fedward.federation.store import StoredState, save_json, save_model
+from fedward.federation.store import StoredState, by_role, flat, save_json, save_model
 
 OWN = "own"
 """Role of what a site trained and does not send: the tensors that stay there by the method's word."""
@@ -38,20 +38,14 @@ class SiteMemory:
         earlier = [path for path in self._files() if path.stem < _stem(round_, part)]
         if not earlier:
             return {}
-        stored = StoredState(earlier[-1])
-        models: dict[str, dict[str, torch.Tensor]] = {}
-        for name in stored:
-            role, key = name.split("/", 1)
-            models.setdefault(role, {})[key] = stored[name]
-        return dict(models)
+        return dict(by_role(StoredState(earlier[-1])))
 
     def save(self, round_: int, part: int, models: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Keep what is known after an exchange; nothing is written where a method remembers nothing."""
         if not models:
             return
         make_folder(self._folder, PRIVATE)
-        flat = {f"{role}/{key}": tensor for role, state in models.items() for key, tensor in state.items()}
-        save_model(self._folder / f"{_stem(round_, part)}.safetensors", flat)
+        save_model(self._folder / f"{_stem(round_, part)}.safetensors", flat(models))
         _forget(self._files(), round_)
 
     def _files(self) -> list[Path]:

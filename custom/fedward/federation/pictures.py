@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from fedward.federation.store import save_json
+from fedward.storage import FORMAT
 
 FOLDER = "reconstructions"
 
@@ -30,7 +31,7 @@ def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str,
         for number, image in enumerate(images, 1):
             _picture(image).save(partial / f"{number}-{name}.png")
     count = len(next(iter(pictures.values()), ()))
-    save_json(partial / "about.json", {"format": 1, **facts, "names": list(pictures), "images": count})
+    save_json(partial / "about.json", {"format": FORMAT, **facts, "names": list(pictures), "images": count})
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
 

@@ -1,8 +1,7 @@
 """How far a run is, from its folder alone: for a person at the server, an admin's kit, and monitoring."""
 
-import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from fedward.federation.lock import is_held
 from fedward.federation.run_folder import RunFolder
 from fedward.methods import settings_of
 from fedward.report.words import count
+from fedward.storage import RoundRow, read_rows
 
 WIDTH = 80
-_EXCHANGE = ("round", "seconds", "asked", "replied", "failed")
 
 
 def progress(run_folder: Path) -> dict[str, Any]:
@@ -64,34 +63,39 @@ def progress(run_folder: Path) -> dict[str, Any]:
 
 
 def _progress(run: RunFolder) -> dict[str, Any]:
-    info, experiment, rounds = run.info, run.experiment, list(_rows(run.path / "rounds.jsonl"))
+    info, experiment, rounds = run.info, run.experiment, list(read_rows(run.path / "rounds.jsonl", RoundRow, []))
     audited, _ = read(run.path / audit.LOG)
     newest, committed = _newest(audited), _newest(audited, "committed")
-    done = committed["details"]["round"] if committed else max((row["round"] for row in rounds), default=0)
+    done = committed["details"]["round"] if committed else max((row.round for row in rounds), default=0)
     return {
         "status": _status(run),
-        "reason": info["summary"].get("reason"),
+        "reason": info.summary.reason,
         "method": experiment.method,
         "sites": len(run.sites),
-        "started": info["started"],
-        "written": newest["time"] if newest else info["started"],
+        "started": info.started,
+        "written": newest["time"] if newest else info.started,
         "round": done,
         "rounds": settings_of(experiment.method, experiment.options).rounds,
-        "seconds_per_round": sum(row["seconds"] for row in rounds) / done if done else None,
+        "seconds_per_round": sum(row.seconds for row in rounds) / done if done else None,
         "committed": committed and committed["time"],
         "under_way": newest and _under_way(newest),
-        "waiting": info["summary"].get("waiting", {}),
-        "refused": info["summary"].get("refused", []),
-        "exchange": {name: rounds[-1][name] for name in _EXCHANGE} if rounds else None,
+        "waiting": info.summary.waiting,
+        "refused": list(info.summary.refused),
+        "exchange": _told(rounds[-1]) if rounds else None,
         **_key_metric(run, experiment.key_metric),
-        "unjudged": info["summary"].get("unjudged", {}),
-        "bytes_down": sum(row["bytes_down"] for row in rounds),
-        "bytes_up": sum(row["bytes_up"] for row in rounds),
+        "unjudged": info.summary.unjudged,
+        "bytes_down": sum(row.bytes_down for row in rounds),
+        "bytes_up": sum(row.bytes_up for row in rounds),
     }
 
 
+def _told(row: RoundRow) -> dict[str, Any]:
+    lists = {"asked": list(row.asked), "replied": list(row.replied), "failed": dict(row.failed)}
+    return {"round": row.round, "seconds": row.seconds, **lists}
+
+
 def _status(run: RunFolder) -> str:
-    status = str(run.info["status"])
+    status = run.info.status
     return "stopped" if status == "running" and not is_held(run.path) else status
 
 
@@ -111,26 +115,14 @@ def _under_way(last: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _key_metric(run: RunFolder, metric: str) -> dict[str, Any]:
     # A long run has hundreds of thousands of rows: most are told apart before they are parsed.
-    rows = [row for row in _rows(run.path / "metrics.jsonl", containing=metric) if row["name"] == metric]
-    values = mean_over_sites(
-        [MetricRow(row["round"], row["site"], row["split"], row["name"], row["value"]) for row in rows], metric
-    )
+    rows = read_rows(run.path / "metrics.jsonl", MetricRow, [], containing=metric)
+    values = mean_over_sites(rows, metric)
     best, last = run.best(), max(values, default=None)
     return {
         "metric": metric,
         "best": best and {"round": best[0], "value": best[1]},
         "last": None if last is None else {"round": last, "value": values[last]},
     }
-
-
-def _rows(path: Path, containing: str = "") -> Iterator[dict[str, Any]]:
-    """Yield a log's rows whose line holds a text; half a line at the end is still being written."""
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if containing in line and line.endswith("\n"):
-                yield json.loads(line)
 
 
 def lines(state: Mapping[str, Any]) -> list[str]:

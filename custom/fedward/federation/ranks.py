@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.federation.site import Site
-from fedward.federation.store import StoredState, save_json, save_model
+from fedward.federation.store import StoredState, by_role, flat, save_json, save_model
 from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.workflow import State
 from fedward.nets import build
@@ -176,15 +176,11 @@ def _digest(data: SiteData) -> str:
 
 
 def _save(path: Path, models: Models) -> None:
-    save_model(path, {f"{role}/{key}": tensor for role, state in models.items() for key, tensor in state.items()})
+    save_model(path, flat(models))
 
 
 def _load(path: Path) -> dict[str, dict[str, torch.Tensor]]:
-    stored, models = StoredState(path), dict[str, dict[str, torch.Tensor]]()
-    for name in stored:
-        role, key = name.split("/", 1)
-        models.setdefault(role, {})[key] = stored[name]
-    return models
+    return by_role(StoredState(path))
 
 
 def _train_share(folder: Path, rank: int, processes: int) -> None:

@@ -18,6 +18,6 @@ def rewrite_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     if (folder / LOG).exists() and not is_held(folder):
         with sole_writer(folder):
             run = RunFolder.reopen(folder)
-            if run.info["status"] != "running":
+            if run.info.status != "running":
                 run.report(lambda _: None)
     return page

@@ -22,13 +22,21 @@ from fedward.federation.store import SiteModels, StateT, load_state, save_json, 
 from fedward.federation.versions import versions
 from fedward.methods import method_of
 from fedward.methods.workflow import State
+from fedward.storage import (
+    FORMAT,
+    LOGS,
+    RoundRow,
+    Row,
+    RunInfo,
+    Status,
+    Summary,
+    line_of,
+    read_info,
+    read_rows,
+    row_of,
+)
 
-_LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
 _KEPT_STATES = 2
-_FORMAT = 1
-"""Of run.json."""
-_INFO = {"id": str, "sites": list, "status": str, "experiment": dict}
-"""What run.json must hold for a run to be opened again."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,13 +48,11 @@ class RunFolder:
     a resumed run neither loses nor repeats a row. The audit log alone is written at once and never cut.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, info: RunInfo, reopened: bool = False) -> None:
+        self.path, self.info, self._reopened = path, info, reopened
         self.models = SiteModels(path / "models")
         self._states = SavedStates(path)
-        self._info: dict[str, Any] = {}
-        self._rows: dict[str, list[dict[str, Any]]] = {log: [] for log in _LOGS}
-        self._reopened = False
+        self._rows: dict[str, list[Row]] = {log: [] for log in LOGS}
         self.watch: Callable[[Path], None] = lambda path: None
         """Called with the folder after every commit and change of status."""
 
@@ -67,28 +73,28 @@ class RunFolder:
                 remedy="Name another folder, or continue that run with --resume.",
             )
         path.mkdir(parents=True, exist_ok=True)
-        run = cls(path)
-        run._info = {
-            "format": _FORMAT,
-            "id": uuid4().hex,
-            "method": experiment.method,
-            "engine": engine,
-            "seed": experiment.seed,
-            "sites": sites,
-            "started": now(),
-            "status": "running",
-            "versions": versions(),
-            "experiment": experiment.model_dump(mode="json"),
-            "summary": {},
-            **({"init": init} if init else {}),
-            **({"stays_at_sites": list(stays)} if (stays := method_of(experiment).stays) else {}),
-            **({"untrained": list(untrained)} if (untrained := method_of(experiment).untrained) else {}),
-        }
+        method = method_of(experiment)
+        told: dict[str, Any] = {"init": init, "stays_at_sites": method.stays, "untrained": method.untrained}
+        info = RunInfo(
+            format=FORMAT,
+            id=uuid4().hex,
+            method=experiment.method,
+            engine=engine,
+            seed=experiment.seed,
+            sites=tuple(sites),
+            started=now(),
+            status="running",
+            versions=versions(),
+            experiment=experiment.model_dump(mode="json"),
+            summary=Summary(),
+            **{name: value for name, value in told.items() if value},
+        )
+        run = cls(path, info)
         run._save_info()
         run.audit.add(
             "begun",
             experiment=experiment.digest,
-            **{key: run._info[key] for key in ("engine", "sites", "seed", "versions")},
+            **{key: run.info.dumped()[key] for key in ("engine", "sites", "seed", "versions")},
             **({"init": init["sha256"]} if init else {}),
         )
         run._save_info()
@@ -100,17 +106,7 @@ class RunFolder:
 
         ``sites`` that are new join it, from the round on in which it continues.
         """
-        run = cls(path)
-        run._reopened = True
-        try:
-            run._info = _read_info(path / "run.json")
-        except (OSError, ValueError, RecursionError) as error:
-            raise RunError(
-                f"run folder {path}",
-                expected="a readable run.json",
-                found=str(error),
-                remedy="Name the folder of a run that has begun.",
-            ) from error
+        run = cls(path, read_info(path), reopened=True)
         if experiment is not None and run.experiment != experiment:
             raise RunError(
                 f"run folder {path}",
@@ -120,54 +116,52 @@ class RunFolder:
             )
         joined = sorted(set(sites) - set(run.sites))
         if joined and not run.finished:
-            run._info["sites"] = sorted([*run.sites, *joined])
+            run._tell(sites=tuple(sorted([*run.sites, *joined])))
             run.audit.add("joined", sites=joined)
         return run
 
     @property
     def experiment(self) -> Experiment:
         """The experiment the run was started with."""
-        return Experiment.parse(self._info["experiment"], f"run folder {self.path}")
+        return Experiment.parse(self.info.experiment, f"run folder {self.path}")
 
     @property
     def id(self) -> str:
         """The run's id, by which sites know it again after an interruption."""
-        return str(self._info["id"])
+        return self.info.id
 
     @property
     def sites(self) -> list[str]:
         """The sites the run was started with, and those that joined it later."""
-        return list(self._info["sites"])
+        return list(self.info.sites)
 
     @property
     def finished(self) -> bool:
         """Whether the run ended well."""
-        return bool(self._info["status"] == "finished")
+        return self.info.status == "finished"
 
     @cached_property
     def audit(self) -> AuditLog:
         """The audit log, opened for writing at first use."""
-        return AuditLog(self.path / audit.LOG, self.id, self._info.get("audit"))
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """What run.json says."""
-        return dict(self._info)
+        return AuditLog(self.path / audit.LOG, self.id, self.info.audit)
 
     @property
     def asked_in_vain(self) -> bool:
         """Whether sites were asked to work, and in no committed exchange a reply of one was used."""
-        rows = [json.loads(line) for line in self._states.log("rounds").read_text(encoding="utf-8").splitlines()]
-        return bool(rows) and not any(row["replied"] for row in rows)
+        rows = list(read_rows(self._states.log("rounds"), RoundRow, []))
+        return bool(rows) and not any(row.replied for row in rows)
 
     def note(self, log: str, row: dict[str, Any]) -> None:
         """Remember a row as :meth:`append` does, of a decision that the audit log holds from now on."""
-        self.audit.add("noted", log=log, row=row)
         self.append(log, row)
+        self.audit.add("noted", log=log, row=row)
 
-    def append(self, log: str, row: dict[str, Any]) -> None:
-        """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`. KeyError for an unknown log."""
-        self._rows[log].append(row)
+    def append(self, log: str, row: Row | Mapping[str, Any]) -> None:
+        """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`.
+
+        KeyError for an unknown log, ValueError for a row that its readers would refuse.
+        """
+        self._rows[log].append(row_of(LOGS[log], json.dumps(row)) if isinstance(row, Mapping) else row)
 
     def commit(self, round_: int, state: Any) -> None:
         """Write the buffered rows and the state after ``round_`` rounds; the audit log says so once all is on the disk.
@@ -175,7 +169,7 @@ class RunFolder:
         The state names the logs' lengths: rows behind them come from a round that never ended and are cut on resume.
         """
         self.flush()
-        self._states.keep_lengths(round_, _LOGS)
+        self._states.keep_lengths(round_, tuple(LOGS))
         save_state(self._states.folder(round_), state)
         self.audit.add("committed", round=round_, state=self._states.digest(round_))
         self.models.prune(self._states.drop_all_but(_KEPT_STATES))
@@ -230,25 +224,25 @@ class RunFolder:
 
     def save_global(self, name: str, state: State, sidecar: dict[str, Any]) -> None:
         """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it, and which tensors are untrained."""
-        experiment = self._info["experiment"]
+        experiment = self.info.experiment
         about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
-        never, kept = (tuple(self._info.get(name, ())) for name in ("untrained", "stays_at_sites"))
+        never, kept = self.info.untrained, self.info.stays_at_sites
         if untrained := [key for key in state if key.startswith(never + kept)]:
             note = "No round trained these tensors." if never else "Each site trained its own of these, and kept it."
             about |= {"untrained": untrained, "note": note}
         save_model(self.path / f"{name}.safetensors", state)
-        save_json(self.path / f"{name}.json", {"format": 1, **about, **sidecar})
+        save_json(self.path / f"{name}.json", {"format": FORMAT, **about, **sidecar})
 
-    def set_status(self, status: str, summary: dict[str, Any]) -> None:
+    def set_status(self, status: Status, summary: Summary) -> None:
         """Record that the run is ``running`` again, ``finished`` or ``failed``; rows still buffered are written.
 
         At an end the audit log names the hashes of all that the run leaves.
         """
         if status == "finished":
             self.flush()
-        self._info |= {"status": status, "ended": None if status == "running" else now(), "summary": summary}
+        self._tell(status=status, ended=None if status == "running" else now(), summary=summary)
         if status != "running":
-            told = {"status": status, "reason": summary.get("reason"), "run": info_digest(self._info)}
+            told = {"status": status, "reason": summary.reason, "run": info_digest(self.info)}
             self.audit.add("ended", **told, files=outputs(self.path))
         self._save_info()
 
@@ -269,31 +263,18 @@ class RunFolder:
         """Write the buffered rows; those of a round that never ends are cut on resume."""
         for log, rows in self._rows.items():
             if rows or not self._states.log(log).exists():
-                append(self._states.log(log), "".join(json.dumps(row) + "\n" for row in rows).encode())
+                append(self._states.log(log), "".join(map(line_of, rows)).encode())
             rows.clear()
 
+    def _tell(self, **changes: Any) -> None:
+        self.info = self.info.model_copy(update=changes)
+
     def _save_info(self) -> None:
-        self._info["audit"] = self.audit.end
-        save_json(self.path / "run.json", self._info)
+        self._tell(audit=self.audit.end)
+        save_json(self.path / "run.json", self.info.dumped())
         self.watch(self.path)
 
 
-def info_digest(info: Mapping[str, Any]) -> str:
+def info_digest(info: RunInfo) -> str:
     """Return the SHA-256 of what run.json says of a run; where the audit log ends is left out."""
-    return digest({name: value for name, value in info.items() if name != "audit"})
-
-
-def _read_info(file: Path) -> dict[str, Any]:
-    info = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(info, dict):
-        raise ValueError(f"a {type(info).__name__}, not what a run is")
-    if missing := [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]:
-        raise ValueError(f"no or a broken {', '.join(missing)}")
-    if (found := info.get("format")) != _FORMAT:
-        raise RunError(
-            str(file),
-            expected=f"format {_FORMAT}",
-            found=repr(found),
-            remedy="Open this run with the fedward version that wrote it.",
-        )
-    return info
+    return digest({name: value for name, value in info.dumped().items() if name != "audit"})

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from fedward.errors import RunError
 from fedward.federation.disk import PRIVATE, make_folder, replace, sync
 from fedward.methods.workflow import State
+from fedward.storage import FORMAT
 
 StateT = TypeVar("StateT")
 
@@ -108,6 +109,20 @@ def save_json(path: Path, value: Any) -> None:
     replace(partial, path)
 
 
+def flat(models: Mapping[str, State]) -> dict[str, torch.Tensor]:
+    """Return models by role as one mapping: ``<role>/<tensor>`` -> tensor."""
+    return {f"{role}/{key}": state[key] for role, state in models.items() for key in state}
+
+
+def by_role(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+    """Return what :func:`flat` has put together."""
+    models: dict[str, dict[str, torch.Tensor]] = {}
+    for name in tensors:
+        role, key = name.split("/", 1)
+        models.setdefault(role, {})[key] = tensors[name]
+    return models
+
+
 class SiteModels(Mapping[str, State]):
     """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``; others may not look into the folder."""
 
@@ -184,18 +199,17 @@ def save_state(folder: Path, state: Any) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     make_folder(partial)
     numbers: dict[str, Any] = {}
-    tensors: dict[str, torch.Tensor] = {}
-    names: dict[str, list[str]] = {}
+    models: dict[str, State] = {}
     for item in fields(state):
         value = getattr(state, item.name)
         if isinstance(value, Mapping) and all(isinstance(entry, torch.Tensor) for entry in value.values()):
-            names[item.name] = list(value)
-            tensors |= {f"{item.name}/{key}": value[key] for key in value}
+            models[item.name] = value
         else:
             numbers[item.name] = value
-    _write(partial / "state.safetensors", tensors)
+    names = {name: list(state) for name, state in models.items()}
+    _write(partial / "state.safetensors", flat(models))
     sync(partial / "state.safetensors")
-    save_json(partial / "state.json", {"format": 1, "numbers": numbers, "tensors": names})  # and both files' names
+    save_json(partial / "state.json", {"format": FORMAT, "numbers": numbers, "tensors": names})  # and both files' names
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
     sync(folder.parent)
@@ -209,10 +223,10 @@ def load_state(folder: Path, kind: type[StateT]) -> StateT:
     for name, keys in content["tensors"].items():
         values[name] = {key: stored[f"{name}/{key}"] for key in keys}
     expected = {item.name for item in fields(kind)}  # type: ignore[arg-type]
-    if content.get("format") != 1 or set(values) != expected:
+    if content.get("format") != FORMAT or set(values) != expected:
         raise RunError(
             f"state in {folder}",
-            expected=f"format 1 with {sorted(expected)}",
+            expected=f"format {FORMAT} with {sorted(expected)}",
             found=f"format {content.get('format')} with {sorted(values)}",
             remedy="Resume with the method and the version of fedward that wrote it, or start a new run.",
         )

@@ -64,15 +64,15 @@ def _read(folder: Path) -> dict[str, Any]:
     same = ("started", "status", "reason", "method", "round", "rounds", "metric", "best", "last")
     return {
         **{name: state[name] for name in same},
-        "ended": info.get("ended"),
+        "ended": info.ended,
         "id": run.id,
-        "engine": info.get("engine"),
+        "engine": info.engine,
         "net": run.experiment.net,
         "seed": run.experiment.seed,
         "sites": run.sites,
         "model": file_digest(model) if model.is_file() else None,
-        "init": (info.get("init") or {}).get("sha256"),
-        "versions": info.get("versions", {}),
+        "init": (info.init or {}).get("sha256"),
+        "versions": info.versions,
         "audit": _audited(folder),
     }
 

@@ -4,11 +4,12 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from fedward.config import Experiment
 from fedward.report.tables import took_no_step
 from fedward.report.words import count, nothing_to_judge
+from fedward.storage import RoundRow, Summary
 from fedward.terminal import printable
 
 WIDTH = 80
@@ -62,7 +63,7 @@ class Console:
         self._wrapped(f"val: {self._metric} of the model a round starts from, site mean [lowest, highest]")
         self._line(f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}")
 
-    def round(self, row: Mapping[str, Any], values: Mapping[str, float], kept: float | None = None) -> None:
+    def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
         """Print one round.
 
         Args:
@@ -70,14 +71,12 @@ class Console:
             values: site -> key metric on its validation images; empty when the round was not evaluated.
             kept: share of pseudo labels kept, mean over the sites that trained; None without pseudo labels.
         """
-        replied = f"{len(row['replied'])}/{len(row['asked'])}"
-        down, up = (f"{row[way] / 1e6:.1f}" for way in ("bytes_down", "bytes_up"))
+        replied = f"{len(row.replied)}/{len(row.asked)}"
+        down, up = f"{row.bytes_down / 1e6:.1f}", f"{row.bytes_up / 1e6:.1f}"
         share = "-" if kept is None else f"{kept:.2f}"
-        number = f"{row['round']}.{row['part'] + 1}" if row["part"] else str(row["round"])
-        self._line(
-            f"{number:>6} {row['seconds']:>8.1f} {replied:>8}  {_spread(values):<20} {share:>5} {down:>9} {up:>9}"
-        )
-        self._reasons(row["failed"])
+        number = f"{row.round}.{row.part + 1}" if row.part else str(row.round)
+        self._line(f"{number:>6} {row.seconds:>8.1f} {replied:>8}  {_spread(values):<20} {share:>5} {down:>9} {up:>9}")
+        self._reasons(row.failed)
 
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Say which sites wait for approval (site -> the job's digest), or that none does any more."""
@@ -86,26 +85,25 @@ class Console:
         if not sites:
             self._wrapped("no site waits for approval any more", indent=" " * 7)
 
-    def closing(self, folder: Path, summary: Mapping[str, Any], untrained: Sequence[str] = ()) -> None:
+    def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
         """Say how the run ended, which round is best and why, and where the files are.
 
         Args:
             folder: the run folder.
-            summary: run.json's summary: ``rounds``, ``best_round``, ``best_value``, and why sites left the last model
-                ``unjudged``; or the ``reason`` of a failure.
+            summary: how it ended, as in run.json.
             untrained: how the names of tensors begin that the run did not train, though its results hang on them.
         """
-        if "reason" in summary:
-            self._wrapped(f"failed: {summary['reason']}", most=6)
+        if summary.reason is not None:
+            self._wrapped(f"failed: {summary.reason}", most=6)
         else:
-            self._wrapped(f"finished after {count(summary['rounds'], 'round')}")
+            self._wrapped(f"finished after {count(summary.rounds or 0, 'round')}")
             self._wrapped(nothing_to_judge(untrained) or "")
-        if unjudged := summary.get("unjudged"):
+        if unjudged := summary.unjudged:
             self._wrapped(f"last model not evaluated at {count(len(unjudged), 'site')}:")
             self._reasons(unjudged)
-        if summary.get("best_round") is not None:
-            why = f"highest mean validation {self._metric} over sites, {summary['best_value']:.3f}"
-            self._wrapped(f"best: round {summary['best_round']} ({why})")
+        if summary.best_value is not None:
+            why = f"highest mean validation {self._metric} over sites, {summary.best_value:.3f}"
+            self._wrapped(f"best: round {summary.best_round} ({why})")
         self._line(f"folder: {folder}")  # whole, even when it is long: a path cut or wrapped cannot be used
         there = [name for name in FILES if (folder / name).exists()]
         if there:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedward.report.figures import mean_line
-from fedward.report.run import QueryRow, Run
+from fedward.report.run import Run
 from fedward.report.words import count
+from fedward.storage import QueryRow
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class LabelLine:
 def label_lines(run: Run) -> list[LabelLine]:
     """Return one line per site that answered, in the run's order; empty for a run that buys no labels."""
     lines = []
-    for site in run.sites:
+    for site in run.info.sites:
         rows = [row for row in run.queries if row.site == site]
         if rows:
             lines.append(LabelLine(site, sum(row.asked for row in rows), rows[-1]))

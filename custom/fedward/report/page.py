@@ -38,7 +38,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "few": tables.FEW,
         "banner": words.banner(run),
         "findings": words.findings(run, choices, sites),
-        "settings": _settings(run.experiment),
+        "settings": _settings(run.info.experiment),
         "sites": sites,
         "labelled": _total([line.labelled for line in sites]),
         "unlabelled": _total([line.unlabelled for line in sites]),
@@ -70,13 +70,13 @@ def _by_site(run: Run, choices: tables.Choices) -> list[list[Any]]:
     """Return, per protocol, the choices in the order of the run's sites; None for a site never measured."""
     selections = (choices.own, choices.shared, choices.last)
     found = [{choice.site: choice for choice in selection.sites} for selection in selections]
-    return [[by_site.get(site) for site in run.sites] for by_site in found]
+    return [[by_site.get(site) for site in run.info.sites] for by_site in found]
 
 
 def _overall(run: Run, round_: int | None) -> list[dict[str, float | None]]:
     """Return, in the order of the run's sites, metric -> test value of the selected model; empty without any value."""
     lines: list[dict[str, float | None]] = []
-    for site in run.sites:
+    for site in run.info.sites:
         rows = run.at(site, "test", round_)
         lines.append({name: rows[name].value if name in rows else None for name in tables.OVERALL})
     return lines if any(value is not None for line in lines for value in line.values()) else []
@@ -207,7 +207,7 @@ def _comparison(run: Run, others: Sequence[Run]) -> Markup | None:
 
 def _bytes_by_site(run: Run) -> dict[str, tuple[int, int, int]]:
     """Return site -> (bytes down, bytes up, peer models) over the whole run."""
-    total = dict.fromkeys(run.sites, (0, 0, 0))
+    total = dict.fromkeys(run.info.sites, (0, 0, 0))
     for row in run.bytes:
         down, up, peers = total.get(row.site, (0, 0, 0))
         total[row.site] = (down + row.down, up + row.up, peers + row.peer_models)
@@ -223,7 +223,7 @@ def _peer_overhead(run: Run) -> float | None:
 
 def _failures(run: Run) -> list[tuple[int | str, str, str]]:
     """Return (round, site, reason); first those of the last evaluation, which no other table tells of."""
-    last = [("last evaluation", site, reason) for site, reason in run.unjudged.items()]
+    last = [("last evaluation", site, reason) for site, reason in run.info.summary.unjudged.items()]
     return [*last, *((row.round, site, reason) for row in run.rounds for site, reason in row.failed.items())]
 
 

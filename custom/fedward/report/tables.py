@@ -15,7 +15,8 @@ from fedward.evaluation.selection import (
     last_round,
     mean,
 )
-from fedward.report.run import RoundRow, Run
+from fedward.report.run import Run
+from fedward.storage import RoundRow
 
 FEW = 10
 """Below so many images a number is shown grey and marked: one image more or less changes it by a tenth or more."""
@@ -53,10 +54,10 @@ class Choices:
     def of(cls, run: Run, metric: str) -> "Choices":
         """Select rounds from a run's rows; the best single one of a finished run is that of its best.safetensors."""
         relevant = [row for row in run.metrics if row.name == metric]
-        if metric == run.key_metric and "best_round" in run.summary:
-            shared = kept_round(relevant, metric, run.summary["best_round"])
+        if metric == run.key_metric and "best_round" in run.info.summary.model_fields_set:
+            shared = kept_round(relevant, metric, run.info.summary.best_round)
         else:
-            shared = best_global(relevant, metric, run.sites)
+            shared = best_global(relevant, metric, run.info.sites)
         return cls(best_per_site(relevant, metric), shared, last_round(relevant, metric))
 
     @property
@@ -94,8 +95,8 @@ def site_lines(run: Run) -> list[SiteLine]:
     """Return one line per site, in the run's order."""
     trained = Counter(site for row in merged_rounds(run) for site in row.replied)
     failures = Counter(site for row in run.rounds for site, reason in row.failed.items() if not took_no_step(reason))
-    failures.update(run.unjudged.keys())
-    return [_site_line(run, site, trained[site], failures[site]) for site in run.sites]
+    failures.update(run.info.summary.unjudged.keys())
+    return [_site_line(run, site, trained[site], failures[site]) for site in run.info.sites]
 
 
 def took_no_step(reason: str) -> bool:
@@ -163,7 +164,7 @@ class ClassLine:
 
 def class_lines(run: Run, round_: int | None) -> list[ClassLine]:
     """Return one line per class for the model after ``round_`` rounds."""
-    tests = {site: run.at(site, "test", round_) for site in run.sites}
+    tests = {site: run.at(site, "test", round_) for site in run.info.sites}
     return [_class_line(name, tests) for name in run.classes]
 
 
@@ -258,7 +259,7 @@ def _ends(folders: Sequence[Path]) -> list[str]:
 
 def test_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:
     """Return site -> test value of the model after ``round_`` rounds, where defined."""
-    rows = {site: run.at(site, "test", round_).get(metric) for site in run.sites}
+    rows = {site: run.at(site, "test", round_).get(metric) for site in run.info.sites}
     return {site: row.value for site, row in rows.items() if row is not None and row.value is not None}
 
 
@@ -358,7 +359,7 @@ def peer_bytes(run: Run) -> dict[int, float]:
 
 def peer_shares(run: Run) -> tuple[list[str], list[list[float]]]:
     """Return (sites, F): F[i][j] is the share of site i's choices of peers that fell on site j; rows sum to 1 or 0."""
-    counts: dict[str, Counter[str]] = {site: Counter() for site in run.sites}
+    counts: dict[str, Counter[str]] = {site: Counter() for site in run.info.sites}
     for row in run.peers:
         for site, peers in row.chosen.items():
             counts.setdefault(site, Counter()).update(peers)

@@ -12,19 +12,19 @@ _NAMED = 6
 
 def banner(run: Run) -> str | None:
     """Return what a reader must know first about a run that did not end well; None for one that did."""
-    if run.status == "finished":
+    if run.info.status == "finished":
         return None
     rounds = max((row.round for row in run.rounds), default=0)
     done = f"{count(rounds, 'round')} on record"
-    if run.status == "failed":
-        return f"This run failed, with {done}: {run.summary.get('reason', 'no reason was recorded')}"
+    if run.info.status == "failed":
+        return f"This run failed, with {done}: {run.info.summary.reason or 'no reason was recorded'}"
     return f"This run has not finished, with {done}: it is still going on, or it was killed. Numbers are provisional."
 
 
 def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]:
     """Return the key results, most important first; fewer where less was measured."""
     found = [
-        nothing_to_judge(run.untrained),
+        nothing_to_judge(run.info.untrained),
         _ranking(run, choices),
         _key_metric(run, choices),
         _kept_at_sites(run),
@@ -76,9 +76,9 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
 
 
 def _kept_at_sites(run: Run) -> str | None:
-    if not run.stays_at_sites or run.untrained:
+    if not run.info.stays_at_sites or run.info.untrained:
         return None
-    what = _parts(run.stays_at_sites)
+    what = _parts(run.info.stays_at_sites)
     return (
         f"Each site trained a {what} of its own and kept it: all numbers are of the common model with the site's own "
         f"{what}. The {what} in model.safetensors and best.safetensors is untrained."
@@ -104,15 +104,15 @@ def _last(run: Run, choices: Choices) -> str | None:
     auroc = test_values(run, "auroc_macro", last.round)
     ranking = f" and a macro AUROC of {sum(auroc.values()) / len(auroc):.3f}" if auroc else ""
     same = " It is the selected model." if last.round == choices.reported else ""
-    final = run.status == "finished" and last.round == run.summary.get("rounds", last.round)
+    final = run.info.status == "finished" and last.round == (run.info.summary.rounds or last.round)
     which = "final model" if final else "newest measured model"
     return f"The {which} (round {last.round}) has a test {title_of(last.metric)} of {last.test:.3f}{ranking}.{same}"
 
 
 def _unjudged(run: Run) -> str | None:
-    if not run.unjudged:
+    if not (unjudged := run.info.summary.unjudged):
         return None
-    where = f"{len(run.unjudged)} of {count(len(run.sites), 'site')} ({', '.join(run.unjudged)})"
+    where = f"{len(unjudged)} of {count(len(run.info.sites), 'site')} ({', '.join(unjudged)})"
     return f"The final model was not evaluated at {where}, which its numbers leave out."
 
 

@@ -14,11 +14,11 @@ import psutil
 import pytest
 from simulator import SITES, assert_same_run, start
 
-from fedward.federation.driver import run_experiment
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
+from running import run_experiment
 from tiny import tiny
 
 pytestmark = [pytest.mark.simulator, pytest.mark.slow]

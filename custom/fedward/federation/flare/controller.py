@@ -27,6 +27,8 @@ from fedward.federation.initial import Source
 from fedward.federation.job_metrics import JobMetrics
 from fedward.federation.progress import progress
 from fedward.federation.transport import Transport
+from fedward.report import write_report
+from fedward.report.console import Console
 
 
 class FedwardController(ModelController):  # type: ignore[misc]
@@ -63,6 +65,8 @@ class FedwardController(ModelController):  # type: ignore[misc]
                 folder,
                 self._transport(experiment, folder),
                 engine="flare",
+                console=Console(),
+                report=write_report,
                 resume=(folder / "run.json").exists(),
                 site_folders=site_folders(workspace),
                 init=Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None,

@@ -1,0 +1,104 @@
+"""What run.json says of a run."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedward.errors import RunError
+
+FORMAT = 1
+"""Of all that a run folder holds; any other is refused."""
+
+_Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+Status: TypeAlias = Literal["running", "finished", "failed"]
+"""``running`` also of a run that was killed."""
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Summary(_Closed):
+    """How a run stands, or ended; what is not known is not said."""
+
+    rounds: int | None = None
+    best_round: int | None = None
+    best_value: float | None = None
+    """Mean over sites of the key metric, in the best round."""
+    unjudged: dict[str, str] = {}
+    """Site -> why it brought no value of the last model."""
+    reason: str | None = None
+    """Of a failure."""
+    refused: _Names = ()
+    """Sites whose policy forbids the job, where the run failed over that."""
+    waiting: dict[str, str] = {}
+    """Site -> digest of the job that its administrator has not approved yet."""
+
+
+class RunInfo(_Closed):
+    """What run.json says of a run."""
+
+    format: int
+    id: str
+    """By which sites know the run again."""
+    method: str
+    engine: str
+    seed: int
+    sites: _Names
+    started: str
+    status: Status
+    versions: dict[str, str]
+    experiment: dict[str, Any]
+    summary: Summary = Summary()
+    init: dict[str, Any] | None = None
+    """The weights it started from, where these were not fresh; see :mod:`fedward.federation.initial`."""
+    stays_at_sites: _Names = ()
+    """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
+    untrained: _Names = ()
+    """How the names of tensors begin that no round of the run trains, though its results hang on them."""
+    ended: str | None = None
+    audit: dict[str, Any] | None = None
+    """Where the audit log ends."""
+
+    def dumped(self) -> dict[str, Any]:
+        """Return what the file says: nothing that was not said of this run."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def read_info(folder: Path) -> RunInfo:
+    """Return what a run folder's run.json says.
+
+    Raises:
+        RunError: there is none, it is broken, or of another format.
+    """
+    file = folder / "run.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"a {type(content).__name__}, not what a run is")
+        if (found := content.get("format", FORMAT)) != FORMAT or isinstance(found, bool):
+            raise RunError(
+                str(file),
+                expected=f"format {FORMAT}",
+                found=f"format {found!r}"[:100],
+                remedy="Open this run with the fedward version that wrote it.",
+            )
+        return RunInfo.model_validate(content)
+    except (OSError, ValueError, RecursionError) as error:
+        raise RunError(
+            f"run folder {folder}",
+            expected="a readable run.json",
+            found=_told(error),
+            remedy="Name the folder of a run that has begun.",
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    wrong = dict.fromkeys(str(fault["loc"][0]) for fault in error.errors(include_url=False, include_input=False))
+    return f"no or a broken {', '.join(wrong)}"

@@ -1,0 +1,198 @@
+"""The rows of a run folder's logs."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError, with_config
+
+from fedward.errors import RunError
+from fedward.evaluation.selection import CLOSED, MetricRow
+
+_Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
+_Numbers: TypeAlias = Annotated[tuple[float, ...], Field(strict=False)]
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class RoundRow:
+    """One row of rounds.jsonl: who was asked, who replied, what it cost."""
+
+    round: int
+    seconds: float
+    asked: _Names
+    replied: _Names
+    failed: Mapping[str, str]
+    """Site -> reason."""
+    bytes_down: int
+    bytes_up: int
+    peer_models: int
+    """Models of other sites sent down in this round."""
+    part: int = 0
+    """Which of a round's exchanges, from 0."""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """Site -> how often its process was started again."""
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class PeerRow:
+    """One row of peers.jsonl: how alike the sites' models were, and whose model went to whom."""
+
+    round: int
+    sites: _Names
+    """Sites with a known model, in the order of the matrix."""
+    similarity: Annotated[tuple[_Numbers, ...], Field(strict=False)]
+    """(S, S) similarity of their models."""
+    chosen: Mapping[str, _Names]
+    """Site -> the peers it was helped by."""
+    anonymised: bool
+    """True when peers travel as one averaged model."""
+
+    def __post_init__(self) -> None:
+        if {len(self.similarity), *map(len, self.similarity)} != {len(self.sites)}:
+            raise ValueError(f"similarity is not {len(self.sites)} x {len(self.sites)}")
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class GroupRow:
+    """One row of groups.jsonl: one average of sites' models."""
+
+    round: int
+    part: int
+    """Which of a round's exchanges, from 0."""
+    group: Literal["labelled", "unlabelled", "all"]
+    """``all`` where not only sites of one of the other kinds were averaged."""
+    sites: _Names
+    weights: _Numbers
+    """Each site's share of the average."""
+    distances: _Numbers
+    """How far each site's model was from the plain mean by images."""
+
+    def __post_init__(self) -> None:
+        sites, weights, distances = len(self.sites), len(self.weights), len(self.distances)
+        if not sites == weights == distances:
+            raise ValueError(f"{sites} sites, {weights} weights, {distances} distances")
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class QueryRow:
+    """One row of queries.jsonl: a site's labels in one round of active learning."""
+
+    round: int
+    site: str
+    asked: int
+    """Images it asked about in this round."""
+    bought: int
+    """Labels that came by asking, in the run so far."""
+    waiting: int
+    """Images asked about that have no label yet."""
+    cannot_tell: int
+    """Images that were looked at, and nobody could tell."""
+    unusable: int
+    """Answers that are no class of the job, or about images the site does not train on."""
+    labelled: int
+    unlabelled: int
+    minutes: float | None
+    """What the answers so far cost, where the site says what one costs."""
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class BudgetRow:
+    """One row of budgets.jsonl: how a query's labels were divided by scores."""
+
+    round: int
+    labels: Mapping[str, int]
+    """Site -> labels it was to ask for."""
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class ByteRow:
+    """One row of bytes.jsonl: bytes to and from one site in one exchange."""
+
+    round: int
+    site: str
+    down: int
+    up: int
+    peer_models: int
+
+
+Row: TypeAlias = MetricRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow
+RowT = TypeVar("RowT", bound=Row)
+
+LOGS: Mapping[str, type[Row]] = {
+    "metrics": MetricRow,
+    "rounds": RoundRow,
+    "peers": PeerRow,
+    "groups": GroupRow,
+    "queries": QueryRow,
+    "budgets": BudgetRow,
+    "bytes": ByteRow,
+}
+"""Name of a log, without ``.jsonl`` -> type of its rows."""
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in LOGS.values()}
+
+
+def row_of(kind: type[RowT], line: str) -> RowT:
+    """Return a row that is written as JSON; ValueError, which names the first wrong value, where it is none."""
+    try:
+        row: RowT = _ADAPTERS[kind].validate_json(line)
+        return row
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(": ".join(filter(None, [".".join(map(str, fault["loc"])), fault["msg"]]))) from None
+
+
+def line_of(row: Row) -> str:
+    """Return a row as a line of its log."""
+    return json.dumps(vars(row)) + "\n"
+
+
+def read_rows(path: Path, kind: type[RowT], notes: list[str], containing: str = "") -> Iterator[RowT]:
+    """Yield the rows of a log, none where there is no file.
+
+    A last line that is cut off, by a kill or because it is still being written, is left out. Numbers that are not
+    finite are None. Both are added to ``notes``.
+
+    Args:
+        path: the log.
+        kind: of its rows.
+        notes: what a reader should know about the file; added to at the end.
+        containing: of a log with hundreds of thousands of rows only those are parsed whose line holds this text.
+
+    Raises:
+        RunError: a broken line, with its number.
+    """
+    if not path.exists():
+        return
+    strange: list[str] = []
+    decode = json.JSONDecoder(parse_constant=strange.append).decode
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if containing not in line:
+                continue
+            try:
+                yield row_of(kind, json.dumps(decode(line)) if "NaN" in line or "Infinity" in line else line)
+            except (ValueError, RecursionError) as error:
+                if not line.endswith("\n"):
+                    cut = "the last line is cut off and was left out; the run was probably killed."
+                    notes.append(f"{path.name}: {cut}")
+                    break
+                raise _broken(path, f"line {number}: {error}") from error
+    if strange:
+        notes.append(f"{path.name}: {len(strange)} values are not finite and are shown as not available.")
+
+
+def _broken(path: Path, found: str) -> RunError:
+    return RunError(
+        str(path),
+        expected="the run folder's format",
+        found=found,
+        remedy="Restore the file from a copy, or remove the broken line.",
+    )
