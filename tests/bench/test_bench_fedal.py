@@ -22,8 +22,9 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError, RunError
 from fedward.federation.local import LocalTransport
 from fedward.methods import method_of
-from fedward.report.run import QueryRow, Run
+from fedward.report.run import Run
 from fedward.sites import SiteData, load_site
+from fedward.storage import QueryRow
 
 IMAGES = 60
 """Of each class at each hospital; the first four show two lesions."""

@@ -302,14 +302,9 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     for arrays in wrong:
         with pytest.raises(WireError):
             wire_checks.check_mean(Message(meta, arrays), "s", request(), shapes)
-    for fields in (
-        {"site": "t", "round": 1},
-        {"site": "s", "round": 2},
-        {**meta, "labelled": 3},
-        {**meta, "restarts": True},
-    ):
+    for change in ({"site": "t"}, {"round": 2}, {"labelled": 3}, {"restarts": True}, {"round": True}, {"round": 1.0}):
         with pytest.raises(WireError):
-            wire_checks.check_mean(Message(fields, {"mean/w": FLOATS}), "s", request(), shapes)
+            wire_checks.check_mean(Message({**meta, **change}, {"mean/w": FLOATS}), "s", request(), shapes)
 
 
 # --- what can be had

@@ -16,12 +16,13 @@ from pydantic import ValidationError
 from asking import requests
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
+from fedward.evaluation.selection import MetricRow
 from fedward.federation import wire, wire_checks
 from fedward.federation.messages import Answer, RefusedError
 from fedward.federation.site import Site, public_text
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
-from fedward.report.run import _metric, _query
+from fedward.storage import QueryRow, row_of
 from tiny import tiny
 
 MODEL = {
@@ -407,12 +408,13 @@ def use(message: Message) -> None:
     numbers = [*meta["train"].values(), *(row["value"] for row in meta["metrics"] if row["value"] is not None)]
     assert math.isfinite(math.fsum(number**2 for number in numbers))
     for found in meta["metrics"]:
-        _metric({"round": 1, "site": "s", **found})
+        row_of(MetricRow, json.dumps({"round": 1, "site": "s", **found}))
         assert found["split"] in ("val", "test")
         assert found["name"].rpartition("/")[2] in (*CLASSES, *OVERALL)
         assert set(found["classes"]) <= set(CLASSES)
     if "label_counts" in meta:
-        _query({"round": 1, "site": "s", **meta["label_counts"], "labelled": 1, "unlabelled": 1, "minutes": None})
+        counts = {**meta["label_counts"], "labelled": 1, "unlabelled": 1}
+        row_of(QueryRow, json.dumps({"round": 1, "site": "s", **counts, "minutes": meta.get("minutes")}))
     if meta["steps"]:
         wire.rebuild(MODEL, message)
 
