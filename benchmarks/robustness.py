@@ -22,6 +22,7 @@ from statistics import fmean
 import numpy as np
 
 from fedward.config import DataSpec, Experiment, StandIn
+from fedward.errors import RunError
 from fedward.evaluation import mean_and_interval
 from fedward.federation.driver import run_experiment
 from fedward.federation.local import LocalTransport
@@ -77,7 +78,8 @@ def norm(arrays: Mapping[str, np.ndarray]) -> float:
 def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
     """Run one experiment; return each honest site's accuracy: on test images at the end, on validation before it.
 
-    Keys are ``test``, ``val`` (of the last model) and ``earlier`` (ten rounds before it).
+    Keys are ``test``, ``val`` (of the last model) and ``earlier`` (ten rounds before it). Nothing of a run that failed,
+    because no site could train from the model it was sent.
     """
     mean, attack, seed, rounds = cell
     local = {"images_per_round": 208, "learning_rate": 2e-3, "participants": None, "class_weighting": "none"}
@@ -92,14 +94,17 @@ def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
     )
     with tempfile.TemporaryDirectory() as folder:
         transport = Hostile(experiment, Path(folder) / "sites", attack)
-        run = run_experiment(
-            experiment,
-            Path(folder) / "run",
-            transport,
-            engine="local",
-            console=Console(io.StringIO()),
-            report=write_report,
-        )
+        try:
+            run = run_experiment(
+                experiment,
+                Path(folder) / "run",
+                transport,
+                engine="local",
+                console=Console(io.StringIO()),
+                report=write_report,
+            )
+        except RunError:
+            return {}
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     wanted = {"test": ("test", rounds), "val": ("val", rounds), "earlier": ("val", rounds - CURVE)}
     accuracy = [row for row in rows if row["name"] == "accuracy" and row["site"] != HOSTILE]
@@ -128,9 +133,10 @@ def table(results: Mapping[Cell, Mapping[str, Mapping[str, float]]], loner: bool
     for mean in MEANS:
         cells = []
         for attack in columns:
-            found = [run["test"] for (name, what, *_), run in results.items() if (name, what) == (mean, attack)]
+            found = [run["test"] for (name, what, *_), run in results.items() if run and (name, what) == (mean, attack)]
             values = [sites[LONER] if loner else fmean(sites.values()) for sites in found]
-            cells.append(interval(values) if values else "")
+            failed = sum(not run for (name, what, *_), run in results.items() if (name, what) == (mean, attack))
+            cells.append((interval(values) if values else "") + (f" {failed} failed" if failed else ""))
         lines.append(f"| {mean} | {' | '.join(cells)} |")
     return lines
 
@@ -139,6 +145,8 @@ def flat(results: Mapping[Cell, Mapping[str, Mapping[str, float]]]) -> list[str]
     """Return a line for each cell: how much validation accuracy still rose in the last ten rounds."""
     rises: dict[tuple[str, str], list[float]] = {}
     for (mean, attack, *_), run in results.items():
+        if not run:
+            continue
         rises.setdefault((mean, attack), []).append(fmean(run["val"].values()) - fmean(run["earlier"].values()))
     return [f"{mean}, {attack}: {interval(values)}" for (mean, attack), values in rises.items()]
 
