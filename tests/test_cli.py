@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from fedward import __version__, cli
 from fedward.config import Experiment
 from fedward.errors import ConfigError
+from fedward.federation.flare.configurations import experiment_in
 from fedward.federation.local import LocalTransport
 from fedward.jobs import JOBS
 from fedward.sites.partition import FEDPERL_SOURCES, SERVER_SOURCE
@@ -175,7 +176,7 @@ def test_the_simulator_gets_the_job_the_sites_and_their_files(
     assert command[-4:] == ["-c", "site-1,site-2,site-3", "-t", "3"]
     assert environment["FEDWARD_SITES"] == str(files)
     exported = json.loads((out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text())
-    assert exported["workflows"][0]["args"]["experiment"]["options"]["rounds"] == 2
+    assert exported["workflows"][0]["args"]["rounds"] == 2
 
 
 # --- site files
@@ -377,10 +378,9 @@ def test_one_job_can_be_exported_changed_and_without_code(tmp_path: Path) -> Non
     assert run("jobs", tmp_path, "--only", "fedperl", "--clinical", "--set", "rounds=77") == 0
     assert [path.name for path in tmp_path.iterdir()] == ["fedperl"]
     assert not (tmp_path / "fedperl" / "app" / "custom").exists()
-    config = json.loads((tmp_path / "fedperl" / "app" / "config" / "config_fed_client.json").read_text())
-    experiment = config["executors"][0]["executor"]["args"]["experiment"]
-    assert experiment["options"]["rounds"] == 77
-    assert experiment["stand_in"] is None
+    experiment = experiment_in(tmp_path / "fedperl" / "app" / "config")
+    assert experiment.options["rounds"] == 77
+    assert experiment.stand_in is None
 
 
 def test_a_wrong_change_exports_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,13 +28,13 @@ from fedward.federation.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, 
 from fedward.federation.encryption_transport import EncryptedTransport
 from fedward.federation.flare import executor as executor_module
 from fedward.federation.flare.encryption import SERVER, SITE, context_of
-from fedward.federation.flare.executor import FedwardExecutor
 from fedward.federation.flare.shareables import TASK, pack_request, unpack
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.site import Site
 from fedward.federation.store import SiteModels
 from fedward.federation.wire import Message
 from fedward.methods.workflow import Ask, Work
+from flare_app import config_folder, executor_of
 from running import run_experiment
 from tiny import tiny
 
@@ -769,6 +769,9 @@ class Context:
     def get_site_config_dir(self):
         return str(self.folder / "local")
 
+    def get_app_config_dir(self, job_id):
+        return str(config_folder(self.folder))
+
     def get_identity_name(self):
         return "site-1"
 
@@ -790,7 +793,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     ask = Ask(1, tiny_model(), {"site-1": Work()})
     asked, unencrypted = (requests(job, ask, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
     updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
-    executor = FedwardExecutor(experiment.model_dump(mode="json"))
+    executor = executor_of(tmp_path, experiment)
     shareable = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())
     meta, arrays = unpack(shareable)
     assert "error" not in meta

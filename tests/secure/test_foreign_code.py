@@ -16,6 +16,7 @@ import pytest
 
 import local_federation
 from careless import let_everything_pass, restart
+from fedward.federation.flare.classes import EXECUTOR
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.site_policy import RESOURCES
 from fedward.federation.flare.submit import fetch, session, submit, wait
@@ -225,8 +226,8 @@ ATTACKS = [
     ),
     Attack(
         "a method of a listed class",
-        lambda *_: component(CLIENT, "fedward.federation.flare.executor.FedwardExecutor.execute"),
-        "FedwardExecutor.execute",
+        lambda *_: component(CLIENT, f"{EXECUTOR}.execute"),
+        "MonaiTrainerExecutor.execute",
     ),
     Attack(
         "a class of FLARE's own list that writes files",
@@ -250,7 +251,7 @@ ATTACKS = [
     ),
     Attack(
         "`{$NAME}` in a setting, where FLARE puts the site's environment variable",
-        lambda *_: edit(CLIENT, lambda content: args(CLIENT)(content)["experiment"]["data"].update(name="{$PATH}")),
+        lambda *_: edit(SERVER, lambda content: args(SERVER)(content)["experiment"]["data"].update(name="{$PATH}")),
         "a brace",
     ),
     Attack(

@@ -1,6 +1,7 @@
 """A provisioned federation whose server asks off the record, and a job that is not the same at both ends."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from fedward.cli import main
 from fedward.config import Experiment
 from fedward.errors import RunError
+from fedward.federation.flare.configurations import experiment_in
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.submit import fetch, results, session, submit, wait
+from foreign_jobs import SERVER, args, edit
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
 
@@ -66,26 +69,20 @@ def test_the_record_of_a_job_fits_the_logs_of_all_sites(federation, tmp_path, ca
     assert info["status"] == "finished"
 
 
-def digest_in(config: Path) -> str:
-    """Return the digest of the experiment in one of a job's files."""
-    content = json.loads(config.read_text())
-    (part,) = content["workflows"] if "workflows" in content else [entry["executor"] for entry in content["executors"]]
-    return Experiment.parse(part["args"]["experiment"], config.name).digest
-
-
 @pytest.mark.proves(
     "server",
-    "a job whose settings in the server's file differ from those in the clients' file",
+    "a job with an app for the server and one for the sites, whose settings differ",
     "refused by every site, with both digests named; nothing is trained",
 )
 @pytest.mark.slow
 def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     export_job(experiment(), tmp_path / "job", clinical=True)
-    config = tmp_path / "job" / "app" / "config" / "config_fed_server.json"
-    text = config.read_text()
-    assert text.count('"learning_rate": 0.001') == 1
-    config.write_text(text.replace('"learning_rate": 0.001', '"learning_rate": 1e-9'))
-    ours, theirs = (digest_in(config.with_name(f"config_fed_{side}.json")) for side in ("client", "server"))
+    sites, server = tmp_path / "job" / "app", tmp_path / "job" / "app_server"
+    shutil.copytree(sites, server)
+    edit(SERVER, lambda content: args(SERVER)(content).update(learning_rate=1e-9))(server)
+    places = {"app": sorted(HOSPITALS), "app_server": ["server"]}
+    edit("meta.json", lambda meta: meta.update(deploy_map=places))(tmp_path / "job")
+    ours, theirs = (experiment_in(app / "config").digest for app in (sites, server))
     with session(federation.kit(LEAD)) as flare:
         meta = wait(flare, submit(flare, tmp_path / "job"), TIMEOUT)
         with pytest.raises(RunError) as error:

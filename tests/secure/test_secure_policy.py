@@ -14,6 +14,7 @@ from torch import Tensor
 from fedward.cli import main
 from fedward.config import DataSpec, Experiment
 from fedward.errors import RunError
+from fedward.federation.flare.configurations import experiment_in
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.status import job_progress
 from fedward.federation.flare.submit import fetch, session, submit, wait
@@ -202,16 +203,18 @@ def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp
     experiment = clinical(options={"rounds": 1})
     other = experiment.model_copy(update={"seed": 4})
     kit = str(federation.kit(VICTIM))
-    assert main(["approve", kit, other.digest]) == 0
     export_job(experiment, tmp_path / "job", clinical=True)
+    export_job(other, tmp_path / "other", clinical=True)
+    digest, another = (experiment_in(tmp_path / name / "app" / "config").digest for name in ("job", "other"))
+    assert main(["approve", kit, another]) == 0
     job_id = submit(lead, tmp_path / "job")
-    assert until_it_waits(lead, job_id)["waiting"] == {VICTIM: experiment.digest}
+    assert until_it_waits(lead, job_id)["waiting"] == {VICTIM: digest}
     assert main(["status", str(federation.kit(LEAD)), job_id]) == 0
     assert main(["approve", kit]) == 0
     out = capsys.readouterr().out
     assert f"waiting   for approval: {VICTIM}" in out
-    assert f"job {experiment.digest}\n  waits since" in out
-    assert main(["approve", kit, experiment.digest]) == 0
+    assert f"job {digest}\n  waits since" in out
+    assert main(["approve", kit, digest]) == 0
     folder = fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out")
     (row,) = rounds(tmp_path / "out")
     assert row["replied"] == EVERYONE

@@ -15,6 +15,8 @@ from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from fedward.federation.flare.apps import AppCheck
+from fedward.federation.flare.classes import AVERAGING, EXECUTOR, TENSORBOARD
+from fedward.federation.flare.configurations import receiver
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.initial import initial_model
 from finished_run import finished_run
@@ -146,8 +148,8 @@ CONFIGURATIONS = {
     "a foreign class": (component(CLIENT, "subprocess.Popen", args=["true"]), "the class subprocess.Popen"),
     "one of ours": (component(CLIENT, "fedward.cli.main"), "the class fedward.cli.main"),
     "a module's import": (component(CLIENT, "fedward.federation.flare.executor.os.system"), "executor.os.system"),
-    "a method": (component(CLIENT, "fedward.federation.flare.executor.FedwardExecutor.execute"), "Executor.execute"),
-    "the server's": (component(CLIENT, "fedward.federation.flare.controller.FedwardController"), "FedwardController"),
+    "a method": (component(CLIENT, f"{EXECUTOR}.execute"), "Executor.execute"),
+    "the server's": (component(CLIENT, AVERAGING), "AveragingController"),
     "a listed class again": (
         component(CLIENT, "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent", events_to_convert=["x"]),
         "components",
@@ -156,23 +158,12 @@ CONFIGURATIONS = {
         edit(CLIENT, lambda content: args(CLIENT)(content).update(helper={"path": "os.system"})),
         "the class os.system",
     ),
-    "a class in the experiment": (
-        edit(CLIENT, lambda content: args(CLIENT)(content)["experiment"].update(class_path="os.system")),
-        "the class os.system",
-    ),
     "a class by name": (
         edit(CLIENT, lambda content: content["components"].append({"id": "x", "name": "TBAnalyticsReceiver"})),
         "components",
     ),
-    "a name in the experiment": (
-        edit(CLIENT, lambda content: args(CLIENT)(content)["experiment"].update(name="FedAvg")),
-        "arguments",
-    ),
-    "other arguments": (edit(CLIENT, lambda content: args(CLIENT)(content).update(debug={})), "arguments"),
-    "attributes": (
-        edit(CLIENT, lambda content: args(CLIENT)(content).update(class_attributes={"experiment": {}})),
-        "arguments",
-    ),
+    "arguments": (edit(CLIENT, lambda content: args(CLIENT)(content).update(debug={})), "executors"),
+    "attributes": (edit(CLIENT, lambda content: args(CLIENT)(content).update(class_attributes={})), "executors"),
     "filters": (edit(CLIENT, lambda content: content.update(task_result_filters=[NOISE])), "GaussianUpdateFilter"),
     "other events": (
         edit(CLIENT, lambda content: content["components"][0]["args"].update(events_to_convert=["_start_run"])),
@@ -181,16 +172,13 @@ CONFIGURATIONS = {
     "a further task": (edit(CLIENT, lambda content: content["executors"][0]["tasks"].append("*")), "executors"),
     "a setting of FLARE": (edit(CLIENT, lambda content: content.update(nvflare_decomposers="this")), "decomposers"),
     "no class, but dict": (edit(CLIENT, lambda content: content["components"][0].update(config_type="dict")), "compo"),
-    "a variable": (
-        edit(CLIENT, lambda content: args(CLIENT)(content)["experiment"]["data"].update(name="{$HOME}")),
-        "a brace in '{$HOME}'",
-    ),
+    "a variable": (edit(CLIENT, lambda content: content["components"][0].update(id="{$HOME}")), "a brace in '{$HOME}'"),
     "a variable as key": (edit(CLIENT, lambda content: content.update({"@x": {"a": "}{JOB_ID}"}})), "a brace"),
     "an interval": (edit(CLIENT, lambda content: content.update(default_task_fetch_interval=1e-9)), "1e-09 seconds"),
     "an interval of text": (edit(CLIENT, lambda content: content.update(default_task_fetch_interval="1")), "without"),
     "a key twice": (rewritten(CLIENT, first("executors", [])), "a key that comes twice"),
     "no object": (rewritten(CLIENT, lambda text: f"[{text}]"), "without the part"),
-    "no executor": (edit(CLIENT, lambda content: content.update(executors=[])), "without the part"),
+    "no executor": (edit(CLIENT, lambda content: content.update(executors=[])), "executors"),
     "latin-1": (lambda app: (app / CLIENT).write_bytes(b'{"\xe9": 1}'), "UnicodeDecodeError"),
 }
 
@@ -208,21 +196,42 @@ def apps_refusal(app, role):
     return AppCheck(role).validate(str(app))[0]
 
 
+def arguments(**changes):
+    return edit(SERVER, lambda content: args(SERVER)(content).update(changes))
+
+
+def common(**changes):
+    return edit(SERVER, lambda content: args(SERVER)(content)["experiment"].update(changes))
+
+
+@pytest.mark.parametrize("role", ["server", "site"])
 @pytest.mark.parametrize(
     ("change", "found"),
     [
         (edit(SERVER, lambda content: content["components"][0]["args"].update(tb_folder="/var/www")), "components"),
-        (edit(SERVER, lambda content: args(SERVER)(content).update(init={"path": "/etc", "sha256": ""})), "class /etc"),
-        (edit(SERVER, lambda content: args(SERVER)(content).update(experiment=[])), "arguments"),
-        (component(SERVER, "fedward.federation.flare.executor.FedwardExecutor", experiment={}), "FedwardExecutor"),
+        (arguments(init={"path": "/etc", "sha256": ""}), "class /etc"),
+        (arguments(experiment=[]), "arguments"),
+        (arguments(helper={"path": "os.system"}), "the class os.system"),
+        (arguments(sampler_options={"name": "FedAvg"}), "arguments"),
+        (arguments(class_attributes={"experiment": {}}), "arguments"),
+        (arguments(**{"@x": 1}), "arguments"),
+        (common(class_path="os.system"), "the class os.system"),
+        (common(name="FedAvg"), "arguments"),
+        (common(net="{$HOME}"), "a brace in '{$HOME}'"),
+        (edit(SERVER, lambda content: content["workflows"][0].update(path=TENSORBOARD)), "no controller"),
+        (edit(SERVER, lambda content: content["workflows"].append(content["workflows"][0])), "without the part"),
+        (edit(SERVER, lambda content: content["components"].append(receiver("mlflow"))), "MLflowReceiver"),
+        (edit(SERVER, lambda content: content.update(components=[receiver("wandb")])), "WandBReceiver"),
+        (component(SERVER, EXECUTOR), "MonaiTrainerExecutor"),
         (edit(SERVER, lambda content: content["server"].update(heart_beat_timeout=1)), "server"),
         (edit(SERVER, lambda content: content["server"].update(task_request_interval=3600)), "3600 seconds"),
         (edit(SERVER, lambda content: content.update(dead_client_grace_period=1e9)), "dead_client_grace_period"),
     ],
 )
-def test_any_other_configuration_of_the_server_is_refused(app, change, found):
+def test_any_other_configuration_of_the_server_is_refused(app, role, change, found):
+    """By a site as well, whose executor reads the experiment in it."""
     change(app)
-    text = apps_refusal(app, "server")
+    text = apps_refusal(app, role)
     assert text.startswith(f"app, file {SERVER}: expected what `fedward jobs` writes")
     assert found in text
 
@@ -240,6 +249,11 @@ def test_json_that_nests_too_deeply_is_refused(app):
 def test_a_missing_configuration_is_refused(app):
     (app / CLIENT).unlink()
     assert "no such file" in apps_refusal(app, "site")
+
+
+def test_a_site_refuses_a_job_without_the_servers_configuration(app):
+    (app / SERVER).unlink()
+    assert f"app, file {SERVER}: expected plain JSON" in apps_refusal(app, "site")
 
 
 @pytest.mark.parametrize("name", ["config_fed_client.conf", "config_fed_client.yml"])

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.workspace import Workspace
+from nvflare.fuel.utils.class_loader import load_class
+from nvflare.tool.job.job_cli import _discover_job_download_artifacts
 
 from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.federation.flare import controller as module
-from fedward.federation.flare.controller import FedwardController
+from fedward.federation.flare.configurations import controller as controller_of
 from fedward.federation.flare.places import results_folder
 from fedward.federation.local import LocalTransport
 from fedward.federation.transport import Deliver
@@ -50,8 +53,10 @@ def run(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Run a job in this process; return the run folder in what FLARE archives of it."""
 
     def call(job_id: str, experiment: Experiment = EXPERIMENT, engine: type = LocalTransport, **job: Any) -> Path:
-        monkeypatch.setattr(module, "FlareTransport", lambda _: engine(experiment, SITES, tmp_path / "sites"))
-        controller = FedwardController(experiment.model_dump(mode="json"))
+        path, arguments = controller_of(experiment)
+        controller = load_class(path)(**arguments)
+        sites = engine(controller.experiment, SITES, tmp_path / "sites")
+        monkeypatch.setattr(module, "FlareTransport", lambda _: sites)
         controller.engine, controller.fl_ctx = SimpleNamespace(get_workspace=lambda: workspace), FLContext()
         controller.fl_ctx.set_prop(ReservedKey.RUN_NUM, job_id)
         controller.fl_ctx.set_prop(FLContextKey.JOB_META, {"name": "fedperl", **job})
@@ -119,6 +124,32 @@ def test_a_simulated_run_lies_in_its_results(run, workspace):
         run("simulate_job", engine=Stopped)
     assert status(results_folder(workspace, "simulate_job")) == "failed"
     assert not (Path(workspace.get_root_dir()) / "fedward").exists()
+
+
+def test_flares_tools_find_metrics_and_model_in_the_results(run, workspace):
+    """Read by the function that serves ``nvflare job download``, and in the form of FLARE's own writer."""
+    results = run("job-1", submitter_name=LEAD)
+    found, missing = _discover_job_download_artifacts(workspace.get_run_dir("job-1"))
+    assert missing == ["client_logs"], "there is no client"
+    assert Path(found["global_model"]) == results / "model.safetensors"
+    summary = json.loads(Path(found["metrics_summary"]).read_text())
+    rounds = [json.loads(line) for line in Path(found["round_metrics"]).read_text().splitlines()]
+    assert [row["round"] for row in rounds] == [0, 1, 2]
+    assert (summary["final_round"], summary["final_aggregated_metrics"]) == (2, rounds[-1]["aggregated_metrics"])
+    rows = [json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()]
+    values = [row["value"] for row in rows if (row["round"], row["split"], row["name"]) == (1, "val", "accuracy")]
+    told = {metric["name"]: metric["value"] for metric in rounds[1]["aggregated_metrics"]}
+    assert told["val/accuracy"] == pytest.approx(fmean(values))
+    assert not [name for name in told if name.startswith("train/") or name.count("/") > 1]
+    assert [site["name"] for site in rounds[1]["sites"]] == SITES
+
+
+def test_a_job_that_is_stopped_has_metrics_but_no_model(run, workspace):
+    with pytest.raises(RunError, match="an abort"):
+        run("job-1", engine=Stopped, submitter_name=LEAD)
+    found, missing = _discover_job_download_artifacts(workspace.get_run_dir("job-1"))
+    assert "global_model" in missing
+    assert "metrics_summary" in found
 
 
 def test_metrics_of_a_run_are_written(run, tmp_path, monkeypatch):

@@ -17,13 +17,15 @@ from fedward.config import DERMOSCOPY
 from fedward.digests import arrays_digest
 from fedward.federation import wire, wire_checks
 from fedward.federation.flare import executor as module
-from fedward.federation.flare.executor import FedwardExecutor, scalars
+from fedward.federation.flare.configurations import controller, server_config
+from fedward.federation.flare.executor import MonaiTrainerExecutor, scalars
 from fedward.federation.flare.shareables import TASK, pack_answer, pack_request, unpack
 from fedward.federation.policy import FILE, OPEN
 from fedward.federation.site import Site
 from fedward.federation.site_log import SiteLog
 from fedward.methods.workflow import Ask, Work
 from fedward.nets import build
+from flare_app import JOB, config_folder, executor_of, write_app
 from tiny import tiny
 
 
@@ -33,6 +35,7 @@ class Context:
     def __init__(self, folder, simulated=True):
         (folder / "local").mkdir(exist_ok=True)
         workspace = SimpleNamespace(get_root_dir=lambda: str(folder), get_site_config_dir=lambda: str(folder / "local"))
+        workspace.get_app_config_dir = lambda job_id: str(config_folder(folder, job_id))
         self.engine = SimpleNamespace(get_workspace=lambda: workspace)
         self.simulated = simulated
 
@@ -46,7 +49,7 @@ class Context:
         return "site-1"
 
     def get_job_id(self):
-        return "simulate_job"  # the simulator's, but a server may call any job so
+        return JOB  # the simulator's, but a server may call any job so
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def sent(monkeypatch):
     """The scalars that would go to TensorBoard."""
     found = []
     monkeypatch.setattr(module, "send_analytic_dxo", lambda component, dxo, fl_ctx: found.append(dxo))
-    monkeypatch.setattr(FedwardExecutor, "log_exception", lambda self, fl_ctx, text: None)
+    monkeypatch.setattr(MonaiTrainerExecutor, "log_exception", lambda self, fl_ctx, text: None)
     return found
 
 
@@ -77,7 +80,7 @@ def run(executor, message, folder, signal=None, simulated=True):
 
 def test_the_answer_is_the_sites(tmp_path, sent):
     experiment = tiny("fedavg")
-    executor = FedwardExecutor(experiment.model_dump(mode="json"))
+    executor = executor_of(tmp_path, experiment)
     meta, arrays = run(executor, request(), tmp_path)
     expected = Site("site-1", experiment, tmp_path).handle(request())
     meta["train"].pop("seconds"), expected.meta["train"].pop("seconds")
@@ -90,7 +93,7 @@ def test_the_answer_is_the_sites(tmp_path, sent):
 
 
 def test_an_evaluation_needs_no_arrays(tmp_path, sent):
-    meta, arrays = run(FedwardExecutor(tiny("fedavg").model_dump(mode="json")), request("idle"), tmp_path)
+    meta, arrays = run(executor_of(tmp_path, tiny("fedavg")), request("idle"), tmp_path)
     assert arrays == {}
     assert meta["metrics"]
 
@@ -99,7 +102,7 @@ def test_one_process_builds_its_site_once(tmp_path, sent, monkeypatch):
     built = []
     start = Site.__init__
     monkeypatch.setattr(Site, "__init__", lambda self, *args, **kw: (built.append(self), start(self, *args, **kw))[1])
-    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    executor = executor_of(tmp_path, tiny("fedavg"))
     for _ in range(2):
         run(executor, request("idle"), tmp_path)
     assert len(built) == 1
@@ -111,7 +114,7 @@ def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, 
         raise error
 
     monkeypatch.setattr(Site, "answer", fails)
-    meta, arrays = run(FedwardExecutor(tiny().model_dump(mode="json")), request(), tmp_path)
+    meta, arrays = run(executor_of(tmp_path, tiny()), request(), tmp_path)
     assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
     assert meta["error"].startswith(type(error).__name__)
     assert "patient" not in meta["error"]
@@ -119,16 +122,25 @@ def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, 
 
 
 def test_wrong_settings_and_foreign_tasks_become_answers(tmp_path, sent):
-    meta, _ = run(FedwardExecutor({"method": "nonsense"}), request(), tmp_path)
-    assert "ConfigError" in meta["error"]
-    meta, _ = run(FedwardExecutor(tiny().model_dump(mode="json")), Shareable(), tmp_path)
+    meta, _ = run(executor_of(tmp_path, tiny()), Shareable(), tmp_path)
     assert "WireError" in meta["error"]
+    path, arguments = controller(tiny())
+    for wrong in (
+        server_config(path, {**arguments, "commitee": 2}, 0.1),
+        server_config("os.system", arguments, 0.1),
+        {"workflows": []},
+        [],
+    ):
+        write_app(tmp_path, wrong)
+        meta, arrays = run(MonaiTrainerExecutor(), request(), tmp_path)
+        assert "ConfigError" in meta["error"]
+        assert arrays == {}
 
 
 def test_an_abort_reaches_the_training(tmp_path, sent):
     signal = Signal()
     signal.trigger(True)
-    meta, arrays = run(FedwardExecutor(tiny("fedavg").model_dump(mode="json")), request(), tmp_path, signal)
+    meta, arrays = run(executor_of(tmp_path, tiny("fedavg")), request(), tmp_path, signal)
     assert "abort" in meta["error"]
     assert arrays == {}
 
@@ -136,7 +148,7 @@ def test_an_abort_reaches_the_training(tmp_path, sent):
 def test_a_sites_own_file_comes_first(tmp_path, sent):
     context = Context(tmp_path)
     (tmp_path / "local" / "site-1.yaml").write_text("kind: npz\nfile: missing.npz\n")
-    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    executor = executor_of(tmp_path, tiny("fedavg"))
     message = request()
     meta, _ = unpack(executor.execute(TASK, pack_request(message.meta, message.arrays), context, Signal()))
     assert "DataError" in meta["error"]
@@ -148,7 +160,7 @@ def test_a_sites_own_file_comes_first(tmp_path, sent):
     "the policy counts: only FLARE's simulator itself says that it is one",
 )
 def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
-    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    executor = executor_of(tmp_path, tiny("fedavg"))
     meta, arrays = run(executor, request(), tmp_path, simulated=False)
     assert "minimum_replies: at least 3, the job says 1" in meta["error"], "there is no file, so the defaults hold"
     assert not arrays
@@ -160,7 +172,7 @@ def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
 def test_scalars_say_which_model_they_are_of():
     row = {"split": "val", "name": "accuracy", "value": 0.5}
     meta = {"round": 4, "train": {"loss": 2.0}, "metrics": [row, {**row, "name": "f1/MEL"}, {**row, "value": None}]}
-    assert list(scalars(meta)) == [("train/loss", 4, 2.0), ("val/accuracy", 3, 0.5)]
+    assert list(scalars(meta)) == [("val/accuracy", 3, 0.5), ("train/loss", 4, 2.0)]
     assert list(scalars({"round": 4, "error": "boom"})) == []
 
 
@@ -173,7 +185,7 @@ def test_an_idle_process_imports_no_torch():
 
 
 def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
-    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    executor = executor_of(tmp_path, tiny("fedavg"))
     monkeypatch.setenv("FEDWARD_RESTARTS", "2")
     meta, arrays = run(executor, request(), tmp_path)
     assert meta["restarts"] == 2
@@ -203,7 +215,7 @@ def answered(executor, folder):
 
 
 def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
-    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    executor = executor_of(tmp_path, tiny("fedavg"))
     result = answered(executor, tmp_path)
     assert not (tmp_path / "fedward" / "answers").exists()
     meta, arrays = unpack(result)
@@ -221,7 +233,7 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
     "nothing leaves: the scalars are sent after the line is written, as the filters left them",
 )
 def test_what_cannot_be_written_into_the_sites_log_does_not_leave(tmp_path, sent, monkeypatch):
-    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    executor = executor_of(tmp_path, tiny("fedavg"))
     result = answered(executor, tmp_path)
 
     def full(self, answer):
@@ -234,7 +246,7 @@ def test_what_cannot_be_written_into_the_sites_log_does_not_leave(tmp_path, sent
 
 
 def test_scalars_are_those_that_the_filters_left(tmp_path, sent):
-    executor = FedwardExecutor(tiny("fedavg").model_dump(mode="json"))
+    executor = executor_of(tmp_path, tiny("fedavg"))
     answered(executor, tmp_path)
     leaving(executor, pack_answer({"site": "site-1", "round": 1, "error": "privacy budget used up"}, {}), tmp_path)
     assert sent == []

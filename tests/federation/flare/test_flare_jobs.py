@@ -6,17 +6,19 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from nvflare.fuel.utils.class_loader import load_class
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
-from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
+from fedward.federation.flare.configurations import experiment_in
 from fedward.federation.flare.jobs import export_job, job_files, stale_jobs
 from fedward.federation.flare.shareables import TASK
 from fedward.federation.initial import initial_model
 from fedward.jobs import JOBS, site_names
+from fedward.methods import METHODS, method_of
 from finished_run import finished_run
 from tiny import tiny
 
@@ -38,13 +40,20 @@ def test_exports_are_the_same_bytes_every_time(tmp_path):
     assert one == two
 
 
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("clinical", [False, True])
-def test_server_and_sites_get_the_experiment_that_was_exported(clinical):
-    experiment = tiny("ssfl", stand_in=None) if clinical else tiny("ssfl")
+def test_server_and_sites_get_the_experiment_that_was_exported(tmp_path, clinical, method):
+    """It stands in the job once, with all settings of its method; the executor has no arguments."""
+    experiment = tiny(method, stand_in=None) if clinical else tiny(method)
+    export_job(experiment, tmp_path / "job", clinical)
     server, client = configs(job_files(experiment, "job", clinical))
-    for component in (server["workflows"][0], client["executors"][0]["executor"]):
-        assert Experiment.parse(component["args"]["experiment"], "test") == experiment
-    assert client["executors"][0]["tasks"] == [TASK]
+    (workflow,), (executor,) = server["workflows"], client["executors"]
+    read = experiment_in(tmp_path / "job" / "app" / "config")
+    assert load_class(workflow["path"])(**workflow["args"]).experiment == read
+    assert method_of(read).settings == method_of(experiment).settings
+    assert set(read.options) == set(type(method_of(read).settings).model_fields)
+    assert read.model_copy(update={"options": experiment.options}) == experiment
+    assert (executor["executor"]["args"], executor["tasks"]) == ({}, [TASK])
     assert next(iter(server)) == next(iter(client)) == "format_version"
 
 
@@ -58,6 +67,27 @@ def test_a_clinical_job_has_no_code_no_stand_in_data_and_a_scope(tmp_path):
     assert server["workflows"][0]["args"]["experiment"]["stand_in"] is None
 
 
+def test_a_clinical_job_replaces_the_script_of_a_shipped_one_too(tmp_path):
+    export_job(JOBS["fedavg"], tmp_path / "fedavg")
+    assert (tmp_path / "fedavg" / "job.py").is_file()
+    export_job(JOBS["fedavg"], tmp_path / "fedavg", clinical=True)
+    assert files_of(tmp_path / "fedavg") == {
+        "meta.json",
+        "app/config/config_fed_client.json",
+        "app/config/config_fed_server.json",
+    }
+    export_job(JOBS["fedavg"].model_copy(update={"seed": 2}), tmp_path / "fedavg")
+    assert not (tmp_path / "fedavg" / "job.py").exists(), "it would run another experiment"
+
+
+def test_clinical_jobs_are_tracked_by_tensorboard_alone():
+    for tracking in ("mlflow", "wandb"):
+        with pytest.raises(ConfigError, match="admits no other receiver"):
+            job_files(tiny(), "job", clinical=True, tracking=tracking)
+        server, _ = configs(job_files(tiny(), "job", tracking=tracking))
+        assert [part["id"] for part in server["components"]] == [tracking]
+
+
 def test_a_research_job_names_its_ten_sites():
     meta = json.loads(job_files(tiny(), "job")["meta.json"])
     assert meta["deploy_map"] == {"app": ["server", *site_names(10)]}
@@ -66,6 +96,7 @@ def test_a_research_job_names_its_ten_sites():
 @pytest.mark.parametrize("clinical", [False, True])
 def test_flare_accepts_the_job_and_knows_whether_it_has_code(tmp_path, clinical):
     export_job(tiny(), tmp_path / "job", clinical)
+    shutil.copy(SHIPPED / "fedperl" / "job.py", tmp_path / "job")  # FLARE looks at the apps alone
     valid, error, meta = JobMetaValidator().validate("job", zip_directory_to_bytes(str(tmp_path), "job"))
     assert valid, error
     assert bool(meta.get("byoc")) is not clinical
@@ -92,15 +123,16 @@ def test_only_the_servers_app_carries_the_weights(finished, tmp_path, clinical):
     export_job(tiny(), job, clinical, HOSPITALS, finished)
     assert json.loads((job / "meta.json").read_text())["deploy_map"] == {"app_server": ["server"], "app": HOSPITALS}
     code = set() if clinical else {"custom/README.txt"}
-    assert files_of(job / "app") == {"config/config_fed_client.json"} | code
+    assert files_of(job / "app") == {"config/config_fed_client.json", "config/config_fed_server.json"} | code
     weights = {"config/model.safetensors", "config/model.json"}
     assert files_of(job / "app_server") == {"config/config_fed_server.json"} | weights | code
     config = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
     sha256 = file_digest(finished / "model.safetensors")
     assert config["workflows"][0]["args"]["init"] == {"folder": str(finished), "sha256": sha256}
     assert sha256 == file_digest(job / "app_server" / "config" / "model.safetensors")
-    client = (job / "app" / "config" / "config_fed_client.json").read_text()
-    assert str(finished) not in client, "sites are told no path"
+    shown = [(job / "app" / "config" / f"config_fed_{side}.json").read_text() for side in ("client", "server")]
+    assert not [text for text in shown if str(finished) in text], "sites are told no path"
+    assert experiment_in(job / "app" / "config") == experiment_in(job / "app_server" / "config")
     module, name = config["workflows"][0]["path"].rsplit(".", 1)
     getattr(import_module(module), name)(**config["workflows"][0]["args"])
 

@@ -9,9 +9,10 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, JobNotRunning
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fedward.errors import ConfigError, RunError
-from fedward.federation.flare.controller import FedwardController
+from fedward.federation.flare.controller import ExperimentController
 from fedward.federation.flare.places import metrics_folder
 from fedward.federation.flare.status import STATS, describe, job_progress
+from fedward.federation.flare.workflows import FedPerlController
 from fedward.federation.progress import lines, progress
 from fedward.federation.run_folder import RunFolder
 from tiny import tiny
@@ -48,7 +49,7 @@ def stats(state: dict[str, Any]) -> dict[str, Any]:
     return {"server": {"ServerRunner": {"status": "started"}, STATS: state}}
 
 
-def collected(controller: FedwardController, event: str = InfoCollector.EVENT_TYPE_GET_STATS) -> dict[str, Any]:
+def collected(controller: ExperimentController, event: str = InfoCollector.EVENT_TYPE_GET_STATS) -> dict[str, Any]:
     collector, context = GroupInfoCollector(), FLContext()
     context.set_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR, collector, private=True, sticky=False)
     controller.handle_event(event, context)
@@ -56,7 +57,7 @@ def collected(controller: FedwardController, event: str = InfoCollector.EVENT_TY
 
 
 def test_the_controller_tells_its_runs_progress(folder):
-    controller = FedwardController({})
+    controller = FedPerlController()
     assert collected(controller) == {STATS: {}}
     controller.folder = folder
     assert collected(controller) == {STATS: progress(folder)}
@@ -65,7 +66,7 @@ def test_the_controller_tells_its_runs_progress(folder):
 
 
 def test_other_events_are_none_of_its_business(folder):
-    controller = FedwardController({})
+    controller = FedPerlController()
     controller.folder = folder
     assert collected(controller, "another") == {}
 

@@ -353,7 +353,7 @@ def test_kits_of_servers_and_users(provisioned, tmp_path, listener, job):
     assert rows["port"].status == "warning"
     assert {row.status for row in rows.values() if row.name not in ("port", "TLS")} == {"ok"}
     assert "privacy" not in rows
-    assert "FedwardController" in rows["job classes"].found
+    assert "AveragingController" in rows["job classes"].found
 
     user = copy_of(provisioned / "lead@hospital-a.org", tmp_path / "lead")
     user.rewrite("startup/fed_admin.json", lambda content: content["admin"].update(port=listener.port))
@@ -576,13 +576,13 @@ def test_a_port_that_speaks_no_tls(kit):
 # --- the site's rules
 
 
-SITE_LIST = ["fedward.federation.flare.executor.FedwardExecutor", ALLOWED["site"][1]]
+SITE_LIST = list(ALLOWED["site"])
 
 
 @pytest.mark.parametrize("listed", [None, [], ["fedwardx.Executor"], SITE_LIST[:1], SITE_LIST[1:]])
 def test_an_allow_list_that_lacks_a_class(kit, listed):
     kit.resources(class_allow_list=listed)
-    kit.only_failure("allow list", RULES, "FedwardExecutor")
+    kit.only_failure("allow list", RULES, "MonaiTrainerExecutor")
 
 
 def test_a_sites_own_copy_of_the_rules_counts(kit):

@@ -8,6 +8,7 @@ import pytest
 
 from fedward.cli import main
 from fedward.federation.approvals import Approvals
+from fedward.federation.flare.configurations import experiment_in
 from fedward.federation.flare.jobs import export_job
 from fedward.federation.flare.kit_doctor import site_rules
 from fedward.federation.flare.kit_doctor.kit import open_kit
@@ -94,9 +95,9 @@ def test_weights_of_a_job_are_allowed_by_the_sha256_that_its_export_prints(kit, 
 
 def test_a_jobs_digest_can_be_copied_from_the_report(kit, tmp_path):
     (kit / "local" / FILE).write_text("approval: required")
-    experiment = clinical()
-    lines = rows(kit, exported(tmp_path / "job", experiment))["approval"].lines()
-    assert experiment.digest in [line.strip() for line in lines]
+    job = exported(tmp_path / "job", clinical())
+    lines = rows(kit, job)["approval"].lines()
+    assert experiment_in(job / "app" / "config").digest in [line.strip() for line in lines]
     assert max(map(len, lines)) <= 80
 
 
@@ -128,8 +129,8 @@ def test_a_policy_that_cannot_be_trusted_is_told(kit, spoil, status, told):
 
 def test_a_job_that_is_none_of_ours_is_told(kit, tmp_path):
     job = exported(tmp_path / "job", clinical())
-    config = job / "app" / "config" / "config_fed_client.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "executors": []}))
+    config = job / "app" / "config" / "config_fed_server.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "workflows": []}))
     assert rows(kit, job)["rules"].status == "failed"
 
 
@@ -174,7 +175,7 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
 def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):
     (kit / "local" / FILE).write_text("approval: required")
     job = exported(tmp_path / "job", clinical())
-    digest = clinical().digest
+    digest = experiment_in(job / "app" / "config").digest
     waits = rows(kit, job)["approval"]
     assert (waits.status, waits.remedy) == (
         "warning",

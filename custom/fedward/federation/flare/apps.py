@@ -17,7 +17,7 @@ from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 
 from fedward.errors import ConfigError
-from fedward.federation.flare.classes import ALLOWED, Role
+from fedward.federation.flare.classes import ALLOWED, AVERAGING, CONTROLLERS, Role
 from fedward.federation.flare.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
 
 CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
@@ -32,9 +32,10 @@ _WEIGHTS = f"{_FOLDER}/{WEIGHTS[0]}"
 _LARGEST = 1 << 20
 """Bytes of a file that is not the weights; an exported configuration has a few thousand."""
 
-_ARGS: dict[Role, set[str]] = {"site": {"experiment"}, "server": {"experiment", "init"}}
 _NAMES_CLASS = {"path", "class_path", "name", "class_attributes"}
 """Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments themselves."""
+
+_CONTROLLERS = {*CONTROLLERS.values(), AVERAGING}
 
 _INTERVAL = (0.05, 60.0)
 """Seconds between two questions of a site for work that a job may set."""
@@ -73,16 +74,23 @@ class AppCheck(AppValidator):  # type: ignore[misc]
 def check(app: Path, role: Role) -> None:
     """Look at the files of an app, and at the configuration for a site or the server.
 
+    At a site that is the server's, too: its executor reads the experiment there.
+
     Raises:
         ConfigError: a file or folder that no export has, a link, one that is too large, or a configuration that is
             not, but for the experiment, the one that an export has.
     """
     _check_files(app, role)
-    file = f"{_FOLDER}/{CONFIGS[role]}"
+    for side in ("site", "server") if role == "site" else (role,):
+        _check_configuration(app, side)
+
+
+def _check_configuration(app: Path, side: Role) -> None:
+    file = f"{_FOLDER}/{CONFIGS[side]}"
     where = f"app, file {file}"
     try:
         content = json.loads((app / file).read_text(encoding="utf-8"), object_pairs_hook=_unique)
-        problem = _differences(content, role)
+        problem = _differences(content, side)
     except (OSError, ValueError, RecursionError) as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
         raise _refused(where, "plain JSON in UTF-8, each key once", found) from error
@@ -113,41 +121,48 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def _differences(content: Any, role: Role) -> str:
+def _differences(content: Any, side: Role) -> str:
     """Return in what a configuration differs from an exported one, empty if in its experiment alone."""
     for value in _values(content):
         if isinstance(value, str) and ("{" in value or "}" in value):
             return f"a brace in {value!r}: FLARE would put a variable in its place"
-        if isinstance(value, dict) and (named := set(_classes(value)) - set(ALLOWED[role])):
+        if isinstance(value, dict) and (named := set(_classes(value)) - set(ALLOWED[side])):
             return f"the class {', '.join(sorted(named))}"
     try:
-        return _from_export(content, role)
-    except (KeyError, IndexError, TypeError):
+        return _from_export(content, side)
+    except (KeyError, TypeError, ValueError):
         return "one without the part that runs the experiment"
 
 
-def _from_export(content: Any, role: Role) -> str:
-    if role == "site":
-        args, interval = content["executors"][0]["executor"]["args"], content["default_task_fetch_interval"]
-        exported = client_config(args, interval)
+def _from_export(content: Any, side: Role) -> str:
+    if side == "site":
+        interval = content["default_task_fetch_interval"]
+        exported = client_config(interval)
     else:
-        args, interval = content["workflows"][0]["args"], content["server"]["task_request_interval"]
-        exported = server_config(args, interval)
+        (workflow,), interval = content["workflows"], content["server"]["task_request_interval"]
+        if workflow["path"] not in _CONTROLLERS:
+            return "a workflow that is no controller"
+        if not _plain(workflow["args"]):
+            return "arguments other than an experiment's"
+        exported = server_config(workflow["path"], workflow["args"], interval)
     if others := sorted(key for key in {*content, *exported} if content.get(key) != exported.get(key)):
         return f"other values of {', '.join(others)}"
-    if not _plain(args, role):
-        return "arguments other than an experiment's"
     if not _INTERVAL[0] <= interval <= _INTERVAL[1]:
         return f"{interval!r} seconds between two questions for work"
     return ""
 
 
-def _plain(args: Any, role: Role) -> bool:
-    """Return whether these are an export's arguments, in which FLARE finds nothing to build."""
+def _plain(args: Any) -> bool:
+    """Return whether these are a controller's arguments in which FLARE finds nothing to build.
+
+    Which names and values a method has is for its controller, and at a site the executor, to check: that takes torch.
+    """
     return (
         isinstance(args, dict)
-        and set(args) <= _ARGS[role]
-        and all(isinstance(value, dict) and not _NAMES_CLASS & set(value) for value in args.values())
+        and isinstance(args.get("experiment"), dict)
+        and all(name.isidentifier() for name in args)
+        and not _NAMES_CLASS & set(args)
+        and not any(_NAMES_CLASS & set(value) for value in args.values() if isinstance(value, dict))
     )
 
 

@@ -9,12 +9,24 @@ from typing import Literal
 
 Role = Literal["site", "server"]
 
-EXECUTOR = "fedward.federation.flare.executor.FedwardExecutor"
+EXECUTOR = "fedward.federation.flare.executor.MonaiTrainerExecutor"
 TO_SERVER = "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent"
-CONTROLLER = "fedward.federation.flare.controller.FedwardController"
 TENSORBOARD = "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver"
 
-ALLOWED: dict[Role, tuple[str, ...]] = {"site": (EXECUTOR, TO_SERVER), "server": (CONTROLLER, TENSORBOARD)}
+CONTROLLERS = {
+    "fedperl": "fedward.federation.flare.workflows.FedPerlController",
+    "isofed": "fedward.federation.flare.workflows.IsoFedController",
+    "fedal": "fedward.federation.flare.workflows.FedALController",
+    "selffed": "fedward.federation.flare.workflows.SelfFedController",
+}
+"""Method -> its controller."""
+AVERAGING = "fedward.federation.flare.workflows.AveragingController"
+"""That of all other methods."""
+
+ALLOWED: dict[Role, tuple[str, ...]] = {
+    "site": (EXECUTOR, TO_SERVER),
+    "server": (*CONTROLLERS.values(), AVERAGING, TENSORBOARD),
+}
 
 APP_CHECK = "fedward.federation.flare.apps.AppCheck"
 LAUNCHER: dict[Role, str] = {

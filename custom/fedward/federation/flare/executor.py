@@ -16,6 +16,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
+from fedward.federation.flare.configurations import experiment_in
 from fedward.federation.flare.launchers import RESTARTS
 from fedward.federation.flare.places import site_folders, site_state
 from fedward.federation.flare.shareables import pack_answer, unpack
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
     from fedward.federation.site import Site
 
 
-class FedwardExecutor(Executor):  # type: ignore[misc]
-    """Answers the controller's requests with a :class:`Site`, which it builds at the first one.
+class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
+    """Lets a site answer the controller's requests: it trains with MONAI's trainer, evaluates, and asks for labels.
+
+    The trainer (:mod:`fedward.training.trainer`) is the same for all methods; what a method minimises stands in its own
+    file. There are no arguments: the experiment is that of the controller, in the server's file of the same app. So the
+    two cannot differ in a job as it is exported. The :class:`Site` is built at the first request.
 
     No exception leaves it: FLARE fails the whole job when one site's process dies.
-
-    Args:
-        experiment: an :class:`Experiment` as plain JSON values.
     """
 
-    def __init__(self, experiment: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.experiment = experiment
         self._site: Site | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
@@ -55,7 +56,7 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
         return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Write an answer into the site's log once FLARE's filters have had it; then send its scalars, for TensorBoard.
+        """Write an answer into the site's log once FLARE's filters have had it; then send its scalars, for tracking.
 
         What cannot be written stays here.
         """
@@ -85,7 +86,6 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
         return self._site.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
 
     def _new_site(self, fl_ctx: FLContext) -> "Site":
-        from fedward.config import Experiment
         from fedward.federation.admission import Admission
         from fedward.federation.encryption import SiteKey
         from fedward.federation.flare.encryption import SITE, context_of
@@ -93,7 +93,7 @@ class FedwardExecutor(Executor):  # type: ignore[misc]
         from fedward.federation.site_log import SiteLog
 
         workspace = fl_ctx.get_engine().get_workspace()
-        experiment = Experiment.parse(self.experiment, "FLARE job")
+        experiment = experiment_in(Path(workspace.get_app_config_dir(fl_ctx.get_job_id())))
         key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
         name, folder = fl_ctx.get_identity_name(), site_state(workspace)
         log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
@@ -124,12 +124,13 @@ def _restarts() -> dict[str, int]:
 
 
 def scalars(meta: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
-    """Yield (tag, round, value) of an answer's training means and summary metrics, for TensorBoard.
+    """Yield (tag, round, value) of an answer's training means and summary metrics, for tracking.
 
-    Metrics are those of the model the round started from, so they belong to the round before.
+    Metrics are those of the model the round started from, so they belong to the round before, and come first: Weights
+    & Biases drops what comes behind a later round.
     """
-    for name, value in meta.get("train", {}).items():
-        yield f"train/{name}", meta["round"], value
     for row in meta.get("metrics", []):
         if "/" not in row["name"] and row["value"] is not None:
             yield f"{row['split']}/{row['name']}", meta["round"] - 1, row["value"]
+    for name, value in meta.get("train", {}).items():
+        yield f"train/{name}", meta["round"], value

@@ -9,11 +9,23 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.federation.flare.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
+from fedward.federation.flare.configurations import (
+    CLIENT,
+    SERVER,
+    WEIGHTS,
+    Tracking,
+    client_config,
+    controller,
+    receiver,
+    server_config,
+)
 from fedward.jobs import JOBS, simulated_sites
 
 POLLING, CLINICAL_POLLING = 0.1, 1.0
 """Seconds between two questions of an idle site for work; hospitals' rounds take minutes."""
+
+SCRIPT = "job.py"
+"""Runs a shipped job as a FLARE recipe; no part of the job, so that it is never sent."""
 
 _APP, _SERVER_APP = "app", "app_server"
 """The app of all, and that of the server alone where it has one of its own."""
@@ -28,6 +40,7 @@ def job_files(
     clinical: bool = False,
     sites: Sequence[str] = (),
     init: Mapping[str, str] | None = None,
+    tracking: Tracking = "tensorboard",
 ) -> dict[str, str]:
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
@@ -38,7 +51,10 @@ def job_files(
     A job that starts from a finished run has an app of the server's own, and its weights lie in that app's ``config``
     folder; see :func:`export_job`. In an app for all they would go to each site, which gets the model with its first
     request anyway. FLARE knows no app for all sites but not the server (``@ALL`` stands alone), so that such a job
-    names its sites. What FLARE takes for own code in an app is the folder ``custom``, and nothing else.
+    names its sites. What FLARE takes for own code in an app is the folder ``custom``, and nothing else. The sites' app
+    then has a copy of the server's file, in which their executor reads the experiment.
+
+    The research flavour of a shipped job has the script ``job.py``, which runs it as a FLARE recipe.
 
     Args:
         experiment: what to run.
@@ -46,24 +62,30 @@ def job_files(
         clinical: the flavour.
         sites: where the job goes; by default to all that are connected, or those of the simulation.
         init: ``folder`` and ``sha256`` of the weights it starts from; see :mod:`fedward.federation.initial`.
+        tracking: who receives the sites' scalars at the server.
 
     Raises:
-        ConfigError: a clinical job with weights names no sites.
+        ConfigError: a clinical job with weights names no sites, or its tracking is not TensorBoard.
     """
     if clinical:
         experiment = experiment.model_copy(update={"stand_in": None})
-    args = {"experiment": experiment.model_dump(mode="json")}
     interval = CLINICAL_POLLING if clinical else POLLING
     server = _SERVER_APP if init else _APP
     places = sites or ([] if clinical else simulated_sites(experiment))
+    path, args = controller(experiment)
+    received = _receiver(tracking, name, clinical)
     files = {
         "meta.json": _meta(experiment, name, clinical, _deploy_map(server, places)),
-        f"{server}/config/{SERVER}": server_config({**args, **({"init": dict(init)} if init else {})}, interval),
-        f"{_APP}/config/{CLIENT}": client_config(args, interval),
+        f"{_APP}/config/{SERVER}": server_config(path, args, interval, received),
+        f"{_APP}/config/{CLIENT}": client_config(interval),
     }
-    texts = {path: json.dumps(content, indent=2) + "\n" for path, content in files.items()}
+    if init:
+        files[f"{server}/config/{SERVER}"] = server_config(path, {**args, "init": dict(init)}, interval, received)
+    texts = {file: json.dumps(content, indent=2) + "\n" for file, content in files.items()}
     for app in () if clinical else (_APP, server):
         texts[f"{app}/custom/{MARKER.name}"] = MARKER.read_text(encoding="utf-8")
+    if not clinical and experiment == JOBS.get(name):
+        texts[SCRIPT] = _SCRIPT.format(name=name)
     return texts
 
 
@@ -73,6 +95,7 @@ def export_job(
     clinical: bool = False,
     sites: Sequence[str] = (),
     init: Path | None = None,
+    tracking: Tracking = "tensorboard",
 ) -> None:
     """Write an experiment as a job folder; the folder's name is the job's.
 
@@ -82,6 +105,7 @@ def export_job(
         clinical: as in :func:`job_files`.
         sites: as in :func:`job_files`.
         init: folder of a finished run. The job carries its last model, and needs the folder no more.
+        tracking: as in :func:`job_files`.
 
     Raises:
         ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job folder itself;
@@ -94,7 +118,8 @@ def export_job(
             found=f"one in {out}",
             remedy="Export the job into another folder, or move the run's folder elsewhere first.",
         )
-    texts = job_files(experiment, out.name, clinical, sites, _fitting(experiment, init) if init else None)
+    facts = _fitting(experiment, init) if init else None
+    texts = job_files(experiment, out.name, clinical, sites, facts, tracking)
     _clear(out)
     for path, text in texts.items():
         (out / path).parent.mkdir(parents=True, exist_ok=True)
@@ -122,12 +147,37 @@ def _fitting(experiment: Experiment, init: Path) -> dict[str, str]:
 
 def _clear(job: Path) -> None:
     """Remove an earlier export, its folders too: FLARE takes even an empty ``custom`` for own code."""
+    (job / SCRIPT).unlink(missing_ok=True)
     for app in (_APP, _SERVER_APP):
         for folder in (job / app / "config", job / app / "custom", job / app):
             for name in (SERVER, CLIENT, *WEIGHTS, MARKER.name):
                 (folder / name).unlink(missing_ok=True)
             with suppress(OSError):  # there is none, or it holds something else
                 folder.rmdir()
+
+
+_SCRIPT = '''"""Job {name} as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
+
+from fedward.federation.flare.recipes import FedwardRecipe, environment, execute, options
+from fedward.jobs import load_experiment
+
+if __name__ == "__main__":
+    chosen = options()
+    experiment = load_experiment("{name}", chosen.set, clinical=bool(chosen.kit))
+    recipe = FedwardRecipe(experiment, "{name}", chosen.tracking)
+    print(execute(recipe, environment(chosen, experiment)) / "report.html")
+'''
+
+
+def _receiver(tracking: Tracking, name: str, clinical: bool) -> dict[str, Any]:
+    if clinical and tracking != "tensorboard":
+        raise ConfigError(
+            f"tracking={tracking} of a clinical job",
+            expected="tensorboard",
+            found=tracking,
+            remedy="The class list of a server's kit admits no other receiver; use it in simulations.",
+        )
+    return receiver(tracking, name)
 
 
 def _read(job: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedward.errors import ConfigError, RunError
+from fedward.federation.flare.jobs import SCRIPT
 from fedward.federation.flare.places import RUN
 
 _CONNECT, _POLL = 10.0, 2.0
@@ -29,7 +30,7 @@ class UnreachableError(RunError):
 @contextmanager
 def session(kit: Path) -> Iterator[Session]:
     """Log in with an admin's startup kit, as the user it was made for."""
-    user = _user(kit)
+    user = user_of(kit)
     try:
         opened = new_secure_session(user, str(kit), timeout=_CONNECT)
     except (*CONNECTION_ERRORS, AuthenticationError) as error:
@@ -48,12 +49,12 @@ def session(kit: Path) -> Iterator[Session]:
 def submit(flare: Session, job: Path, run: str | None = None) -> str:
     """Submit a job folder and return the job's id.
 
-    ``run`` names the run that the job begins or continues. What is sent is a copy: FLARE's signatures would stay in the
-    folder.
+    ``run`` names the run that the job begins or continues. What is sent is a copy, without
+    ``job.py``: FLARE's signatures would stay in the folder.
     """
     meta = job_meta(job)
     with TemporaryDirectory() as folder:
-        copy = shutil.copytree(job, Path(folder) / job.resolve().name)
+        copy = shutil.copytree(job, Path(folder) / job.resolve().name, ignore=shutil.ignore_patterns(SCRIPT))
         if run:
             meta["custom_props"] = {**meta.get("custom_props", {}), RUN: run}
             (copy / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
@@ -146,7 +147,8 @@ def results(out: Path, meta: dict[str, Any]) -> Path:
     return out / str(meta["job_id"]) / "workspace" / "fedward"
 
 
-def _user(kit: Path) -> str:
+def user_of(kit: Path) -> str:
+    """Return the name a user's startup kit was made for; raise ConfigError where it is no such kit."""
     try:
         content = json.loads((kit / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
         return str(content["admin"]["username"])

@@ -10,6 +10,7 @@ from nvflare.apis.job_def import ALL_SITES
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.federation.approvals import FOLDER, Approvals
+from fedward.federation.flare.configurations import SERVER, experiment_in
 from fedward.federation.flare.kit_doctor.job import app_of
 from fedward.federation.flare.kit_doctor.kit import Kit, read_json
 from fedward.federation.flare.kit_doctor.policy import scopes
@@ -72,15 +73,13 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
     try:
         meta = read_json(folder / "meta.json")
         app = app_of(kit, meta)
-        config = read_json(folder / app / "config" / "config_fed_client.json") if app else {}
         noise = noisy(kit, str(meta.get("scope") or ""))
     except ConfigError:
         return [skipped("rules", "job or scopes cannot be read, see above")]
     if app is None:
         return []  # said already
     try:
-        (client,) = config["executors"]
-        experiment = Experiment.parse(client["executor"]["args"]["experiment"], f"job {folder}")
+        experiment = experiment_in(folder / app / "config")
         known = Circumstances(_sites(meta), noise, _weights(folder, meta, experiment))
     except (KeyError, TypeError, ValueError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -108,7 +107,7 @@ def _sites(meta: dict[str, Any]) -> int | None:
 def _weights(folder: Path, meta: dict[str, Any], experiment: Experiment) -> str | None:
     """Return the SHA-256 of the first model that a job's weights make; None where it brings none."""
     for app in meta["deploy_map"]:
-        file = folder / str(app) / "config" / "config_fed_server.json"
+        file = folder / str(app) / "config" / SERVER
         if file.is_file() and (init := read_json(file)["workflows"][0]["args"].get("init")):
             return first_model(experiment, Weights.of(file.parent, init))
     return None

@@ -1,0 +1,68 @@
+"""What FLARE's tools, such as ``nvflare job download``, look for in a job's results: metrics and the global model."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+_VERSION = "1"
+"""Of FLARE's schemas."""
+
+Table = dict[int, dict[str, dict[str, float]]]
+"""Round -> site -> metric -> value."""
+
+
+def write_artifacts(run: Path) -> None:
+    """Write beside a run, in the results of its job, what FLARE's tools read.
+
+    ``metrics/round_metrics.jsonl`` has a row for each round in which sites evaluated the model, and
+    ``metrics/metrics_summary.json`` the last of them, as FLARE's ``MetricsArtifactWriter`` would write them. An
+    aggregated metric is the mean over the sites that have it, each with the same weight. ``artifact_manifest.json``
+    says where the last model is, if there is one.
+
+    Args:
+        run: the run's folder in the results.
+    """
+    if (run / "model.safetensors").is_file():
+        manifest = {"schema_version": _VERSION, "artifacts": {"global_model": f"{run.name}/model.safetensors"}}
+        (run.parent / "artifact_manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    rounds = [_row(round_, sites) for round_, sites in sorted(_table(run / "metrics.jsonl").items())]
+    if not rounds:
+        return
+    folder = run.parent / "metrics"
+    folder.mkdir(exist_ok=True)
+    (folder / "round_metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rounds), encoding="utf-8")
+    summary = {
+        "schema_version": _VERSION,
+        "status": "metrics_reported",
+        "final_round": rounds[-1]["round"],
+        "final_aggregated_metrics": rounds[-1]["aggregated_metrics"],
+        "round_metrics_file": "round_metrics.jsonl",
+        "notes": ["Means over the sites that have the metric, each with the same weight."],
+    }
+    (folder / "metrics_summary.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
+
+
+def _table(metrics: Path) -> Table:
+    """Return the values of a run's summary metrics; those of single classes and of training are left out."""
+    table: Table = defaultdict(lambda: defaultdict(dict))
+    for row in map(json.loads, metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else ()):
+        if row["split"] != "train" and "/" not in row["name"] and row["value"] is not None:
+            table[row["round"]][row["site"]][f"{row['split']}/{row['name']}"] = row["value"]
+    return table
+
+
+def _row(round_: int, sites: dict[str, dict[str, float]]) -> dict[str, Any]:
+    names = sorted({name for values in sites.values() for name in values})
+    means = {name: fmean(values[name] for values in sites.values() if name in values) for name in names}
+    return {
+        "round": round_,
+        "aggregated_metrics": _list(means),
+        "sites": [{"name": site, "metrics": _list(values)} for site, values in sorted(sites.items())],
+        "skipped_metrics": [],
+    }
+
+
+def _list(values: dict[str, float]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in sorted(values.items())]

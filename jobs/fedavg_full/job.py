@@ -1,0 +1,10 @@
+"""Job fedavg_full as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
+
+from fedward.federation.flare.recipes import FedwardRecipe, environment, execute, options
+from fedward.jobs import load_experiment
+
+if __name__ == "__main__":
+    chosen = options()
+    experiment = load_experiment("fedavg_full", chosen.set, clinical=bool(chosen.kit))
+    recipe = FedwardRecipe(experiment, "fedavg_full", chosen.tracking)
+    print(execute(recipe, environment(chosen, experiment)) / "report.html")
