@@ -245,6 +245,11 @@ ATTACKS = [
         "the class subprocess.Popen",
     ),
     Attack(
+        "a class to build among the settings, in the server's file, which sites read",
+        lambda *_: edit(SERVER, lambda content: args(SERVER)(content).update(helper={"class_path": "os.system"})),
+        "the class os.system",
+    ),
+    Attack(
         "a listed class with other arguments: all events of the site go to the server",
         lambda *_: edit(CLIENT, lambda content: content["components"][0]["args"].update(events_to_convert=["x"])),
         "other values of components",

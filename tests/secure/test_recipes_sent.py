@@ -12,7 +12,7 @@ from local_federation import HOSPITALS, LEAD, Federation
 
 pytestmark = [pytest.mark.secure, pytest.mark.slow]
 SCRIPT = Path(__file__).parents[2] / "jobs" / "fedavg" / "job.py"
-SETTINGS = ["rounds=1", "participants=null", "images_per_round=32", "data.image_size=16"]
+SETTINGS = ["rounds=1", "participants=null", "images_per_round=32", "batch=8", "data.image_size=16"]
 
 
 def run(folder: Path, *arguments: str, settings: list[str] | None = None, **environment: str) -> Path:

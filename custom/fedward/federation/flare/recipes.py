@@ -17,7 +17,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.federation.flare.configurations import Tracking
 from fedward.federation.flare.jobs import SCRIPT, export_job
-from fedward.federation.flare.submit import user_of
+from fedward.federation.flare.submit import unfinished, user_of
 from fedward.jobs import simulated_sites
 
 WORKSPACE = "simulator_workspace"
@@ -103,12 +103,9 @@ def execute(recipe: Recipe, env: ExecEnv) -> Path:
         result = Path(recipe.execute(env).get_result(clean_up=False) or "")
     finally:
         env.stop()
-    for run in (result / "server" / "simulate_job" / "fedward", result / "workspace" / "fedward"):
-        if (run / "report.html").is_file():
-            return run
-    raise RunError(
-        f"job {recipe.name}",
-        expected="a finished run, with report.html",
-        found=f"none in {result}",
-        remedy="Read the logs there.",
-    )
+    run = result / ("server/simulate_job" if isinstance(env, SimEnv) else "workspace") / "fedward"
+    if found := unfinished(run):
+        raise RunError(
+            f"job {recipe.name}", expected="a finished run", found=found, remedy=f"See the logs in {result}."
+        )
+    return run

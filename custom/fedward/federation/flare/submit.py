@@ -124,15 +124,9 @@ def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
     except CONNECTION_ERRORS as error:
         raise lost(f"results of job {job_id}", error) from error
     run = results(out, meta)
-    try:
-        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        if info["status"] == "finished":
-            return run
-        found = ": ".join([info["status"], *filter(None, [info["summary"].get("reason")])])
-    except FileNotFoundError:
-        found = "no run at all"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        found = f"a run.json that cannot be read, {type(error).__name__}: {error}"
+    found = unfinished(run)
+    if not found:
+        return run
     said = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
     raise RunError(
         f"job {job_id}",
@@ -140,6 +134,19 @@ def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
         found=f"{found} (FLARE: {said})",
         remedy=f"Read the logs in {out / job_id}; why a site refused a job is in that site's own log.txt.",
     )
+
+
+def unfinished(run: Path) -> str:
+    """Return what is in the place of a finished run, by its ``run.json``; empty if it has finished."""
+    try:
+        info = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        if info["status"] == "finished":
+            return ""
+        return ": ".join([info["status"], *filter(None, [info["summary"].get("reason")])])
+    except FileNotFoundError:
+        return "no run at all"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"a run.json that cannot be read, {type(error).__name__}: {error}"
 
 
 def results(out: Path, meta: dict[str, Any]) -> Path:
