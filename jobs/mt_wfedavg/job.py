@@ -5,6 +5,6 @@ from fedward.jobs import load_experiment
 
 if __name__ == "__main__":
     chosen = options()
-    experiment = load_experiment("mt_wfedavg", chosen.set, clinical=bool(chosen.kit))
+    experiment = load_experiment("mt_wfedavg", chosen.set, clinical=chosen.policy)
     recipe = FedwardRecipe(experiment, "mt_wfedavg", chosen.tracking)
     print(execute(recipe, environment(chosen, experiment)) / "report.html")

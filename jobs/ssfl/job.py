@@ -5,6 +5,6 @@ from fedward.jobs import load_experiment
 
 if __name__ == "__main__":
     chosen = options()
-    experiment = load_experiment("ssfl", chosen.set, clinical=bool(chosen.kit))
+    experiment = load_experiment("ssfl", chosen.set, clinical=chosen.policy)
     recipe = FedwardRecipe(experiment, "ssfl", chosen.tracking)
     print(execute(recipe, environment(chosen, experiment)) / "report.html")

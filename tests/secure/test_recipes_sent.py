@@ -46,9 +46,9 @@ def test_a_script_sends_the_clinical_job_to_a_running_federation(tmp_path):
 
 
 def test_a_script_runs_in_flares_proof_of_concept(tmp_path):
-    sites = ["stand_in.sites=2", "stand_in.images=40"]
+    sites = ["stand_in.sites=3", "stand_in.images=200", "stand_in.labelled=1.0"]
     poc = tmp_path / "poc"
     found = run(tmp_path, "--poc", settings=SETTINGS + sites, NVFLARE_POC_WORKSPACE=str(poc))
     assert found.is_relative_to(poc)
-    assert replied(found) == ["site-1", "site-2"]
+    assert replied(found) == ["site-1", "site-2", "site-3"]
     assert not list(poc.rglob("job.py"))

@@ -70,6 +70,7 @@ def test_the_command_line_chooses_the_environment(monkeypatch, kit):
     local = environment(chosen(monkeypatch, "--poc"), JOBS["isofed"])
     assert isinstance(local, PocEnv)
     assert local.clients == simulated.clients
+    assert [chosen(monkeypatch, *each).policy for each in ([], ["--poc"], ["--kit", str(kit)])] == [False, True, True]
     running = environment(chosen(monkeypatch, "--kit", str(kit)), JOBS["isofed"])
     assert isinstance(running, ProdEnv)
     assert running.username == "lead@hospital-a.org"

@@ -163,7 +163,7 @@ from fedward.jobs import load_experiment
 
 if __name__ == "__main__":
     chosen = options()
-    experiment = load_experiment("{name}", chosen.set, clinical=bool(chosen.kit))
+    experiment = load_experiment("{name}", chosen.set, clinical=chosen.policy)
     recipe = FedwardRecipe(experiment, "{name}", chosen.tracking)
     print(execute(recipe, environment(chosen, experiment)) / "report.html")
 '''

@@ -73,14 +73,16 @@ class _Folder(FedJobConfig):  # type: ignore[misc]
 
 
 def options() -> argparse.Namespace:
-    """Read the command line of a ``job.py``."""
+    """Read the command line of a ``job.py``; ``policy`` says whether sites run the job whose own policy counts."""
     parser = argparse.ArgumentParser(description="Run this job in FLARE's simulator (SimEnv), or elsewhere.")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--poc", action="store_true", help="PocEnv: a server and all sites, each in its own process")
     where.add_argument("--kit", type=Path, help="ProdEnv: a running federation; startup kit of a lead or project admin")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="such as rounds=5")
     parser.add_argument("--tracking", choices=get_args(Tracking), default="tensorboard", help="default: tensorboard")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    chosen.policy = chosen.poc or chosen.kit is not None
+    return chosen
 
 
 def environment(chosen: argparse.Namespace, experiment: Experiment) -> ExecEnv:
