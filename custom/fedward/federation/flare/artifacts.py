@@ -6,6 +6,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedward.evaluation.selection import MetricRow
+from fedward.storage import read_rows
+
 _VERSION = "1"
 """Of FLARE's schemas."""
 
@@ -47,10 +50,9 @@ def write_artifacts(run: Path) -> None:
 def _table(metrics: Path) -> Table:
     """Return the values of a run's summary metrics; those of single classes and of training are left out."""
     table: Table = defaultdict(lambda: defaultdict(dict))
-    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.exists() else []
-    for row in (json.loads(line) for line in lines if line.endswith("\n")):  # a full disk leaves half a line
-        if row["split"] != "train" and "/" not in row["name"] and row["value"] is not None:
-            table[row["round"]][row["site"]][f"{row['split']}/{row['name']}"] = row["value"]
+    for row in read_rows(metrics, MetricRow, []):
+        if row.split != "train" and "/" not in row.name and row.value is not None:
+            table[row.round][row.site][f"{row.split}/{row.name}"] = row.value
     return table
 
 
