@@ -63,7 +63,8 @@ class Hostile(LocalTransport):
 
         def forward(site: str, answer: Message) -> None:
             if site == HOSTILE and self._attack == LARGEST and answer.arrays:
-                factor = self._bound * norm(requests[site].arrays) / norm(answer.arrays)
+                length = norm(answer.arrays) or 1.0  # an update may vanish beside a ruined model
+                factor = self._bound * norm(requests[site].arrays) / length
                 answer.arrays = {name: np.float32(-factor) * array for name, array in answer.arrays.items()}
             deliver(site, answer)
 
