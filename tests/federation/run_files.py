@@ -35,5 +35,5 @@ def assert_equal(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -
 @contextmanager
 def in_vain() -> Iterator[None]:
     """A run of which nobody's training is used comes to its last round and fails then."""
-    with pytest.raises(RunError, match="expected a site that trained, in some round, found none"):
+    with pytest.raises(RunError, match="expected a model that some round changed, found the one it began with"):
         yield

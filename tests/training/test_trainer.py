@@ -408,7 +408,38 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
     before = copy(net)
     result = run(net, make_batches(objective, settings, labelled=0), objective, settings)
     assert result.means == {"loss": 0.0, "loss_pseudo": 0.0, "kept": 0.0}
+    assert result.steps == 0
     assert unchanged(net, before)
+
+
+@pytest.mark.parametrize(
+    ("objective", "settings", "peers", "steps"),
+    [
+        (FixMatchObjective(FIXMATCH.model_copy(update={"unlabelled_weight": 0.0})), FIXMATCH, False, 0),
+        (FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0})), FEDPERL, True, STEPS),
+        (FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0})), FEDPERL, False, 0),
+        (
+            FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0, "detach_consistency": True})),
+            *(FEDPERL, True, 0),
+        ),
+        (
+            FedPerlObjective(FEDPERL.model_copy(update={"threshold": 1.0, "consistency_weight": 0.0})),
+            *(FEDPERL, True, 0),
+        ),
+    ],
+    ids=["beta 0", "peers", "no peers", "detached", "gamma 0"],
+)
+def test_a_step_is_one_that_could_move_a_parameter(
+    objective: Objective, settings: Settings, peers: bool, steps: int
+) -> None:
+    """Without labels: a kept pseudo label that weighs something, or a distance to peers that has a gradient."""
+    batches = make_batches(objective, settings, labelled=0)
+    if not peers:
+        batches = [replace(batch, peers=None) for batch in batches]
+    net = make_net()
+    before = copy(net)
+    assert run(net, batches, objective, settings).steps == steps
+    assert unchanged(net, before) == (not steps)
 
 
 class _Scripted(Objective):
@@ -426,7 +457,7 @@ class _Scripted(Objective):
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
         keep = float(next(self.kept))
         total = keep * sum(parameter.sum() for parameter in net.parameters())
-        return Losses({"loss_pseudo": total}, {"kept": torch.tensor(keep)})
+        return Losses({"loss_pseudo": total}, learns=torch.tensor(keep > 0))
 
 
 def test_momentum_does_not_move_a_step_without_a_loss() -> None:
@@ -437,11 +468,27 @@ def test_momentum_does_not_move_a_step_without_a_loss() -> None:
     twin.load_state_dict(net.state_dict())
     before = copy(net)
     objective = _Scripted([True, False, False, True])
-    run(net, [Batch()] * 4, objective, settings)
+    assert run(net, [Batch()] * 4, objective, settings).steps == 2
     run(twin, [Batch()] * 2, _Scripted([True, True]), half)
     assert not unchanged(net, before)
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters(), strict=True))
     assert objective.followed == 2, "nothing follows a step that was not taken"
+
+
+class _Unknown(Objective):
+    """Another method's: a number it calls ``kept`` is 0 and means nothing here."""
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+        total = sum(parameter.sum() for parameter in net.parameters())
+        return Losses({"loss_own": total}, {"kept": torch.tensor(0.0)})
+
+
+def test_no_name_of_a_loss_or_note_stops_the_training() -> None:
+    settings = Settings(images_per_round=2, batch=1, learning_rate=0.01)
+    net = nn.Linear(3, 2)
+    before = copy(net)
+    assert run(net, [Batch()] * 2, _Unknown(), settings).steps == 2
+    assert not unchanged(net, before)
 
 
 def test_a_labelled_step_counts_although_no_pseudo_label_is_kept() -> None:

@@ -43,6 +43,7 @@ _EMPTY_ROUNDS_IN_A_ROW = 3
 _SHOWN = 6
 """Images of the server's own in a report."""
 
+_MEND = "mend the sites (`labelled` in a site's file says how many labels it uses)"
 _NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
 
 _log = logging.getLogger(__name__)
@@ -78,8 +79,8 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
 
     Raises:
         RunRefusedError: the policies of so many sites forbid the job that ``minimum_replies`` cannot come.
-        RunError: no usable replies in three exchanges in a row, or in a whole run; the folder does not fit
-            ``experiment`` or ``init``, or another process writes it.
+        RunError: no usable replies in three exchanges in a row; no round that changed the model; the folder does not
+            fit ``experiment`` or ``init``, or another process writes it.
         ConfigError: the settings cannot work: an unknown network, fewer sites than replies needed, no images of the
             server's own where the method needs some, or ``init`` cannot be used.
     """
@@ -165,6 +166,8 @@ class _Driver:
         self._consent = Consent(run, console, self._enough)
         self._failed: dict[str, str] = {}
         """Site -> why it did not work in the last exchange in which some were asked to."""
+        self._labelled: dict[str, int] = {}
+        """Site -> labelled images, by its last answer."""
         self._last_round = -1
 
     def run(self, first: State | None = None) -> Path:
@@ -272,9 +275,16 @@ class _Driver:
             raise RunError(
                 f"round {ask.round}",
                 expected=f"at least {self.experiment.minimum_replies} usable replies",
-                found=f"too few in {self._empty} exchanges in a row; last: {failed or 'no site could train'}",
-                remedy="Mend the sites, then resume this run folder.",
+                found=f"too few in {self._empty} exchanges in a row: {self._why_nothing()}",
+                remedy=f"{_MEND.capitalize()}, then resume this run folder.",
             )
+
+    def _why_nothing(self) -> str:
+        """Return why no site trained in the last exchange in which some were asked to."""
+        reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(self._failed.items()))
+        everyone = set(self._labelled) == set(self.run_folder.sites)
+        nobody = "no site has labels; " if everyone and not any(self._labelled.values()) else ""
+        return f"{nobody}last: {reasons or 'no site could train'}"
 
     def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
         init = self.run_folder.info.init
@@ -368,6 +378,7 @@ class _Driver:
             result.waiting[site] = said.waiting
             return
         self._claims.check(said, request.meta)
+        self._labelled[site] = said.labelled
         result.up[site] = answer.nbytes
         result.said[site] = said
         state, counts = ask.model, (said.labelled, said.unlabelled)
@@ -452,12 +463,12 @@ class _Driver:
             rounds=state.round, best_round=best and best[0], best_value=best and best[1], unjudged=unjudged
         )
         run.models.clear()
-        if run.asked_in_vain:
+        if wire.model_digest(wire.flatten("model", state.model)) == run.first_model:
             raise RunError(
                 f"run {run.path}",
-                expected="a site that trained, in some round",
-                found=f"none; last: {self._failed or 'no site could train'}",
-                remedy="See in rounds.jsonl why; mend it, and start a new run in another folder.",
+                expected="a model that some round changed",
+                found=f"the one it began with: {self._why_nothing()}",
+                remedy=f"See in rounds.jsonl why; {_MEND}, and start a new run in another folder.",
             )
         run.set_status("finished", summary)
         run.report(self.report)

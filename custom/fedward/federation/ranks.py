@@ -88,7 +88,9 @@ class RankSite(Site):
         torch.manual_seed(derive(torch.initial_seed(), "rank", self._rank))
         shared = replace(phase, objective=SharedObjective(phase.objective, self._step))
         trained = super()._train(net, batches, shared, inputs, aborted)
-        return replace(trained, steps=len(batch_sizes(batches.images, self._job_batch)))
+        # As large a share of the steps that one process would take as it is of those that all take together.
+        whole = len(batch_sizes(batches.images, self._job_batch))
+        return replace(trained, steps=-(-whole * trained.steps // len(batches)))
 
 
 class Processes:

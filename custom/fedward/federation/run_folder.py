@@ -25,14 +25,12 @@ from fedward.methods.workflow import State
 from fedward.storage import (
     FORMAT,
     LOGS,
-    RoundRow,
     Row,
     RunInfo,
     Status,
     Summary,
     line_of,
     read_info,
-    read_rows,
     row_of,
 )
 
@@ -146,10 +144,10 @@ class RunFolder:
         return AuditLog(self.path / audit.LOG, self.id, self.info.audit)
 
     @property
-    def asked_in_vain(self) -> bool:
-        """Whether sites were asked to work, and in no committed exchange a reply of one was used."""
-        rows = list(read_rows(self._states.log("rounds"), RoundRow, []))
-        return bool(rows) and not any(row.replied for row in rows)
+    def first_model(self) -> str | None:
+        """SHA-256 of the model that the first exchange sent, by the audit log; None before it."""
+        rows = map(audit.parse, read(self.path / audit.LOG)[0])
+        return next((row["details"]["model"] for row in rows if row and row["event"] == "asked"), None)
 
     def note(self, log: str, row: dict[str, Any]) -> None:
         """Remember a row as :meth:`append` does, of a decision that the audit log holds from now on."""

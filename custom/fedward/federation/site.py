@@ -289,8 +289,8 @@ class Site:
     ) -> tuple[State, int, dict[str, float]]:
         """Train from ``model`` as the method wants it for a task; return (model after, steps, mean losses).
 
-        A site with nothing the method can learn from takes 0 steps and returns the model it was given. ``memory`` holds
-        the site's own models between rounds, and is changed.
+        A site with nothing the method can learn from takes 0 steps and returns the model it was given, BatchNorm's
+        statistics included. ``memory`` holds the site's own models between rounds, and is changed.
         """
         started, steps, means = time.perf_counter(), 0, dict[str, float]()
         net = self._load(self._net, model)
@@ -312,7 +312,7 @@ class Site:
                 trained = self._train(net, batches, phase, inputs, aborted)
                 steps, means = steps + trained.steps, means | trained.means
         if not steps:
-            return model, 0, {}
+            return model, 0, means
         state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
         return state, steps, {**means, "seconds": time.perf_counter() - started}
 

@@ -123,6 +123,7 @@ class FixMatchObjective(Objective):
         """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo labels used."""
         terms: dict[str, Tensor] = {}
         notes: dict[str, Tensor] = {}
+        learns: bool | Tensor = batch.labelled is not None
         if batch.labelled is not None and batch.labels is not None:
             terms["loss_supervised"] = supervised_loss(net, batch.labelled, batch.labels, inputs)
         if batch.weak is not None and batch.strong is not None:
@@ -133,7 +134,10 @@ class FixMatchObjective(Objective):
             loss = pseudo_label_loss(logits, labels, keep)
             terms |= {"loss_pseudo": self.settings.unlabelled_weight * loss, **teaching}
             notes["kept"] = keep.float().mean()
-        return Losses(terms, notes)
+            if not learns:
+                follows = any(term.requires_grad for term in teaching.values())
+                learns = follows or (self.settings.unlabelled_weight > 0 and keep.any())
+        return Losses(terms, notes, learns)
 
     def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return pseudo labels (B,), which to keep (B,), and further loss terms; here the net teaches itself."""

@@ -64,6 +64,9 @@ class Losses:
 
     terms: dict[str, Tensor]
     notes: dict[str, Tensor] = field(default_factory=dict)
+    learns: bool | Tensor = True
+    """Whether the terms can move a parameter. A tensor (), bool, where that depends on the step's values: reading it
+    waits for the device. Without it no optimiser step is taken: momentum and weight decay would move the net."""
 
 
 class Objective:

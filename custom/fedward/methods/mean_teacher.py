@@ -151,7 +151,8 @@ class MeanTeacher(Objective):
         with torch.no_grad():
             target = sharpen(torch.softmax(self._teacher(batch.weak).float(), dim=1), self.settings.temperature)
         distance = (torch.softmax(net(batch.strong).float(), dim=1) - target).square().sum(dim=1).mean()
-        return Losses({"loss_consistency": self.settings.unlabelled_weight * distance})
+        weight = self.settings.unlabelled_weight
+        return Losses({"loss_consistency": weight * distance}, learns=weight > 0)
 
     def after_step(self, net: nn.Module) -> None:
         """Let the teacher follow."""

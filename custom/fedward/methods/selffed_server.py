@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from fedward.errors import RunError
 from fedward.methods.aggregation import capped_counts, capped_weights, weighted_average
 from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants
 from fedward.methods.local import Phase
@@ -167,6 +168,14 @@ class SelfFed(FedAvg):
                     self.contrast(state, federation)
             if round_ == self.settings.pretraining_rounds and federation.show is not None:
                 federation.show(state.model, {"round": round_, "hidden": self.settings.mask_ratio})
+            if round_ == self.settings.rounds != self.settings.pretraining_rounds and not state.participations:
+                raise RunError(
+                    f"round {round_}, sites {', '.join(names)}",
+                    expected="a site with labels that trained the classifier, in some round of phase 2",
+                    found="none",
+                    remedy="Give one of them labels (`labelled` in its site file), or only pre-train: set "
+                    f"pretraining_rounds={self.settings.rounds}.",
+                )
             state.round = round_
 
     def aggregate(self, state: SelfFedState, replies: Sequence[Reply]) -> State:

@@ -210,7 +210,8 @@ class WFedAvg(FedAvg):
     def _stop_without_labels(state: GroupedState, federation: Federation, silent: int) -> None:
         everyone, nobody = set(state.groups) == set(federation.sites), LABELLED not in state.groups.values()
         if everyone and nobody:
-            found, remedy = "none has any", "Give one of them labels (`labelled` in its site file), or add a site."
+            found = "no site has labels"
+            remedy = "Give one of them labels (`labelled` in its site file), or add a site."
         elif silent >= _SILENT_ROUNDS_IN_A_ROW:
             found, remedy = f"none in {silent} rounds in a row", "Mend the sites, then resume this run folder."
         else:

@@ -19,8 +19,9 @@ class Trained:
     """What one phase of training gives besides the trained network."""
 
     steps: int
+    """Optimiser steps: batches that had something to learn from."""
     means: dict[str, float]
-    """Mean over the steps of the loss, its terms and its notes."""
+    """Mean over all batches of the loss, its terms and its notes."""
 
 
 class _Means:
@@ -28,24 +29,16 @@ class _Means:
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
-        self.steps = 0
+        self._batches = 0
 
     def add(self, losses: Losses, total: Tensor) -> None:
-        self.steps += 1
+        self._batches += 1
         for name, value in {"loss": total, **losses.terms, **losses.notes}.items():
             scalar = value.detach().float()
             self._sums[name] = self._sums[name] + scalar if name in self._sums else scalar
 
     def read(self) -> dict[str, float]:
-        return {name: float(total) / self.steps for name, total in self._sums.items()}
-
-
-def _has_gradient(losses: Losses) -> bool:
-    """Return whether a step without labelled images has anything to learn from; waits for the device."""
-    if "kept" not in losses.notes:
-        return True
-    consistency = losses.terms.get("loss_consistency")
-    return (consistency is not None and consistency.requires_grad) or bool(losses.notes["kept"] > 0)
+        return {name: float(total) / self._batches for name, total in self._sums.items()}
 
 
 def _optimizer(net: nn.Module, settings: Settings, learning_rate: float) -> torch.optim.Optimizer:
@@ -86,13 +79,13 @@ def train(
 ) -> Trained:
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
-    The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A step in which
-    nothing has a gradient (no labelled images, no pseudo label kept, no peers) changes no parameter: Adam would else
-    move by momentum. BatchNorm's statistics follow its images all the same.
+    The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A batch with nothing
+    to learn from, as the objective says (no labelled images, no pseudo label kept, no peers), changes no parameter and
+    is no step: Adam would else move by momentum. BatchNorm's statistics follow its images all the same.
 
     Args:
         net: on ``device``.
-        batches: one for each step.
+        batches: one for each step at most.
         phase: the objective and its learning rate.
         inputs: what stays fixed during the phase.
         settings: optimiser and clipping.
@@ -106,22 +99,24 @@ def train(
     objective = phase.objective
     objective.begin(net, inputs)
     optimizer = _optimizer(net, settings, phase.learning_rate)
-    means = _Means()
+    means, steps = _Means(), 0
 
     def step(engine: Any, batch: Batch) -> None:
+        nonlocal steps
         if aborted():
             raise WorkError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             losses = objective.losses(net, batch, inputs)
             total = torch.stack(list(losses.terms.values())).sum()
         means.add(losses, total)
-        if batch.labelled is None and not _has_gradient(losses):
+        if not losses.learns:
             return
         optimizer.zero_grad(set_to_none=True)
         total.backward()
         if settings.clip_gradient is not None:
             nn.utils.clip_grad_norm_(net.parameters(), settings.clip_gradient)
         optimizer.step()
+        steps += 1
         objective.after_step(net)
 
     trainer = Trainer(
@@ -142,4 +137,4 @@ def train(
             found=f"{values}",
             remedy=f"Lower the learning rate, {phase.learning_rate:.3g} here, or set clip_gradient.",
         )
-    return Trained(means.steps, values)
+    return Trained(steps, values)
