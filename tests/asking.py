@@ -8,8 +8,11 @@ from fedward.federation import wire
 from fedward.federation.site_log import SiteLog
 from fedward.federation.versions import versions
 from fedward.federation.wire import Message
+from fedward.methods.fedperl import FedPerl, FedPerlSettings
 from fedward.methods.workflow import Ask
 
+REPORTED = FedPerl(FedPerlSettings()).requirements.reported
+"""What the sites of a job may tell of their training."""
 RUN = "0123456789abcdef" * 2
 HEAD = "ab" * 32
 

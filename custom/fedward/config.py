@@ -9,7 +9,7 @@ from fedward.errors import ConfigError
 from fedward.evaluation.names import KeyMetric
 
 if TYPE_CHECKING:
-    from fedward.methods.settings import Settings
+    from fedward.methods.algorithm import Algorithm
 
 DERMOSCOPY = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 """The eight ISIC 2019 diagnoses, in FedPerl's order."""
@@ -91,13 +91,13 @@ class Experiment(_Frozen):
 
     @model_validator(mode="after")
     def _known_method(self) -> "Experiment":
-        from fedward.methods import settings_of
+        from fedward.methods import method_of
 
-        settings = settings_of(self.method, self.options)
+        algorithm = method_of(self)
         if self.secure_aggregation:
-            self._must_do_with_means(settings)
-        if settings.robust != "no":
-            self._must_do_without_weights(settings)
+            self._must_do_with_means(algorithm)
+        if algorithm.settings.robust != "no":
+            self._must_do_without_weights(algorithm)
         return self
 
     @model_validator(mode="after")
@@ -114,11 +114,9 @@ class Experiment(_Frozen):
             )
         return self
 
-    def _must_do_with_means(self, settings: "Settings") -> None:
-        from fedward.methods import METHODS
-
-        where = f"secure_aggregation with {self.method}"
-        if reason := METHODS[self.method](settings).needs_single_models:
+    def _must_do_with_means(self, algorithm: "Algorithm[Any]") -> None:
+        settings, where = algorithm.settings, f"secure_aggregation with {self.method}"
+        if reason := algorithm.requirements.single_models:
             raise ConfigError(
                 where,
                 expected="a method that needs no more than the mean of the sites' models",
@@ -133,15 +131,13 @@ class Experiment(_Frozen):
                 remedy="Raise participants: the mean of one site is that site's model.",
             )
 
-    def _must_do_without_weights(self, settings: "Settings") -> None:
-        from fedward.methods import METHODS
-
-        reason = METHODS[self.method](settings).needs_weights
+    def _must_do_without_weights(self, algorithm: "Algorithm[Any]") -> None:
+        reason = algorithm.requirements.weights
         if self.secure_aggregation:
             reason = "under secure_aggregation nobody sees the single models that a median is of"
         if reason:
             raise ConfigError(
-                f"robust={settings.robust} with {self.method}",
+                f"robust={algorithm.settings.robust} with {self.method}",
                 expected="a method whose sites are averaged by their counts alone, unencrypted",
                 found=reason,
                 remedy="Choose fedavg, ssfl, fedperl, fedal or fedprox without secure_aggregation, or set robust=no.",

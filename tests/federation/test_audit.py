@@ -146,7 +146,7 @@ def test_states_and_all_that_the_run_leaves_are_named_by_their_hash(whole):
     ended, reported = (row["details"] for row in rows[-2:])
     assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(read_info(whole)))
     left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
-    left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")]
+    left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "queries", "bytes")]
     assert ended["files"] == {name: file_digest(whole / name) for name in left}
     assert reported == {"report": file_digest(whole / "report.html")}
     state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
@@ -258,7 +258,7 @@ def test_what_an_interrupted_round_decided_stays_and_the_other_logs_are_as_if_no
     assert rows[0]["details"] == rows[4]["details"]
     found = verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))
     assert found.answers == 4 * len(SITES) + 1  # one site was asked in the interrupted round too
-    for log in ("peers.jsonl", "bytes.jsonl", "groups.jsonl"):
+    for log in ("peers.jsonl", "bytes.jsonl"):
         assert (folder / log).read_bytes() == (whole / log).read_bytes()
 
 

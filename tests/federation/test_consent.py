@@ -10,9 +10,10 @@ import pytest
 from hospital import hospital, request
 from run_files import rows
 
+from asking import REPORTED
 from fedward.config import Experiment
 from fedward.errors import WireError
-from fedward.federation import consent, wire, wire_checks
+from fedward.federation import consent, wire_checks
 from fedward.federation.admission import Admission
 from fedward.federation.approvals import Approvals
 from fedward.federation.consent import Consent, RunRefusedError
@@ -218,4 +219,4 @@ def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
 def test_a_site_says_that_it_waits_or_refuses_and_nothing_else(meta):
     answer = Message({"site": "site-1", "round": 1, **meta})
     with pytest.raises(WireError):
-        wire_checks.check_answer(answer, "site-1", request(hospital()), classes=(), scalars=wire.TRAIN_FIELDS)
+        wire_checks.check_answer(answer, "site-1", request(hospital()), classes=(), scalars=REPORTED)

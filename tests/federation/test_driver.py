@@ -25,7 +25,9 @@ from fedward.federation.run_folder import RunFolder
 from fedward.federation.site_data import site_data
 from fedward.federation.store import SiteModels, StoredState, save_state
 from fedward.federation.wire import Message
-from fedward.methods.fedavg import FedAvg
+from fedward.methods.algorithm import Requirements
+from fedward.methods.fedavg import FedAvg, federated_averaging
+from fedward.methods.ssfl import SSFL
 from fedward.methods.workflow import Ask, Federation, Reply
 from fedward.nets import build
 from running import run_experiment
@@ -35,11 +37,10 @@ SITES = ["site-1", "site-2", "site-9"]
 
 
 def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]], also: Callable[[Federation], None] | None = None) -> None:
-    """Let a test see what FedAvg's workflow asks and hears, and ``also`` the federation after each answer."""
-    whole = FedAvg.rounds
+    """Let a test see what federated averaging asks and hears, and ``also`` the federation after each answer."""
 
     def rounds(self, state, federation):
-        inner = whole(self, state, federation)
+        inner = federated_averaging(state, federation, self.settings, self.weight)
         ask = next(inner)
         while ask is not None:
             replies = yield ask
@@ -51,7 +52,8 @@ def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]], also: Callable[[Fe
             except StopIteration:
                 ask = None
 
-    monkeypatch.setattr(FedAvg, "rounds", rounds)
+    for kind in (FedAvg, SSFL):
+        monkeypatch.setattr(kind, "rounds", rounds)
 
 
 def idle(answer: Message) -> Message:
@@ -505,10 +507,17 @@ def test_answers_without_a_step_do_not_keep_a_run_alive(tmp_path):
 
 def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
     """Let FedAvg's workflow note every round's number when it has heard its replies."""
-    whole = FedAvg.rounds
+    declared = Requirements(frozenset({"loss_supervised"}), records=frozenset({"groups"}))
+    begin = FedAvg.__init__
+
+    def init(self, settings):
+        begin(self, settings)
+        self.requirements = declared
+
+    monkeypatch.setattr(FedAvg, "__init__", init)
 
     def rounds(self, state, federation):
-        inner = whole(self, state, federation)
+        inner = federated_averaging(state, federation, self.settings, self.weight)
         ask = next(inner)
         while ask is not None:
             replies = yield ask

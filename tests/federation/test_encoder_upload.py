@@ -23,7 +23,7 @@ from fedward.federation.transport import Deliver
 from fedward.federation.wire import Message
 from fedward.methods import METHODS, method_of, settings_of
 from fedward.methods.aggregation import weighted_average
-from fedward.methods.selffed_server import FINE_TUNE, PRETRAIN
+from fedward.methods.selffed.algorithm import FINE_TUNE, PRETRAIN
 from fedward.methods.workflow import Ask
 from fedward.report import write_report
 from tiny import tiny
@@ -218,10 +218,10 @@ def test_nothing_is_said_where_all_is_sent(tmp_path: Path) -> None:
 
 def test_by_default_and_in_all_other_methods_nothing_stays() -> None:
     for method in METHODS:
-        assert method_of(tiny(method)).stays == ()
+        assert method_of(tiny(method)).requirements.private == ()
         if method != "selffed":
-            assert method_of(tiny(method)).withheld("train") == ()
-    assert method_of(uploading()).stays == ("classifier.",)
+            assert method_of(tiny(method)).requirements.withheld("train") == ()
+    assert method_of(uploading()).requirements.private == ("classifier.",)
 
 
 def test_other_methods_refuse_the_setting() -> None:

@@ -20,7 +20,7 @@ from nvflare.fuel.sec.security_content_service import SecurityContentManager, Se
 from nvflare.fuel.utils import fobs
 from run_files import in_vain, rows, weights
 
-from asking import AdmitsAll, requests
+from asking import REPORTED, AdmitsAll, requests
 from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.federation import encryption, wire, wire_checks
@@ -240,7 +240,7 @@ def request(**meta) -> Message:
 
 
 def check(*args, classes=(), **options) -> None:
-    wire_checks.check_answer(*args, classes=classes, scalars=wire.TRAIN_FIELDS, **options)
+    wire_checks.check_answer(*args, classes=classes, scalars=REPORTED, **options)
 
 
 def sealed(arrays=None, **meta) -> Message:

@@ -9,7 +9,6 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from fedward.federation.ranks import Processes
 from fedward.federation.site import Site
 from fedward.federation.store import StoredState
 from fedward.federation.wire import Message
+from fedward.methods.settings import Settings
 from fedward.methods.workflow import Ask, State, Work
 from fedward.nets import build
 from fedward.sites.site_file import read_site_file
@@ -46,10 +46,8 @@ class TwiceTheBatch(Site):
     """One process, to which the job says twice the batch."""
 
     @property
-    def _method(self) -> Any:
-        method = super()._method
-        method.settings = method.settings.model_copy(update={"batch": 2 * self.experiment.options["batch"]})
-        return method
+    def _settings(self) -> Settings:
+        return super()._settings.model_copy(update={"batch": 2 * self.experiment.options["batch"]})
 
 
 def assert_close(found: State, expected: State) -> None:

@@ -17,7 +17,7 @@ from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.pictures import FOLDER, save_pictures
 from fedward.federation.public import PublicImages
 from fedward.federation.store import StoredState
-from fedward.methods.selffed_training import HIDDEN
+from fedward.methods.selffed.objectives import HIDDEN
 from running import run_experiment
 from tiny import tiny
 

@@ -18,7 +18,7 @@ from fedward.federation.audit_check import verify
 from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import save_state
-from fedward.methods.fedavg import FedAvgState
+from fedward.methods.algorithm import ServerState
 from running import run_experiment
 from tiny import tiny
 
@@ -112,7 +112,7 @@ def test_without_a_whole_state_a_run_does_not_go_on_and_nothing_is_changed(tmp_p
         empty(state)
     before = {path: path.read_bytes() for path in (folder / "rounds").rglob("*") if path.is_file()}
     with pytest.raises(RunError, match=r"expected one that is whole, found round 2: .*; round 1: "):
-        RunFolder.reopen(folder).restore(FedAvgState)
+        RunFolder.reopen(folder).restore(ServerState)
     assert before == {path: path.read_bytes() for path in (folder / "rounds").rglob("*") if path.is_file()}
     assert not [event for event in events(folder) if event[0] in ("unusable", "resumed")]
 
@@ -159,12 +159,12 @@ def test_a_state_made_anew_is_judged_by_its_own_hash(tmp_path):
     """Machines may differ in a last digit: the second state after round 2 need not be the first one."""
     run = RunFolder.create(tmp_path / "run", tiny("fedavg"), SITES, "local")
     for round_ in (0, 1, 2):
-        run.commit(round_, FedAvgState(round_, {"w": torch.tensor(float(round_))}))
+        run.commit(round_, ServerState(round_, {"w": torch.tensor(float(round_))}))
     empty(run.path / "rounds" / "00002" / "state.json")
     run = RunFolder.reopen(run.path)
-    assert run.restore(FedAvgState).round == 1
-    save_state(run.path / "rounds" / "00002", FedAvgState(2, {"w": torch.tensor(2.5)}))  # and dies
-    restored = RunFolder.reopen(run.path).restore(FedAvgState)
+    assert run.restore(ServerState).round == 1
+    save_state(run.path / "rounds" / "00002", ServerState(2, {"w": torch.tensor(2.5)}))  # and dies
+    restored = RunFolder.reopen(run.path).restore(ServerState)
     assert (restored.round, restored.model["w"]) == (2, 2.5)
 
 

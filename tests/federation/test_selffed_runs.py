@@ -22,7 +22,7 @@ from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.public import PublicImages
 from fedward.federation.site import Site
 from fedward.federation.store import StoredState, load_state
-from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
+from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.workflow import Ask, Work
 from fedward.report import write_report
 from running import run_experiment

@@ -82,16 +82,16 @@ def test_phases_follow_each_other_on_one_net_each_with_its_own_rate_and_draws(tm
     assert moved(model, trained)
 
 
-class _Watching(Objective):
+class _Watching(Objective[None]):
     """Learns from nothing it sees, and keeps what it was given."""
 
     def __init__(self, uses: Uses, seen: list) -> None:
-        self.uses, self.seen = uses, seen  # type: ignore[misc]
+        self.uses, self.seen = uses, seen
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+    def init(self, net: nn.Module, inputs: RoundInputs) -> None:
         self.seen.append(inputs)
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None) -> Losses:
         self.seen.append(batch)
         return Losses({"loss_supervised": sum(parameter.sum() for parameter in net.parameters())})
 

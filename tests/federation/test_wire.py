@@ -13,7 +13,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from asking import requests
+from asking import REPORTED, requests
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
@@ -48,7 +48,7 @@ def answer(**meta):
 
 
 def check(*args, **options) -> None:
-    wire_checks.check_answer(*args, classes=CLASSES, scalars=wire.TRAIN_FIELDS, **options)
+    wire_checks.check_answer(*args, classes=CLASSES, scalars=REPORTED, **options)
 
 
 def row(**changes):

@@ -26,7 +26,7 @@ from fedward.federation.local import run_local
 from fedward.federation.run_folder import RunFolder
 from fedward.federation.store import StoredState
 from fedward.methods import METHODS
-from fedward.methods.wfedavg import WFedAvg
+from fedward.methods.groups import GroupedState
 from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]
@@ -47,7 +47,7 @@ def trace(method: str, folder: Path) -> list[dict[str, Any]]:
 
     With groups of sites, also how those were weighed.
     """
-    grouped = issubclass(METHODS[method], WFedAvg)
+    grouped = METHODS[method].state_type is GroupedState
     sites = GROUPS if grouped else SITES
     changes: dict[str, Any] = {"options": {"rounds": 2}} if grouped else {"options": {"rounds": 2, "participants": 3}}
     if grouped:
@@ -80,7 +80,7 @@ def trace(method: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def rows(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
 def model_after(run: Path, round_: int) -> dict[str, Tensor]:

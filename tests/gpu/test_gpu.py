@@ -193,7 +193,9 @@ def test_waiting_for_the_device_would_be_noticed() -> None:
     [Supervised(), FixMatchObjective(SETTINGS), FedPerlObjective(SETTINGS)],
     ids=["supervised", "fixmatch", "fedperl"],
 )
-def test_no_step_on_labelled_images_waits_for_the_device(objective: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_on_labelled_images_waits_for_the_device(
+    objective: Objective[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the losses to the end of the optimiser's step; batches are made in between, and may wait."""
     losses, steps = objective.losses, []
 
@@ -201,7 +203,7 @@ def test_no_step_on_labelled_images_waits_for_the_device(objective: Objective, m
         torch.cuda.set_sync_debug_mode("error")
         return losses(*args)
 
-    def allow_waiting(net: nn.Module) -> None:
+    def allow_waiting(net: nn.Module, *others: object) -> None:
         torch.cuda.set_sync_debug_mode("default")
         steps.append(net)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedward.methods import METHODS, settings_of
-from fedward.methods.wfedavg import GroupedState
+from fedward.methods.groups import GroupedState
 from fedward.methods.workflow import Ask, Federation, Reply, State
 from fedward.seeds import torch_generator
 

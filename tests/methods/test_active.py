@@ -5,13 +5,17 @@ import torch
 from pydantic import ValidationError
 
 from fedward.methods import METHODS, settings_of
-from fedward.methods.active import QUERY, ActiveLearning, ActiveSettings, divide
+from fedward.methods.fedal import QUERY, ActiveLearning, ActiveSettings, FedAL, divide
 from fedward.methods.samplers import SAMPLERS, SCORE_INTERVALS
 from fedward.methods.workflow import SCORE, Federation, Reply
 
 
-def method(**options) -> ActiveLearning:
-    return ActiveLearning(ActiveSettings(**options))
+def method(**options) -> FedAL:
+    return FedAL(ActiveSettings(**options))
+
+
+def queries(**options) -> ActiveLearning:
+    return method(**options).active
 
 
 def model(value: float) -> dict[str, torch.Tensor]:
@@ -20,22 +24,22 @@ def model(value: float) -> dict[str, torch.Tensor]:
 
 def test_the_papers_queries_come_after_every_ten_of_125_epochs_until_100():
     """Round r begins after 5 (r - 1) epochs; a query is a round before which labels become due."""
-    fedal = method()
+    fedal = queries()
     due = [fedal.wanted(round_, 1144, 114) for round_ in range(fedal.settings.rounds + 1)]
-    queries = [round_ for round_ in range(1, fedal.settings.rounds + 1) if due[round_] > due[round_ - 1]]
-    assert [5 * (round_ - 1) for round_ in queries] == list(range(10, 101, 10))
+    asked = [round_ for round_ in range(1, fedal.settings.rounds + 1) if due[round_] > due[round_ - 1]]
+    assert [5 * (round_ - 1) for round_ in asked] == list(range(10, 101, 10))
     assert fedal.settings.rounds * fedal.settings.local_epochs == 125
 
 
 def test_rounds_between_queries_train_and_those_after_the_last_ask_for_what_a_site_missed():
-    fedal = method(rounds=7, query_every=2, steps=2)
+    fedal = queries(rounds=7, query_every=2, steps=2)
     tasks = ["train", "train", QUERY, "train", QUERY, QUERY, QUERY]
     assert [fedal.task(round_) for round_ in range(1, 8)] == tasks
 
 
 def test_budgets_are_equal_up_to_rounding_and_end_at_the_target():
     """A site of 1144 images, as hospital A: from 114 labels to 572 in ten steps of 45.8."""
-    fedal = method()
+    fedal = queries()
     first = fedal.first(1144)
     asked = [fedal.wanted(round_, 1144, first) for round_ in range(3, 22, 2)]
     assert first == 114
@@ -43,7 +47,7 @@ def test_budgets_are_equal_up_to_rounding_and_end_at_the_target():
 
 
 def test_no_query_in_the_rounds_between_and_none_after_the_last():
-    fedal = method()
+    fedal = queries()
     assert fedal.wanted(4, 1144, 114) == fedal.wanted(3, 1144, 114)
     assert {fedal.wanted(round_, 1144, 114) for round_ in range(21, 26)} == {572}
     assert fedal.wanted(2, 1144, 114) == 114
@@ -51,7 +55,7 @@ def test_no_query_in_the_rounds_between_and_none_after_the_last():
 
 @pytest.mark.parametrize(("pool", "first"), [(0, 0), (3, 2), (100, 50), (100, 73), (100, 100)])
 def test_a_site_with_as_many_labels_as_the_target_wants_no_more(pool, first):
-    fedal = method()
+    fedal = queries()
     assert [fedal.wanted(round_, pool, first) for round_ in (1, 3, 21, 25)] == [first] * 4
 
 
@@ -80,7 +84,7 @@ def test_a_round_without_replies_leaves_the_model():
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_every_sampler_can_be_named(name):
-    assert method(sampler=name).sampler.name == name
+    assert queries(sampler=name).sampler.name == name
 
 
 @pytest.mark.parametrize("name", ["random", "aift", "core_set", "sa"])
@@ -160,4 +164,4 @@ def test_an_unknown_sampler_is_refused_by_name():
 
 
 def test_the_server_needs_no_single_models():
-    assert METHODS["fedal"](settings_of("fedal", {})).needs_single_models == ""
+    assert METHODS["fedal"](settings_of("fedal", {})).requirements.single_models == ""

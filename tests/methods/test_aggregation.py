@@ -13,7 +13,8 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
 from fedward.methods.aggregation import aggregate, capped_counts, capped_weights, trimmed_mean, weighted_average
-from fedward.methods.fedavg import FedAvg
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.fedavg import FedAvg, mean_of
 from fedward.methods.settings import Settings
 from fedward.methods.wfedavg import distance_weights, measure
 from fedward.methods.workflow import Reply
@@ -200,6 +201,14 @@ def reply(site: str, value: float, labelled: int, steps: int = 13) -> Reply:
     return Reply(site, {"w": torch.tensor([value])}, labelled, 0, steps)
 
 
+def mean_by(algorithm: Algorithm[Any], replies: list[Reply]) -> torch.Tensor:
+    return mean_of(replies, "train", algorithm.weight, algorithm.settings, {})["w"]
+
+
+def value_of(algorithm: Algorithm[Any], replies: list[Reply]) -> float:
+    return mean_by(algorithm, replies).item()
+
+
 @pytest.mark.proves(
     "site",
     "the average believes a site that took 2^53 steps or holds 2^53 images",
@@ -208,7 +217,7 @@ def reply(site: str, value: float, labelled: int, steps: int = 13) -> Reply:
 def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
     replies = [reply("a", 0.0, 100), reply("b", 0.0, 100), reply("c", 1.0, 2**53, steps=2**53)]
     for method in ("fedavg", "ssfl", "fedperl", "fedal"):
-        assert METHODS[method](settings_of(method, {})).mean(replies, {})["w"].item() == 0.5
+        assert value_of(METHODS[method](settings_of(method, {})), replies) == 0.5
 
 
 @pytest.mark.proves(
@@ -217,7 +226,7 @@ def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
     "**not covered**: of two sites each would count for half whatever it holds; set `minimum_replies` to 3",
 )
 def test_of_two_sites_one_can_own_the_mean() -> None:
-    assert FedAvg(Settings()).mean([reply("a", 0.0, 9), reply("b", 1.0, 9, 2**53)], {})["w"].item() == 1.0
+    assert value_of(FedAvg(Settings()), [reply("a", 0.0, 9), reply("b", 1.0, 9, 2**53)]) == 1.0
 
 
 @pytest.mark.proves(
@@ -265,6 +274,6 @@ def test_one_hostile_model_of_ten_moves_only_the_plain_mean() -> None:
     replies = [Reply(f"{i}", {"w": w}, 100, 0, 13) for i, w in enumerate([*honest, -99.9 * model])]
     lowest, highest = torch.stack(honest).amin(dim=0), torch.stack(honest).amax(dim=0)
     for robust in ("median", "trimmed_mean"):
-        mean = FedAvg(Settings(robust=robust)).mean(replies, {})["w"]
+        mean = mean_by(FedAvg(Settings(robust=robust)), replies)
         assert bool(((mean >= lowest) & (mean <= highest)).all())
-    assert float((FedAvg(Settings()).mean(replies, {})["w"] - model).norm() / model.norm()) > 9
+    assert float((mean_by(FedAvg(Settings()), replies) - model).norm() / model.norm()) > 9

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from stepping import Stepping
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedward.methods.active import ActiveLearning, ActiveSettings
 from fedward.methods.auxiliary import SupervisedWithHeads, add_heads, heads_of
+from fedward.methods.fedal import ActiveSettings, FedAL
 from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, Objective, Phase, RoundInputs, logits_and_features
 from fedward.nets import build
@@ -70,9 +71,8 @@ def test_heads_do_not_change_the_output() -> None:
 def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
     """Worked once more with plain torch: Adam on both cross-entropies, then on these less the three distances."""
     net, (batch,) = with_heads(), batches(1)
-    objective = SupervisedWithHeads(SETTINGS)
-    objective.begin(net, INPUTS)
-    objective.losses(net, batch, INPUTS)
+    phase = Stepping(SupervisedWithHeads(SETTINGS), net, INPUTS)
+    phase.losses(batch)
     first, second = copy.deepcopy(heads_of(net).first), copy.deepcopy(heads_of(net).second)
     optimizer = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=1e-2)
     net.eval()
@@ -87,7 +87,7 @@ def test_two_steps_of_the_heads_are_those_of_the_paper() -> None:
         (loss - apart * distance).backward()
         optimizer.step()
     net.train()
-    objective.after_step(net)
+    phase.follow()
     assert net.training
     for name, ours in (("first", first), ("second", second)):
         torch.testing.assert_close(getattr(heads_of(net), name).weight, ours.weight)
@@ -123,7 +123,7 @@ def test_every_network_tells_what_its_classifier_receives(name: str) -> None:
 
 def test_equal_seeds_give_equal_heads_and_other_samplers_none() -> None:
     def state(sampler: str, seed: int) -> dict[str, Any]:
-        extend = ActiveLearning(ActiveSettings(sampler=sampler)).extend
+        extend = FedAL(ActiveSettings(sampler=sampler)).extend
         return build("small_cnn", CLASSES, seed=seed, extend=extend).state_dict()
 
     name = "auxiliary.first.weight"

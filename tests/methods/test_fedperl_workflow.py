@@ -12,8 +12,8 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
-from fedward.methods.active import ActiveLearning, ActiveSettings
-from fedward.methods.fedavg import FedAvg, draw_participants
+from fedward.methods.fedal import ActiveSettings, FedAL
+from fedward.methods.fedavg import FedAvg, draw_participants, mean_of
 from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import Ask, Federation, Reply, State
@@ -99,7 +99,7 @@ def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> No
 def test_the_global_model_is_the_mean_of_the_replies_and_starts_the_next_round() -> None:
     server = Server({"participants": 2, "rounds": 2})
     first, second = server.run()
-    expected = FedAvg(Settings()).mean([Reply(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
+    expected = plain_mean([Reply(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
     assert_states_equal(first.model, model(0.0))
     assert_states_equal(second.model, expected)
     assert expected["w"][0] == sum(server.value(1, site) for site in first.work) / 2
@@ -309,7 +309,7 @@ def test_a_policy_that_leaves_one_sends_none_under_the_name_of_anonymity() -> No
 
 @pytest.mark.parametrize("name", ["static", "gated_similarity", "validation", "gated_validation"])
 def test_only_validation_policies_ask_for_the_servers_images(name: str) -> None:
-    assert Server({"policy": name}).method.wants_validation is name.endswith("validation")
+    assert ("validation" in Server({"policy": name}).method.requirements.server_images) is name.endswith("validation")
 
 
 def test_accuracy_is_that_of_the_last_model() -> None:
@@ -421,6 +421,10 @@ def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
 # --- the mean of replies
 
 
+def plain_mean(replies: list[Reply], otherwise: State) -> State:
+    return mean_of(replies, "train", FedAvg(Settings()).weight, Settings(), otherwise)
+
+
 def reply(value: float, steps: int, labelled: int = 1) -> Reply:
     return Reply(f"site-{value}", model(value), labelled, 0, steps)
 
@@ -428,20 +432,20 @@ def reply(value: float, steps: int, labelled: int = 1) -> Reply:
 def test_replies_weigh_by_their_steps_not_by_their_images() -> None:
     """(1 * 10 + 3 * 20) / 4 = 17.5, however many images there are."""
     for labelled in (1, 1000):
-        mean = FedAvg(Settings()).mean([reply(10.0, 1, labelled), reply(20.0, 3)], model(0.0))
+        mean = plain_mean([reply(10.0, 1, labelled), reply(20.0, 3)], model(0.0))
         assert mean["w"].tolist() == [17.5, 2.0]
 
 
 def test_equal_steps_give_the_plain_mean_and_no_steps_no_weight() -> None:
-    assert FedAvg(Settings()).mean([reply(10.0, 4), reply(20.0, 4), reply(60.0, 4)], {})["w"][0] == 30.0
-    assert FedAvg(Settings()).mean([reply(10.0, 0), reply(20.0, 4)], {})["w"][0] == 20.0
+    assert plain_mean([reply(10.0, 4), reply(20.0, 4), reply(60.0, 4)], {})["w"][0] == 30.0
+    assert plain_mean([reply(10.0, 0), reply(20.0, 4)], {})["w"][0] == 20.0
 
 
 def test_no_reply_and_no_step_give_the_model_itself() -> None:
-    before = model(3.0)
-    assert FedAvg(Settings()).mean([], before) is before
-    assert FedAvg(Settings()).mean([reply(10.0, 0), reply(20.0, 0)], before) is before
-    assert ActiveLearning(ActiveSettings()).mean([reply(10.0, 4, labelled=0)], before) is before
+    before, settings = model(3.0), ActiveSettings()
+    assert plain_mean([], before) is before
+    assert plain_mean([reply(10.0, 0), reply(20.0, 0)], before) is before
+    assert mean_of([reply(10.0, 4, labelled=0)], "train", FedAL(settings).weight, settings, before) is before
 
 
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:

@@ -5,6 +5,7 @@ import torch
 from grouped import Server, assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stepping import Stepping
 from torch import Tensor, nn
 
 from fedward.federation.local import run_local
@@ -92,13 +93,13 @@ def shift(net: nn.Module) -> None:
 def test_the_terms_are_cross_entropy_and_the_way_from_the_model_received(weight: float) -> None:
     net, twin = make_net(), make_net()
     objective = ProximalSupervised(weight)
-    objective.begin(net, INPUTS)
+    made = Stepping(objective, net, INPUTS)
     shift(net)
     shift(twin)
-    losses = objective.losses(net, make_batch(), INPUTS)
+    losses = made.losses(make_batch())
     supervised = Supervised().losses(twin, make_batch(), INPUTS).terms["loss_supervised"]
     assert set(losses.terms) == {"loss_supervised", "loss_proximal"}
-    assert losses.notes == {}
+    assert losses.logs == {}
     assert torch.equal(losses.terms["loss_supervised"], supervised)
     sizes = [parameter.numel() for parameter in net.parameters()]
     expected = weight / 2 * sum(size * (0.1 * (index + 1)) ** 2 for index, size in enumerate(sizes))
@@ -112,11 +113,11 @@ def test_the_terms_are_cross_entropy_and_the_way_from_the_model_received(weight:
 
 def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
     net, objective = make_net(), ProximalSupervised(1.0)
-    objective.begin(net, INPUTS)
+    made = Stepping(objective, net, INPUTS)
     values = []
     for _ in range(3):
-        values.append(objective.losses(net, make_batch(), INPUTS).terms["loss_proximal"].item())
-        objective.after_step(net)
+        values.append(made.losses(make_batch()).terms["loss_proximal"].item())
+        made.follow()
         shift(net)
     assert values[0] == 0
     assert values[2] == pytest.approx(4 * values[1], rel=1e-4)
@@ -124,10 +125,10 @@ def test_the_anchor_is_where_it_began_not_where_the_net_went() -> None:
 
 def test_buffers_are_not_held_back() -> None:
     net, objective = make_net(), ProximalSupervised(1.0)
-    objective.begin(net, INPUTS)
+    made = Stepping(objective, net, INPUTS)
     for buffer in net.buffers():
         buffer.add_(5)
-    assert objective.losses(net, make_batch(), INPUTS).terms["loss_proximal"].item() == 0
+    assert made.losses(make_batch()).terms["loss_proximal"].item() == 0
 
 
 def test_the_method_passes_its_weight_on() -> None:
@@ -135,10 +136,10 @@ def test_the_method_passes_its_weight_on() -> None:
     assert isinstance(method, FedProx)
     (phase,) = method.phases("supervised", 3, 5)
     net = make_net()
-    phase.objective.begin(net, INPUTS)
+    made = Stepping(phase.objective, net, INPUTS)
     shift(net)
     anchors = list(make_net().parameters())
-    found = phase.objective.losses(net, make_batch(), INPUTS).terms["loss_proximal"]
+    found = made.losses(make_batch()).terms["loss_proximal"]
     torch.testing.assert_close(found, 2.5 * proximal(list(net.parameters()), anchors))
     assert FedProxSettings().proximal_weight == 0.01
 

@@ -211,7 +211,7 @@ def test_below_the_minimum_of_unlabelled_replies_the_labelled_start_from_the_glo
 def test_a_federation_without_labels_fails_and_names_its_sites(tmp_path: Path) -> None:
     from fedward.errors import RunError
 
-    with pytest.raises(RunError, match=r"sites site-2, site-6: .*none has any"):
+    with pytest.raises(RunError, match=r"sites site-2, site-6: .*no site has labels"):
         run_local(grouped("isofed"), tmp_path / "run", sites=["site-2", "site-6"])
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert info["status"] == "failed"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stepping import Stepping
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
@@ -287,7 +288,7 @@ def plain_loss(teacher: nn.Module, student: nn.Module, batch: Batch, weight: flo
 
 def value(losses: Losses) -> Tensor:
     assert list(losses.terms) == ["loss_consistency"]
-    assert losses.notes == {}
+    assert losses.logs == {}
     return losses.terms["loss_consistency"]
 
 
@@ -296,8 +297,8 @@ def value(losses: Losses) -> Tensor:
 def test_the_loss_and_its_gradient_equal_the_formula(weight: float, temperature: float, images: int) -> None:
     net, batch = make_net(), make_batch(images=images)
     objective = teacher_of(unlabelled_weight=weight, temperature=temperature)
-    objective.begin(net, inputs())
-    found = value(objective.losses(net, batch, inputs()))
+    phase = Stepping(objective, net, inputs())
+    found = value(phase.losses(batch))
     twin = make_net()
     expected = plain_loss(make_net(), twin, batch, weight, temperature)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
@@ -318,17 +319,17 @@ def test_the_default_is_that_of_rscfed() -> None:
 
 def test_a_weight_of_zero_trains_nothing() -> None:
     net, objective = make_net(), teacher_of(unlabelled_weight=0.0)
-    objective.begin(net, inputs())
-    loss = value(objective.losses(net, make_batch(), inputs()))
+    phase = Stepping(objective, net, inputs())
+    loss = value(phase.losses(make_batch()))
     assert loss.item() == 0
     assert all(not part.any() for part in torch.autograd.grad(loss, list(net.parameters())))
 
 
 def test_nothing_to_see_has_no_term() -> None:
     net, objective = make_net(), teacher_of()
-    objective.begin(net, inputs())
-    assert objective.losses(net, Batch(), inputs()) == Losses({})
-    assert objective.losses(net, Batch(weak=make_batch().weak), inputs()) == Losses({})
+    phase = Stepping(objective, net, inputs())
+    assert phase.losses(Batch()) == Losses({})
+    assert phase.losses(Batch(weak=make_batch().weak)) == Losses({})
 
 
 def test_it_asks_for_unlabelled_images_in_two_views_and_no_label() -> None:
@@ -337,27 +338,25 @@ def test_it_asks_for_unlabelled_images_in_two_views_and_no_label() -> None:
 
 
 def test_the_teacher_gets_no_gradient_and_the_images_of_its_view_none_either() -> None:
-    memory: dict[str, Any] = {}
     net, batch, objective = make_net(), make_batch(), teacher_of(lasting=True)
-    objective.begin(net, inputs(memory=memory))
+    phase = Stepping(objective, net, inputs())
     assert batch.weak is not None
     assert batch.strong is not None
     batch.weak.requires_grad_()
     batch.strong.requires_grad_()
-    value(objective.losses(net, batch, inputs(memory=memory))).backward()
+    value(phase.losses(batch)).backward()
     assert batch.weak.grad is None
     assert batch.strong.grad is not None
-    assert not any(tensor.requires_grad for tensor in memory[TEACHER].values())
+    assert not any(tensor.requires_grad for tensor in phase.memory[TEACHER].values())
     assert all(parameter.grad is not None for parameter in net.parameters())
 
 
 def test_the_teacher_looks_in_evaluation_mode_and_moves_no_statistics() -> None:
-    memory: dict[str, Any] = {}
     net, objective = make_net(), teacher_of(lasting=True)
-    objective.begin(net, inputs(memory=memory))
-    before = {key: tensor.clone() for key, tensor in memory[TEACHER].items()}
-    objective.losses(net, make_batch(), inputs(memory=memory))
-    assert_equal({key: tensor.clone() for key, tensor in memory[TEACHER].items()}, before)
+    phase = Stepping(objective, net, inputs())
+    before = {key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}
+    phase.losses(make_batch())
+    assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, before)
     assert net.training
     twin = make_net()
     twin(make_batch().strong)
@@ -373,34 +372,34 @@ def decay_at(step: int, largest: float = 0.999) -> float:
 @pytest.mark.parametrize("largest", [0.999, 0.6, 0.0, 1.0])
 def test_the_teacher_follows_after_each_optimiser_step(steps_before: int, largest: float) -> None:
     """The student of step i is that after the optimiser moved it; buffers are the student's own."""
-    memory: dict[str, Any] = {}
     net, objective = make_net(), teacher_of(lasting=True, ema_decay=largest)
-    given = inputs(steps_before, memory)
-    objective.begin(net, given)
+    phase = Stepping(objective, net, inputs(steps_before))
     optimizer = torch.optim.SGD(net.parameters(), lr=5.0)
     expected = {key: tensor.double() for key, tensor in copied(net).items()}
     parameters = dict(net.named_parameters())
     for index in range(4):
         optimizer.zero_grad()
-        value(objective.losses(net, make_batch(index), given)).backward()
+        value(phase.losses(make_batch(index))).backward()
         optimizer.step()
-        objective.after_step(net)
+        phase.follow()
         a = decay_at(steps_before + index + 1, largest)
         for key, tensor in copied(net).items():
             expected[key] = a * expected[key] + (1 - a) * tensor.double() if key in parameters else tensor.double()
-            torch.testing.assert_close(memory[TEACHER][key].double(), expected[key], rtol=1e-5, atol=1e-6, msg=key)
+            torch.testing.assert_close(
+                phase.memory[TEACHER][key].double(), expected[key], rtol=1e-5, atol=1e-6, msg=key
+            )
 
 
 def test_the_next_loss_is_that_of_the_teacher_that_followed() -> None:
     net, objective, batch = make_net(), teacher_of(), make_batch()
-    objective.begin(net, inputs(9))
+    phase = Stepping(objective, net, inputs(9))
     teacher = make_net()
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(0.3)
-    objective.after_step(net)
+    phase.follow()
     ema(teacher, net, decay_at(10))
-    found = value(objective.losses(net, batch, inputs(9)))
+    found = value(phase.losses(batch))
     twin = copy.deepcopy(net)
     torch.testing.assert_close(found, plain_loss(teacher, twin, batch, 0.02, 0.5), rtol=1e-5, atol=1e-8)
 
@@ -410,34 +409,33 @@ def test_a_teacher_of_one_round_starts_from_the_net_and_leaves_nothing_behind() 
     memory: dict[str, Any] = {}
     for seed in (0, 1):
         net, objective = make_net(seed), teacher_of()
-        objective.begin(net, inputs(memory=memory))
-        found = value(objective.losses(net, make_batch(), inputs(memory=memory)))
+        phase = Stepping(objective, net, inputs(memory=memory))
+        found = value(phase.losses(make_batch()))
         torch.testing.assert_close(
             found, plain_loss(make_net(seed), make_net(seed), make_batch(), 0.02, 0.5), rtol=1e-5, atol=1e-8
         )
-        objective.after_step(net)
-        assert memory == {}
+        phase.follow()
+        assert memory == phase.memory == {}
     memory[TEACHER] = copied(make_net(5))
     net, objective = make_net(), teacher_of()
-    objective.begin(net, inputs(memory=memory))
-    objective.after_step(net)
+    phase = Stepping(objective, net, inputs(memory=memory))
+    phase.follow()
     assert_equal(memory[TEACHER], copied(make_net(5)))
     expected = plain_loss(make_net(), make_net(), make_batch(), 0.02, 0.5)
-    torch.testing.assert_close(value(objective.losses(net, make_batch(), inputs())), expected, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(value(phase.losses(make_batch())), expected, rtol=1e-5, atol=1e-8)
 
 
 def test_a_lasting_teacher_is_the_first_net_and_later_the_one_remembered() -> None:
-    memory: dict[str, Any] = {}
     objective = teacher_of(lasting=True)
-    objective.begin(make_net(0), inputs(memory=memory))
-    assert_equal(dict(memory[TEACHER]), copied(make_net(0)))
+    phase = Stepping(objective, make_net(0), inputs())
+    assert_equal(dict(phase.memory[TEACHER]), copied(make_net(0)))
 
     remembered = copied(make_net(7))
     memory = {TEACHER: {key: tensor.clone() for key, tensor in remembered.items()}}
     net, objective = make_net(0), teacher_of(lasting=True)
-    objective.begin(net, inputs(3, memory))
-    assert_equal({key: tensor.clone() for key, tensor in memory[TEACHER].items()}, remembered)
-    found = value(objective.losses(net, make_batch(), inputs(3, memory)))
+    phase = Stepping(objective, net, inputs(3, memory))
+    assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, remembered)
+    found = value(phase.losses(make_batch()))
     expected = plain_loss(make_net(7), make_net(0), make_batch(), 0.02, 0.5)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
 
@@ -447,13 +445,13 @@ def test_the_memory_follows_the_teacher_and_not_the_net_nor_what_was_given() -> 
     before = {key: tensor.clone() for key, tensor in given.items()}
     memory: dict[str, Any] = {TEACHER: given}
     net, objective = make_net(0), teacher_of(lasting=True)
-    objective.begin(net, inputs(1, memory))
+    phase = Stepping(objective, net, inputs(1, memory))
     teacher = make_net(7)
     ema(teacher, net, decay_at(2))
-    objective.after_step(net)
-    assert_equal({key: tensor.clone() for key, tensor in memory[TEACHER].items()}, copied(teacher))
+    phase.follow()
+    assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, copied(teacher))
     assert_equal(given, before)  # as stored: only what begins the next exchange may change
     with torch.no_grad():
         for tensor in net.state_dict().values():
             tensor.add_(1)
-    assert_equal({key: tensor.clone() for key, tensor in memory[TEACHER].items()}, copied(teacher))
+    assert_equal({key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}, copied(teacher))

@@ -4,6 +4,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+from stepping import Stepping
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -86,7 +87,7 @@ def test_supervised_loss_is_the_weighted_cross_entropy() -> None:
     weights = INPUTS.class_weights[batch.labels]
     by_hand = -(weights * log_p[torch.arange(IMAGES), batch.labels]).sum() / weights.sum()
     assert list(losses.terms) == ["loss_supervised"]
-    assert losses.notes == {}
+    assert losses.logs == {}
     torch.testing.assert_close(losses.terms["loss_supervised"], by_hand)
 
 
@@ -110,7 +111,7 @@ def test_fedperl_terms_equal_the_equations_written_plainly(combine: str) -> None
     distances = [F.mse_loss(batch.peers[peer], local) for peer in range(PEERS)]
 
     assert 0 < len(kept) < IMAGES or combine == "sum"
-    assert losses.notes["kept"].item() == pytest.approx(len(kept) / IMAGES)
+    assert losses.logs["kept"].item() == pytest.approx(len(kept) / IMAGES)
     torch.testing.assert_close(losses.terms["loss_supervised"], supervised)
     torch.testing.assert_close(losses.terms["loss_pseudo"], beta * sum(kept) / len(kept))
     torch.testing.assert_close(losses.terms["loss_consistency"], gamma * sum(distances) / PEERS)
@@ -120,7 +121,7 @@ def test_the_printed_sum_keeps_what_the_mean_does_not() -> None:
     """With two peers the largest of three summed probabilities is at least 1: tau = 0.6 keeps everything."""
     batch = make_batch(peers=PEERS)
     kept = {
-        combine: evaluate(fedperl(threshold=0.6, combine=combine), batch)[0].notes["kept"].item()
+        combine: evaluate(fedperl(threshold=0.6, combine=combine), batch)[0].logs["kept"].item()
         for combine in ("mean", "sum")
     }
     assert kept["sum"] == 1.0 > kept["mean"]
@@ -152,9 +153,9 @@ def test_without_peers_fedperl_is_fixmatch_exactly(labelled: bool, combine: str)
     theirs, baseline, baseline_net = evaluate(fixmatch(), batch, dropout=0.3)
     ours, found, net = evaluate(fedperl(combine=combine), batch, dropout=0.3)
     assert list(ours.terms) == list(theirs.terms)
-    assert list(ours.notes) == list(theirs.notes)
-    for name, value in {**theirs.terms, **theirs.notes}.items():
-        assert torch.equal({**ours.terms, **ours.notes}[name], value), name
+    assert list(ours.logs) == list(theirs.logs)
+    for name, value in {**theirs.terms, **theirs.logs}.items():
+        assert torch.equal({**ours.terms, **ours.logs}[name], value), name
     assert_same(found, baseline)
     assert_same(buffers(net), buffers(baseline_net))
 
@@ -219,7 +220,7 @@ def test_pseudo_labels_carry_no_gradient() -> None:
 
 def test_nothing_kept_trains_nothing_by_pseudo_labels() -> None:
     losses, found, _ = evaluate(fixmatch(threshold=1.0), make_batch(labelled=False))
-    assert losses.notes["kept"].item() == 0.0
+    assert losses.logs["kept"].item() == 0.0
     assert losses.terms["loss_pseudo"].item() == 0.0
     assert all(torch.equal(part, torch.zeros_like(part)) for part in found)
 
@@ -298,7 +299,7 @@ def test_a_batch_without_unlabelled_images_is_supervised(objective: Objective) -
     losses, found, net = evaluate(objective, make_batch(unlabelled=False))
     _, baseline, baseline_net = evaluate(Supervised(), make_batch())
     assert list(losses.terms) == ["loss_supervised"]
-    assert losses.notes == {}
+    assert losses.logs == {}
     assert_same(found, baseline)
     assert_same(buffers(net), buffers(baseline_net))
 
@@ -317,13 +318,13 @@ def test_only_the_semi_supervised_ask_for_unlabelled_images_and_their_strong_vie
 def test_objectives_without_a_memory_leave_the_net_and_the_memory_alone(objective: Objective) -> None:
     """Neither the beginning of a phase nor the end of a step is anything to them."""
     net, inputs = make_net(), RoundInputs(INPUTS.class_weights, steps_before=7)
-    objective.begin(net, inputs)
-    objective.after_step(net)
+    phase = Stepping(objective, net, inputs)
+    phase.follow()
     twin = make_net()
     assert_same(list(net.parameters()), list(twin.parameters()))
     assert_same(buffers(net), buffers(twin))
     assert all(module.training for module in net.modules())
-    assert inputs.memory == {}
+    assert inputs.memory == phase.memory == {}
 
 
 @pytest.mark.parametrize(

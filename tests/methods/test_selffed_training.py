@@ -5,14 +5,14 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from stepping import Stepping
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.selffed import denormalise_units, info_nce, mask_units, masked_loss, normalise_units
-from fedward.methods.selffed_settings import SelfFedSettings
-from fedward.methods.selffed_training import (
+from fedward.methods.selffed.objectives import (
     MASKED_NETS,
     PROJECTION,
     QUEUE,
@@ -22,6 +22,7 @@ from fedward.methods.selffed_training import (
     add_projection,
     reconstructions,
 )
+from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.nets import build
 from fedward.nets.build import OWN
 from fedward.seeds import torch_generator
@@ -71,9 +72,7 @@ def inputs_of(seed: int = 0, memory: dict | None = None) -> RoundInputs:
 
 
 def losses_of(name: str, net: nn.Module, inputs: RoundInputs, batch: Batch | None = None) -> Losses:
-    made = objective(name)
-    made.begin(net, inputs)
-    return made.losses(net, batch or batch_for(name), inputs)
+    return Stepping(objective(name), net, inputs).losses(batch or batch_for(name))
 
 
 def parts_of(names: set[str]) -> set[str]:
@@ -207,33 +206,33 @@ def test_the_contrastive_loss_equals_its_equation() -> None:
 
 
 def test_the_very_first_step_has_nothing_to_tell_apart() -> None:
-    inputs = inputs_of(memory={})
-    assert losses_of("contrastive", make_net(), inputs).terms["loss_contrastive"].item() == 0
-    assert set(inputs.memory) == {TARGET, QUEUE}
+    phase = Stepping(objective("contrastive"), make_net(), inputs_of(memory={}))
+    assert phase.losses(batch_for("contrastive")).terms["loss_contrastive"].item() == 0
+    assert set(phase.memory) == {TARGET, QUEUE}
 
 
 def test_target_and_queue_follow_each_step() -> None:
-    net, inputs = make_net(), inputs_of(memory={})
-    made = objective("contrastive")
-    made.begin(net, inputs)
+    net, given = make_net(), {}
+    phase = Stepping(objective("contrastive"), net, inputs_of(memory=given))
     keys = []
     for seed in (0, 1):
-        target = {name: tensor.clone() for name, tensor in inputs.memory[TARGET].items()}
+        target = {name: tensor.clone() for name, tensor in phase.memory[TARGET].items()}
         batch = batch_for("contrastive", seed)
-        made.losses(net, batch, inputs)
+        phase.losses(batch)
         keys.append(features(_with(net, target), batch.weak))
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(0.01)
-        made.after_step(net)
-        for name, tensor in inputs.memory[TARGET].items():
+        phase.follow()
+        for name, tensor in phase.memory[TARGET].items():
             expected = 0.99 * target[name] + 0.01 * net.state_dict()[name]
             torch.testing.assert_close(tensor, expected, msg=name)
-    assert parts_of(set(inputs.memory[TARGET])) == {"encoder", "projection"}
+    assert parts_of(set(phase.memory[TARGET])) == {"encoder", "projection"}
     kept = torch.cat(keys)[-SETTINGS.queue :]
-    torch.testing.assert_close(inputs.memory[QUEUE]["keys"], kept)
-    assert inputs.memory[QUEUE]["images"].flatten().tolist() == list(range(2 * IMAGES))[-SETTINGS.queue :]
-    assert not inputs.memory[QUEUE]["keys"].requires_grad
+    torch.testing.assert_close(phase.memory[QUEUE]["keys"], kept)
+    assert phase.memory[QUEUE]["images"].flatten().tolist() == list(range(2 * IMAGES))[-SETTINGS.queue :]
+    assert not phase.memory[QUEUE]["keys"].requires_grad
+    assert given == {}, "what is remembered is for the caller to keep"
 
 
 def test_an_image_that_comes_again_is_not_told_from_its_own_keys() -> None:
@@ -273,11 +272,10 @@ def test_steps_lower_the_contrastive_loss() -> None:
     """Among keys of other images, which stay where they are."""
     net, batch = make_net(), batch_for("contrastive")
     inputs = inputs_of(memory={QUEUE: queue_of(features(net, pictures(50, 8)).detach())})
-    made, values = objective("contrastive"), []
-    made.begin(net, inputs)
+    phase, values = Stepping(objective("contrastive"), net, inputs), []
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     for _ in range(10):
-        (loss,) = made.losses(net, batch, inputs).terms.values()
+        (loss,) = phase.losses(batch).terms.values()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -17,8 +17,8 @@ from fedward.methods import METHODS, settings_of
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.fedavg import Supervised, draw_participants
 from fedward.methods.selffed import gain_recession_weights, scheduled_rate
-from fedward.methods.selffed_server import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
-from fedward.methods.selffed_training import QUEUE, TARGET, Contrastive, MaskedModelling
+from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
+from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
 from fedward.methods.workflow import Ask, Federation, Reply, State
 from tiny import tiny
 
@@ -52,8 +52,9 @@ class Server:
 
     def __post_init__(self) -> None:
         self.method = make(**self.options)
-        learn = self.learn if self.method.wants_own_images else None
-        show = (lambda state, facts: self.shown.append((state, facts))) if self.method.wants_pictures else None
+        wanted = self.method.requirements.server_images
+        learn = self.learn if "training" in wanted else None
+        show = (lambda state, facts: self.shown.append((state, facts))) if "pictures" in wanted else None
         self.federation = Federation(SITES, 0, {}, learn=learn, show=show)
         self.state = self.method.start(model(0.0))
         assert isinstance(self.state, SelfFedState)
@@ -145,11 +146,11 @@ def test_each_phase_can_be_left_out(pretraining: int) -> None:
 )
 def test_the_server_needs_images_only_where_it_contrasts(options: dict[str, Any], wanted: bool) -> None:
     """Not after the last round, so not with a single round of phase 2 either."""
-    assert make(**options).wants_own_images is wanted
+    assert ("training" in make(**options).requirements.server_images) is wanted
 
 
 def test_secure_aggregation_is_for_beta_1() -> None:
-    assert make(beta=1).needs_single_models == ""
+    assert make(beta=1).requirements.single_models == ""
     with pytest.raises(ConfigError, match="how often each site took part; beta=1 does without"):
         tiny("selffed", secure_aggregation=True)
     assert isinstance(tiny("selffed", secure_aggregation=True, options={"beta": 1}), Experiment)
@@ -373,7 +374,7 @@ def test_a_last_round_of_phase_1_that_failed_shows_what_there_is() -> None:
 def test_there_is_something_to_show_where_units_were_hidden(options: dict[str, Any], wanted: bool) -> None:
     server = Server(options)
     server.run()
-    assert server.method.wants_pictures is wanted
+    assert ("pictures" in server.method.requirements.server_images) is (server.method.pictures is not None) is wanted
     assert len(server.shown) == wanted
 
 

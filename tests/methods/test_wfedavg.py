@@ -326,7 +326,9 @@ def test_without_any_reply_the_model_stays() -> None:
 def test_a_federation_without_labels_ends_and_names_its_sites() -> None:
     for name in ("wfedavg", "mt_wfedavg"):
         for warm_up in (0, 2):
-            with pytest.raises(RunError, match=r"round 1, sites site-1, site-2: .*with labels, found none has any"):
+            with pytest.raises(
+                RunError, match=r"round 1, sites site-1, site-2: .*with labels, found no site has labels"
+            ):
                 Server(name, {"warm_up": warm_up}, {"site-1": (0, 10), "site-2": (0, 20)}).run()
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.selffed_training import add_projection
+from fedward.methods.selffed.objectives import add_projection
 from fedward.nets import build
 from fedward.nets.swin_weights import TIMM
 

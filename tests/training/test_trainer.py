@@ -15,7 +15,7 @@ from fedward.errors import RunError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
-from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Stateless, Uses
 from fedward.methods.settings import Settings
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.trainer import Trained, _decayed_apart, train
@@ -125,7 +125,7 @@ def plain_adam(
     for step, batch in enumerate(batches, 1):
         losses = objective.losses(net, batch, INPUTS)
         total = sum(losses.terms.values())
-        history.append({name: float(v.detach()) for name, v in {"loss": total, **losses.terms, **losses.notes}.items()})
+        history.append({name: float(v.detach()) for name, v in {"loss": total, **losses.terms, **losses.logs}.items()})
         gradients = clipped(torch.autograd.grad(total, list(net.parameters())), clip)
         with torch.no_grad():
             for (name, parameter), raw in zip(net.named_parameters(), gradients, strict=True):
@@ -323,24 +323,30 @@ def test_phases_of_a_round_have_optimisers_of_their_own(optimizer: str) -> None:
 # --- what an objective is told
 
 
-class _Watching(Objective):
+class _Watching(Objective[int]):
     """Notes what is called, and the weights of that moment; its gradient is 1 everywhere."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Tensor]] = []
         self.begun: list[tuple[nn.Module, RoundInputs]] = []
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+    def init(self, net: nn.Module, inputs: RoundInputs) -> int:
         self.begun.append((net, inputs))
-        self._note("begin", net)
+        self._note("init", net)
+        return 0
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: int) -> Losses:
         assert inputs is self.begun[0][1]
+        assert state == len(self.calls) // 2
         self._note("losses", net)
         return Losses({"loss_supervised": sum(parameter.sum() for parameter in net.parameters())})
 
-    def after_step(self, net: nn.Module) -> None:
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: int) -> int:
         self._note("after_step", net)
+        return state + 1
+
+    def remember(self, state: int) -> dict[str, dict[str, Tensor]]:
+        return {"steps": {"taken": torch.tensor(state)}}
 
     def _note(self, call: str, net: nn.Module) -> None:
         self.calls.append((call, next(net.parameters()).detach().clone()))
@@ -354,8 +360,9 @@ def test_an_objective_begins_with_the_received_weights_and_follows_every_step() 
     batches = [Batch(labelled=torch.zeros(1))] * 3
     result = train(net, batches, Phase(objective, 0.5), inputs, settings, device=CPU, aborted=lambda: False)
     assert result.steps == 3
-    assert [call for call, _ in objective.calls] == ["begin", *["losses", "after_step"] * 3]
+    assert [call for call, _ in objective.calls] == ["init", *["losses", "after_step"] * 3]
     assert objective.begun == [(net, inputs)]
+    assert result.memory == {"steps": {"taken": 3}}
     moves = [(start - weight).unique().tolist() for _, weight in objective.calls]
     assert moves == [[0.0], [0.0], [0.5], [0.5], [1.0], [1.0], [1.5]]
 
@@ -442,7 +449,7 @@ def test_a_step_is_one_that_could_move_a_parameter(
     assert unchanged(net, before) == (not steps)
 
 
-class _Scripted(Objective):
+class _Scripted(Stateless):
     """Pulls every parameter by a loss of its own, and keeps the pseudo labels of the steps it is told to."""
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
@@ -451,10 +458,10 @@ class _Scripted(Objective):
         self.kept = iter(kept)
         self.followed = 0
 
-    def after_step(self, net: nn.Module) -> None:
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: None) -> None:
         self.followed += 1
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         keep = float(next(self.kept))
         total = keep * sum(parameter.sum() for parameter in net.parameters())
         return Losses({"loss_pseudo": total}, learns=torch.tensor(keep > 0))
@@ -475,10 +482,10 @@ def test_momentum_does_not_move_a_step_without_a_loss() -> None:
     assert objective.followed == 2, "nothing follows a step that was not taken"
 
 
-class _Unknown(Objective):
+class _Unknown(Stateless):
     """Another method's: a number it calls ``kept`` is 0 and means nothing here."""
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         total = sum(parameter.sum() for parameter in net.parameters())
         return Losses({"loss_own": total}, {"kept": torch.tensor(0.0)})
 
@@ -506,14 +513,14 @@ def test_a_labelled_step_counts_although_no_pseudo_label_is_kept() -> None:
 # --- clipping
 
 
-class _Slope(Objective):
+class _Slope(Stateless):
     """One parameter vector, one constant gradient."""
 
     def __init__(self, slope: Tensor) -> None:
         self.slope = slope
         self.seen: list[Tensor] = []
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         weight = next(net.parameters())
         weight.register_hook(self.seen.append)
         return Losses({"loss_supervised": (self.slope * weight).sum()})

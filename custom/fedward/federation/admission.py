@@ -106,7 +106,7 @@ class Admission:
             allowed = f"at least {policy.minimum_steps}"
             kept = steps >= policy.minimum_steps
             found.append(Finding("minimum_steps", allowed, "the round would take fewer here", kept))
-        allowed, _, kept = at_most(policy.maximum_images, seen * self._method.exchanges)
+        allowed, _, kept = at_most(policy.maximum_images, seen * self._method.requirements.exchanges)
         found.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
         refuse_unless(self._site, found)
 
@@ -137,7 +137,7 @@ class Admission:
     def _check_request(self, policy: Policy, request: Message) -> None:
         meta, limit = request.meta, policy.maximum_questions
         labels, roles = meta.get("labels", 0), wire.roles(request)
-        peers = [f"peer{index}" for index in range(self._method.most_peers)]
+        peers = [f"peer{index}" for index in range(self._method.requirements.peers)]
         asked, kept = f"the request brings {len(roles)}", roles == peers[: len(roles)]
         found = [Finding("lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept)]
         asked, kept = "the request asks for more", labels >= 0 and (limit is None or labels <= limit)

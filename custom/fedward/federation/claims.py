@@ -9,8 +9,7 @@ from typing import Any
 
 from fedward.federation.messages import Answer, RefusedError
 from fedward.federation.wire import UNTRAINED
-from fedward.methods.active import ActiveLearning
-from fedward.methods.fedavg import FedAvg
+from fedward.methods.algorithm import Algorithm
 from fedward.training.batches import most_steps
 
 _DRIFT = 0.1
@@ -21,11 +20,11 @@ class Claims:
     """The counts each site reported first, as long as this process lives; a run that is resumed begins anew.
 
     Args:
-        method: of the job.
+        algorithm: of the job.
     """
 
-    def __init__(self, method: FedAvg) -> None:
-        self._method = method
+    def __init__(self, algorithm: Algorithm[Any]) -> None:
+        self._algorithm = algorithm
         self._images: dict[str, int] = {}
         self._labels: dict[str, int] = {}
         """Labels of each site that no query brought."""
@@ -49,8 +48,8 @@ class Claims:
         site, labelled, unlabelled = answer.site, answer.labelled, answer.unlabelled
         total, counts = labelled + unlabelled, answer.label_counts
         task, round_ = request["task"], request["round"]
-        phases = [] if task in UNTRAINED else self._method.phases(task, round_, labelled)
-        most = [most_steps(phase.objective.uses, self._method.settings, labelled, unlabelled) for phase in phases]
+        phases = [] if task in UNTRAINED else self._algorithm.phases(task, round_, labelled)
+        most = [most_steps(phase.objective.uses, self._algorithm.settings, labelled, unlabelled) for phase in phases]
         _at_most(f"steps of {site}", sum(most), answer.steps)
         _at_most(f"scores of {site}", unlabelled, sum(answer.scores or ()))
         _at_most(f"labels due at {site}", self._most_due(round_, total), answer.due or 0)
@@ -59,15 +58,15 @@ class Claims:
             most_labels = labelled if name == "bought" else total
             _at_most(f"label counts of {site}, {name}", most_labels, getattr(counts, name))
         _unchanged(f"images of {site}", self._images.setdefault(site, total), total, _DRIFT * total)
-        if not isinstance(self._method, ActiveLearning):
+        if self._algorithm.active is None:
             _unchanged(f"labelled images of {site}", self._labels.setdefault(site, labelled), labelled, _DRIFT * total)
         elif counts:
             own = labelled - counts.bought
             _unchanged(f"labelled images of {site}", self._labels.setdefault(site, own), own, _DRIFT * total)
-            _at_most(f"labelled images of {site}", self._method.most_labelled(round_, total, own), labelled)
+            _at_most(f"labelled images of {site}", self._algorithm.active.most_labelled(round_, total, own), labelled)
 
     def _most_due(self, round_: int, total: int) -> int:
-        return self._method.most_due(round_, total) if isinstance(self._method, ActiveLearning) else 0
+        return self._algorithm.active.most_due(round_, total) if self._algorithm.active else 0
 
 
 def _at_most(where: str, most: int, found: int) -> None:

@@ -29,6 +29,7 @@ from fedward.federation.transport import Transport
 from fedward.federation.versions import versions
 from fedward.federation.wire import Message
 from fedward.methods import method_of
+from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import Ask, Federation, Reply, State
 from fedward.sites import SERVER
 from fedward.storage import ByteRow, QueryRow, RoundRow, Summary
@@ -85,7 +86,9 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             server's own where the method needs some, or ``init`` cannot be used.
     """
     # Before there is a folder: settings that do not work leave none.
-    fresh = None if resume else _checked(experiment, folder, transport.sites(), site_folders, init)
+    algorithm = method_of(experiment)
+    images = PublicImages(experiment, folder / "server", site_folders)
+    fresh = None if resume else _checked(experiment, algorithm, transport.sites(), images, init)
     first, taken = fresh or (None, None)
     with sole_writer(folder):
         if resume:
@@ -95,11 +98,11 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         else:
             run = RunFolder.create(folder, experiment, transport.sites(), engine, taken)
         run.watch = watch or run.watch
-        return _Driver(experiment, run, transport, site_folders, init, console, report).run(first)
+        return _Driver(experiment, algorithm, run, transport, images, init, console, report).run(first)
 
 
 def _checked(
-    experiment: Experiment, folder: Path, sites: Sequence[str], site_folders: Sequence[Path], init: Source | None
+    experiment: Experiment, algorithm: Algorithm[Any], sites: Sequence[str], images: PublicImages, init: Source | None
 ) -> tuple[State, dict[str, Any] | None]:
     """Return the model a new run starts from, and what of it is taken from ``init``.
 
@@ -112,10 +115,10 @@ def _checked(
             found=str(experiment.minimum_replies),
             remedy="Lower it, or run with more sites.",
         )
-    method, images = method_of(experiment), PublicImages(experiment, folder / "server", site_folders)
-    if not images.there and method.wants_validation:
+    wanted = algorithm.requirements.server_images
+    if not images.there and "validation" in wanted:
         images.require_validation()
-    if not images.there and method.wants_own_images:
+    if not images.there and "training" in wanted:
         images.require()
     return initial_model(experiment, Weights.of(init.files, init.facts) if init else None)
 
@@ -149,18 +152,18 @@ class _Driver:
     def __init__(
         self,
         experiment: Experiment,
+        algorithm: Algorithm[Any],
         run: RunFolder,
         transport: Transport,
-        site_folders: Sequence[Path],
+        images: PublicImages,
         init: Source | None,
         console: "Console",
         report: Callable[[Path], object],
     ) -> None:
         self.experiment, self.run_folder, self.transport = experiment, run, transport
         self.console, self.report = console, report
-        self.method = method_of(experiment)
-        self.site_folders, self.init = site_folders, init
-        self._claims = Claims(self.method)
+        self.algorithm, self.images, self.init = algorithm, images, init
+        self._claims = Claims(algorithm)
         self._empty = 0
         self._enough = experiment.minimum_replies
         self._consent = Consent(run, console, self._enough)
@@ -180,7 +183,7 @@ class _Driver:
         run.set_status("running", Summary())
         try:
             state = self._begin(first)
-            self._loop(state, self.method.rounds(state, self._federation()))
+            self._loop(state, self.algorithm.rounds(state, self._federation()))
             self._finish(state)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
@@ -193,9 +196,9 @@ class _Driver:
     def _begin(self, first: State | None) -> Any:
         """Return the state to go on from, and say what runs."""
         run = self.run_folder
-        state = run.restore(self.method.state_type)
+        state = run.restore(self.algorithm.state_type)
         facts = None if state else run.info.init
-        state = state or self.method.start(first or self._initial_model(facts))
+        state = state or self.algorithm.start(first or self._initial_model(facts))
         taken = (facts["folder"], described(facts)) if facts else None
         self.console.header(self.experiment, run.sites, resumed_after=state.round, taken=taken)
         return state
@@ -218,18 +221,15 @@ class _Driver:
         return initial_model(self.experiment, Weights.of(files, facts))[0]
 
     def _federation(self) -> Federation:
-        run, method = self.run_folder, self.method
+        run, images, wanted = self.run_folder, self.images, self.algorithm.requirements.server_images
         federation = Federation(run.sites, self.experiment.seed, run.models, note=self._note)
-        if not (method.wants_validation or method.wants_own_images or method.wants_pictures):
-            return federation
-        images = PublicImages(self.experiment, run.path / "server", self.site_folders)
-        if method.wants_validation:
+        if "validation" in wanted:
             images.require_validation()
             federation = replace(federation, validate=images.accuracy)
-        if method.wants_own_images:
+        if "training" in wanted:
             images.require()
             federation = replace(federation, learn=partial(self._learn, images))
-        if method.wants_pictures:  # images are read now: a broken file ends a run before its first round
+        if "pictures" in wanted:  # images are read now: a broken file ends a run before its first round
             federation = replace(federation, show=partial(self._show, images, images.first(_SHOWN)))
         return federation
 
@@ -361,14 +361,14 @@ class _Driver:
             result.failed[site] = f"not used: minimum_replies is {self.experiment.minimum_replies}, came {len(useful)}"
 
     def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
-        withheld = self.method.withheld(request.meta["task"])
+        needs = self.algorithm.requirements
         said = wire_checks.check_answer(
             answer,
             site,
             request,
-            withheld=withheld,
+            withheld=needs.withheld(request.meta["task"]),
             classes=self.experiment.data.classes,
-            scalars=wire.TRAIN_FIELDS,
+            scalars=needs.reported,
         )
         if isinstance(said, ErrorAnswer):
             result.failed[site] = reason(said.error)
@@ -456,7 +456,7 @@ class _Driver:
     def _finish(self, state: Any) -> None:
         """Evaluate the last model, if it can be judged, and close the folder."""
         run = self.run_folder
-        unjudged = {} if self.method.untrained else self._evaluate_last(state)
+        unjudged = {} if self.algorithm.requirements.untrained else self._evaluate_last(state)
         run.save_global("model", state.model, {"round": state.round})
         best = run.best()
         summary = Summary(
@@ -472,7 +472,7 @@ class _Driver:
             )
         run.set_status("finished", summary)
         run.report(self.report)
-        self.console.closing(run.path, summary, self.method.untrained)
+        self.console.closing(run.path, summary, self.algorithm.requirements.untrained)
 
     def _evaluate_last(self, state: Any) -> dict[str, str]:
         """Evaluate the last model at all sites; return site -> reason of those that brought no usable answer.

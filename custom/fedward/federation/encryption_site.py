@@ -14,7 +14,7 @@ from fedward.federation import wire, wire_checks
 from fedward.federation.encryption import SiteKey, mean_of
 from fedward.federation.store import save_json
 from fedward.federation.wire import Message
-from fedward.methods import method_of
+from fedward.methods.algorithm import Weight
 
 
 def require_key(key: SiteKey | None) -> SiteKey:
@@ -29,15 +29,15 @@ def require_key(key: SiteKey | None) -> SiteKey:
     return key
 
 
-def seal(answer: Message, experiment: Experiment, key: SiteKey | None) -> Message:
-    """Return an answer with ciphertexts of its update, times its weight, in place of the update.
+def seal(answer: Message, task: str, weigh: Weight, key: SiteKey | None) -> Message:
+    """Return an answer to a task with ciphertexts of its update, times its weight, in place of the update.
 
     An answer without an update stays as it is. Raises as :meth:`SiteKey.encrypt` does.
     """
     if not answer.arrays:
         return answer
     key, meta = require_key(key), answer.meta
-    weight = method_of(experiment).weight(meta["labelled"], meta["unlabelled"], meta["steps"])
+    weight = weigh(task, meta["labelled"], meta["unlabelled"], meta["steps"])
     return Message({**meta, wire.KEY: key.fingerprint}, key.encrypt(answer.arrays, weight))
 
 

@@ -4,7 +4,7 @@ Round it are the driver and the methods, which notice nothing: the mean of equal
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from fedward.federation.store import save_json
 from fedward.federation.transport import Deliver, Transport
 from fedward.federation.wire import Message
 from fedward.methods import method_of
+from fedward.methods.algorithm import Requirements
 
 _WITNESSES = 2
 """Sites that must tell the same mean: one alone could tell any."""
@@ -68,9 +69,10 @@ class EncryptedTransport:
 
     def __init__(self, inner: Transport, experiment: Experiment, adder: Adder, folder: Path) -> None:
         self._inner, self._adder, self._folder, self._smallest = inner, adder, folder, experiment.smallest_sum
-        method = method_of(experiment)
-        self._weight, self._withheld, self._classes = method.weight, method.withheld, experiment.data.classes
-        self._claims = Claims(method)
+        algorithm = method_of(experiment)
+        self._weight, self._requirements = algorithm.weight, algorithm.requirements
+        self._classes = experiment.data.classes
+        self._claims = Claims(algorithm)
 
     def sites(self) -> list[str]:
         """Return the connected sites, sorted by name."""
@@ -82,7 +84,7 @@ class EncryptedTransport:
         Raises:
             RunError: tasks that withhold different tensors: their updates do not add up. What ``inner`` raises.
         """
-        _check_tasks({request.meta["task"] for request in requests.values()}, self._withheld)
+        _check_tasks({request.meta["task"] for request in requests.values()}, self._requirements)
         sums: dict[str, _Sum] = {}
         pending = set(requests)
 
@@ -94,19 +96,19 @@ class EncryptedTransport:
                 deliver(site, answer)  # checked by the driver, as ever
                 return
             try:
-                withheld = self._withheld(requests[site].meta["task"])
+                task = requests[site].meta["task"]
                 said = wire_checks.check_answer(
                     answer,
                     site,
                     requests[site],
                     encrypted=True,
-                    withheld=withheld,
+                    withheld=self._requirements.withheld(task),
                     classes=self._classes,
-                    scalars=wire.TRAIN_FIELDS,
+                    scalars=self._requirements.reported,
                 )
                 assert isinstance(said, Answer), "no other carries arrays"
                 self._claims.check(said, requests[site].meta)
-                self._add(sums.setdefault(str(said.key), _Sum()), said, answer)
+                self._add(sums.setdefault(str(said.key), _Sum()), said, answer, task)
             except WireError as error:
                 deliver(site, _failed(site, requests[site], str(error)))
 
@@ -117,11 +119,11 @@ class EncryptedTransport:
         if chosen is not None:
             self._finish(chosen, requests, timeout, deliver)
 
-    def _add(self, total: _Sum, said: Answer, answer: Message) -> None:
+    def _add(self, total: _Sum, said: Answer, answer: Message, task: str) -> None:
         ciphers = self._adder.read(said.site, answer.arrays)
         total.total = self._adder.add(total.total, ciphers) if total.total else ciphers
         meta = {name: value for name, value in answer.meta.items() if name != wire.KEY}
-        total.weight += self._weight(said.labelled, said.unlabelled, said.steps)
+        total.weight += self._weight(task, said.labelled, said.unlabelled, said.steps)
         total.answers[said.site] = Message(meta, further=answer.nbytes, received=arrays_digest(answer.arrays))
 
     def _finish(self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
@@ -141,7 +143,7 @@ class EncryptedTransport:
             raise _no_mean(f"{self._smallest} or more encrypted updates", f"{len(total.sites)}")
         first = requests[total.sites[0]]
         task = first.meta["task"]
-        model = wire.shapes(first, self._withheld(task))
+        model = wire.shapes(first, self._requirements.withheld(task))
         meta = {name: first.meta[name] for name in first.meta if name not in ("task", "labels")} | {"trained": task}
         meta |= {"task": wire.DECRYPT, "evaluate": False, "sites": len(total.sites), "weight": total.weight}
         self._keep(meta["round"], meta["part"], total)
@@ -210,9 +212,9 @@ def _other_key(chosen: _Sum | None) -> str:
     )
 
 
-def _check_tasks(tasks: Collection[str], withheld: Callable[[str], tuple[str, ...]]) -> None:
+def _check_tasks(tasks: Collection[str], requirements: Requirements) -> None:
     """Raise RunError where the updates of an exchange are of different tensors: a sum would mix them up."""
-    kept = {task: withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED}
+    kept = {task: requirements.withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED}
     if len(set(kept.values())) > 1:
         raise RunError(
             "secure aggregation",

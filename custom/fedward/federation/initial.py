@@ -103,7 +103,11 @@ def initial_model(experiment: Experiment, weights: Weights | None) -> tuple[Stat
     """
     spec, method = experiment, method_of(experiment)
     net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
-    facts = {**weights.facts, **take_over(net, weights, spec.data.classes, method.per_class)} if weights else None
+    facts = (
+        {**weights.facts, **take_over(net, weights, spec.data.classes, method.requirements.per_class)}
+        if weights
+        else None
+    )
     state = {key: value.clone() for key, value in net.state_dict().items()}
     return state, {**facts, "model": wire.model_digest(wire.flatten("model", state))} if facts else None
 

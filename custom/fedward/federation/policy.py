@@ -8,14 +8,14 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedward.config import Experiment, explain
 from fedward.errors import ConfigError, WorkError
 from fedward.methods import METHODS, method_of
-from fedward.methods.fedavg import FedAvg
+from fedward.methods.algorithm import Algorithm
 from fedward.nets.build import OWN
 from fedward.yaml_text import read_yaml
 
@@ -153,7 +153,7 @@ class Circumstances:
 def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> list[Finding]:
     """Return what each rule says of a job, in the order of the rules; of some, only a site at work can tell more."""
     method = method_of(experiment)
-    settings, lone = method.settings, method.lone_peers
+    settings, lone = method.settings, method.requirements.lone_peers
     images = settings.images_per_round or settings.images_at_most
     steps = images and math.ceil(images / settings.batch)
     return [
@@ -227,10 +227,10 @@ def _at_least(rule: str, limit: int, number: int | None, all_: str = "", says: s
     return Finding(rule, f"at least {limit}", f"{says} {asked}", number is None or number >= limit)
 
 
-def _most_images(policy: Policy, method: FedAvg) -> Finding:
+def _most_images(policy: Policy, method: Algorithm[Any]) -> Finding:
     """Return what the rule says of a fixed number of images; it may come in each exchange of a round."""
     images = method.settings.images_per_round
-    allowed, asked, kept = at_most(policy.maximum_images, (images or 0) * method.exchanges)
+    allowed, asked, kept = at_most(policy.maximum_images, (images or 0) * method.requirements.exchanges)
     return Finding("maximum_images", allowed, asked if images else "as many as this site's images make", kept)
 
 

@@ -107,8 +107,8 @@ class PublicImages(Site):
     def pictures(self, model: State, images: Tensor) -> dict[str, Tensor]:
         """Return the method's pictures of a model's work on images, by name: each (N, C, H, W) on the CPU."""
         net = self._load(self._net, model).eval()
-        pictures: dict[str, Tensor] = self._method.pictures(net, images.to(self.device))
-        return {name: shown.cpu() for name, shown in pictures.items()}
+        show = self._method.pictures
+        return {name: shown.cpu() for name, shown in show(net, images.to(self.device)).items()} if show else {}
 
     @property
     def _nothing(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -26,6 +26,7 @@ from fedward.errors import ConfigError, DataError
 from fedward.federation.site import Site
 from fedward.federation.store import StoredState, by_role, flat, save_json, save_model
 from fedward.methods.local import Phase, RoundInputs
+from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.seeds import derive
@@ -65,13 +66,12 @@ class RankSite(Site):
         super().__init__(name, experiment, folder, site_folders, cache=cache)
         self._rank, self._processes, self.device = rank, processes, device
 
-    @cached_property
-    def _method(self) -> Any:
-        method = super()._method
-        self._job_batch = method.settings.batch
+    @property
+    def _settings(self) -> Settings:
+        """The job's with the batch of all processes."""
         # A copy is not checked: the images of a round may be no multiple of the larger batch, the last is smaller then.
-        method.settings = method.settings.model_copy(update={"batch": self._processes * self._job_batch})
-        return method
+        job = super()._settings
+        return job.model_copy(update={"batch": self._processes * job.batch})
 
     def _network(self) -> nn.Module:
         return share(super()._network())
@@ -89,7 +89,7 @@ class RankSite(Site):
         shared = replace(phase, objective=SharedObjective(phase.objective, self._step))
         trained = super()._train(net, batches, shared, inputs, aborted)
         # As large a share of the steps that one process would take as it is of those that all take together.
-        whole = len(batch_sizes(batches.images, self._job_batch))
+        whole = len(batch_sizes(batches.images, super()._settings.batch))
         return replace(trained, steps=-(-whole * trained.steps // len(batches)))
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
 from fedward.federation import audit
 from fedward.federation.audit import AuditLog, now
 from fedward.federation.chain import read
@@ -21,6 +21,7 @@ from fedward.federation.saved_states import SavedStates, told_states
 from fedward.federation.store import SiteModels, StateT, load_state, save_json, save_model, save_state
 from fedward.federation.versions import versions
 from fedward.methods import method_of
+from fedward.methods.algorithm import COMMON_RECORDS
 from fedward.methods.workflow import State
 from fedward.storage import (
     FORMAT,
@@ -50,7 +51,8 @@ class RunFolder:
         self.path, self.info, self._reopened = path, info, reopened
         self.models = SiteModels(path / "models")
         self._states = SavedStates(path)
-        self._rows: dict[str, list[Row]] = {log: [] for log in LOGS}
+        self._lines: dict[str, list[str]] = {}
+        """Of each log, as :meth:`flush` writes them."""
         self.watch: Callable[[Path], None] = lambda path: None
         """Called with the folder after every commit and change of status."""
 
@@ -71,8 +73,8 @@ class RunFolder:
                 remedy="Name another folder, or continue that run with --resume.",
             )
         path.mkdir(parents=True, exist_ok=True)
-        method = method_of(experiment)
-        told: dict[str, Any] = {"init": init, "stays_at_sites": method.stays, "untrained": method.untrained}
+        needs = method_of(experiment).requirements
+        told: dict[str, Any] = {"init": init, "stays_at_sites": needs.private, "untrained": needs.untrained}
         info = RunInfo(
             format=FORMAT,
             id=uuid4().hex,
@@ -157,9 +159,25 @@ class RunFolder:
     def append(self, log: str, row: Row | Mapping[str, Any]) -> None:
         """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`.
 
-        KeyError for an unknown log, ValueError for a row that its readers would refuse.
+        Raises:
+            ConfigError: a log that the run's algorithm has not declared.
+            ValueError: a row that the readers of its log would refuse.
         """
-        self._rows[log].append(row_of(LOGS[log], json.dumps(row)) if isinstance(row, Mapping) else row)
+        if log not in self._logs:
+            raise ConfigError(
+                f"log {log!r} of the run folder",
+                expected=f"one of {', '.join(self._logs)}",
+                found=f"a record that {self.info.method} has not declared",
+                remedy="Add it to the records of the algorithm's requirements.",
+            )
+        if isinstance(row, Mapping) and log in LOGS:
+            row = row_of(LOGS[log], json.dumps(row))
+        self._lines.setdefault(log, []).append(json.dumps(row) + "\n" if isinstance(row, Mapping) else line_of(row))
+
+    @cached_property
+    def _logs(self) -> list[str]:
+        """Names of the logs: those of all runs, and the algorithm's own records."""
+        return sorted(COMMON_RECORDS | method_of(self.experiment).requirements.records)
 
     def commit(self, round_: int, state: Any) -> None:
         """Write the buffered rows and the state after ``round_`` rounds; the audit log says so once all is on the disk.
@@ -167,7 +185,7 @@ class RunFolder:
         The state names the logs' lengths: rows behind them come from a round that never ended and are cut on resume.
         """
         self.flush()
-        self._states.keep_lengths(round_, tuple(LOGS))
+        self._states.keep_lengths(round_, self._logs)
         save_state(self._states.folder(round_), state)
         self.audit.add("committed", round=round_, state=self._states.digest(round_))
         self.models.prune(self._states.drop_all_but(_KEPT_STATES))
@@ -259,10 +277,10 @@ class RunFolder:
 
     def flush(self) -> None:
         """Write the buffered rows; those of a round that never ends are cut on resume."""
-        for log, rows in self._rows.items():
-            if rows or not self._states.log(log).exists():
-                append(self._states.log(log), "".join(map(line_of, rows)).encode())
-            rows.clear()
+        for log in self._logs:
+            lines = self._lines.pop(log, [])
+            if lines or not self._states.log(log).exists():
+                append(self._states.log(log), "".join(lines).encode())
 
     def _tell(self, **changes: Any) -> None:
         self.info = self.info.model_copy(update=changes)

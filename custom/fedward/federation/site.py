@@ -28,10 +28,12 @@ from fedward.federation.site_log import SiteLog
 from fedward.federation.small_counts import withhold_small_counts
 from fedward.federation.wire import Message
 from fedward.methods import method_of
-from fedward.methods.active import QUERY, ActiveLearning
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.fedal import QUERY, ActiveLearning
 from fedward.methods.fedavg import class_weights
 from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.samplers import Pool, Sampler, ScoreSampler, counts_in_fives, sampler_of, score_counts
+from fedward.methods.settings import Settings
 from fedward.methods.workflow import SCORE, State
 from fedward.nets import build
 from fedward.seeds import derive, torch_generator
@@ -172,13 +174,13 @@ class Site:
             wire_checks.check_answer,
             withheld=self._withheld(request),
             classes=self.experiment.data.classes,
-            scalars=wire.TRAIN_FIELDS,
+            scalars=self._method.requirements.reported,
         )
         allowed(answer, self.name, request)
         if self.experiment.secure_aggregation:
             # The server will not see it.
             wire_checks.check_norm(self.name, answer, model, self.experiment.largest_update)
-            answer = seal(answer, self.experiment, self.key)
+            answer = seal(answer, request.meta["task"], self._method.weight, self.key)
             allowed(answer, self.name, request, encrypted=True)
         return answer
 
@@ -293,6 +295,7 @@ class Site:
         statistics included. ``memory`` holds the site's own models between rounds, and is changed.
         """
         started, steps, means = time.perf_counter(), 0, dict[str, float]()
+        known = {} if memory is None else memory
         net = self._load(self._net, model)
         committee = [self._load(self._peer_net(index), peer).eval() for index, peer in enumerate(peers)]
         stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
@@ -306,11 +309,12 @@ class Site:
                 inputs = RoundInputs(
                     self._class_weights,
                     (round_ - 1) * len(batches),
-                    {} if memory is None else memory,
+                    known,
                     torch_generator(self.experiment.seed, *stream, *phase.stream, "mask"),
                 )
                 trained = self._train(net, batches, phase, inputs, aborted)
                 steps, means = steps + trained.steps, means | trained.means
+                known.update(trained.memory)
         if not steps:
             return model, 0, means
         state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
@@ -322,7 +326,7 @@ class Site:
         # Here, because MONAI takes seconds to import, and evaluation needs none of it.
         from fedward.training.trainer import train
 
-        return train(net, batches, phase, inputs, self._method.settings, device=self.device, aborted=aborted)
+        return train(net, batches, phase, inputs, self._settings, device=self.device, aborted=aborted)
 
     def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:
         uses, views = phase.objective.uses, VIEWS[self.experiment.data.views]
@@ -330,7 +334,7 @@ class Site:
             self._pixels("labelled") if uses.labelled else None,
             None if uses.unlabelled == "none" else self._pixels(uses.unlabelled),
             peers,
-            self._method.settings,
+            self._settings,
             self.experiment.seed,
             stream,
             views=views._replace(strong=views.weak) if uses.second_view == "weak" else views,
@@ -371,27 +375,30 @@ class Site:
     @property
     def needs_one_process(self) -> str:
         """Why several processes cannot share the training; empty where they can."""
-        return str(self._method.needs_one_process)
+        return self._method.requirements.one_process
 
     @cached_property
     def _active(self) -> ActiveLearning | None:
-        """The method, if it buys labels."""
-        return self._method if isinstance(self._method, ActiveLearning) else None
+        """How the site buys labels, if the method does."""
+        return self._method.active
 
     @cached_property
-    def _method(self) -> Any:
+    def _method(self) -> Algorithm[Any]:
         return method_of(self.experiment)
+
+    @property
+    def _settings(self) -> Settings:
+        """Those that this process trains by."""
+        return self._method.settings
 
     @property
     def _stays(self) -> tuple[str, ...]:
         """How the names of tensors begin that are trained here and kept: laid over every model that comes."""
-        stays: tuple[str, ...] = self._method.stays
-        return stays
+        return self._method.requirements.private
 
     def _withheld(self, request: Message, task: str = "task") -> tuple[str, ...]:
         """Return how the names of tensors begin that do not go up after the task in that field of a request."""
-        withheld: tuple[str, ...] = self._method.withheld(request.meta[task])
-        return withheld
+        return self._method.requirements.withheld(request.meta[task])
 
     @cached_property
     def _template(self) -> State:

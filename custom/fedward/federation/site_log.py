@@ -190,7 +190,7 @@ def _check_exchange(experiment: Experiment, meta: Mapping[str, Any]) -> None:
         raise _refused("labels of a request", "a whole number, or none", shown(meta["labels"]))
     method = method_of(experiment)
     last = method.settings.rounds + (meta["task"] == "idle")
-    for name, first, most in (("round", 1, last), ("part", 0, method.exchanges - 1)):
+    for name, first, most in (("round", 1, last), ("part", 0, method.requirements.exchanges - 1)):
         if not _whole(meta.get(name)) or not first <= meta[name] <= most:
             raise _refused(f"{name} of a request", f"one from {first} to {most}, as in the job", shown(meta.get(name)))
 

@@ -1,11 +1,11 @@
 """The wire list: exactly what may pass between a site and the server, in both engines.
 
 A request carries ``model/<tensor>`` (the global model) and, for peers, ``<role>/<tensor>``. An answer carries
-``diff/<tensor>`` (trained minus received) and the numbers named in :mod:`fedward.federation.messages`. Arrays are
-float32. Labels, ids, paths and pixels have no name there, so they cannot leave a site: what is not listed is refused by
-the sender, and again by the receiver (:mod:`fedward.federation.wire_checks`). Integer buffers do not travel.
-Tensors that a task does not train, or that stay at the sites by the method's word, come down with the model and do not
-go up.
+``diff/<tensor>`` (trained minus received) and the numbers named in :mod:`fedward.federation.messages`, of its training
+those that the algorithm declares (:class:`~fedward.methods.algorithm.Requirements`). Arrays are float32. Labels, ids,
+paths and pixels have no name there, so they cannot leave a site: what is not listed is refused by the sender, and again
+by the receiver (:mod:`fedward.federation.wire_checks`). Integer buffers do not travel. Tensors that a task does not
+train, and those that are private to the sites, come down with the model and do not go up.
 
 Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the fingerprint of the
 key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
@@ -23,12 +23,6 @@ from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.methods.workflow import SCORE, Ask, State
 
-TRAIN_FIELDS = frozenset(
-    {
-        *("loss", "loss_supervised", "loss_pseudo", "loss_consistency", "loss_information", "loss_proximal"),
-        *("loss_reconstruction", "loss_contrastive", "kept", "seconds"),
-    }
-)
 UNTRAINED = ("idle", SCORE)
 """Tasks after which a site has no update."""
 KEY = "key"

@@ -54,9 +54,10 @@ def check_answer(
         site: whose it is.
         request: what was asked.
         encrypted: whether the job has secure aggregation.
-        withheld: how the names of tensors begin that do not go up after the request's task, by the method's word.
+        withheld: how the names of tensors begin that do not go up after the request's task.
         classes: of the job.
-        scalars: names of the means that a site may send of its training.
+        scalars: names of the means that a site may send of its training; this and ``withheld`` by the algorithm's
+            requirements.
 
     Raises:
         RefusedError: it does not.

@@ -4,21 +4,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fedward.errors import ConfigError
-from fedward.methods.active import ActiveLearning
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.fedal import FedAL
 from fedward.methods.fedavg import FedAvg
 from fedward.methods.fedperl import FedPerl
 from fedward.methods.fedprox import FedProx
-from fedward.methods.fixmatch import SSFL
-from fedward.methods.isofed import IsoFed, MTWFedAvg
+from fedward.methods.isofed import IsoFed
+from fedward.methods.mt_wfedavg import MTWFedAvg
 from fedward.methods.rscfed import RSCFed
-from fedward.methods.selffed_server import SelfFed
+from fedward.methods.selffed import SelfFed
 from fedward.methods.settings import Settings
+from fedward.methods.ssfl import SSFL
 from fedward.methods.wfedavg import WFedAvg
 
 if TYPE_CHECKING:
     from fedward.config import Experiment
 
-METHODS: dict[str, type[FedAvg]] = {
+METHODS: dict[str, type[Algorithm[Any]]] = {
     "fedavg": FedAvg,
     "ssfl": SSFL,
     "fedperl": FedPerl,
@@ -27,7 +29,7 @@ METHODS: dict[str, type[FedAvg]] = {
     "mt_wfedavg": MTWFedAvg,
     "rscfed": RSCFed,
     "isofed": IsoFed,
-    "fedal": ActiveLearning,
+    "fedal": FedAL,
     "selffed": SelfFed,
 }
 
@@ -41,9 +43,10 @@ def settings_of(method: str, options: Mapping[str, Any]) -> Settings:
     return METHODS[method].settings_type.model_validate(dict(options))
 
 
-def method_of(experiment: "Experiment") -> FedAvg:
+def method_of(experiment: "Experiment") -> Algorithm[Any]:
     """Return the method an experiment names, with its settings."""
-    return METHODS[experiment.method](settings_of(experiment.method, experiment.options))
+    settings = settings_of(experiment.method, experiment.options)
+    return METHODS[experiment.method](settings)
 
 
 __all__ = ["METHODS", "method_of", "settings_of"]

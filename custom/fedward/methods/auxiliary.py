@@ -4,13 +4,11 @@ Cho, Kim, Jung, Kweon: *MCDAL: maximum classifier discrepancy for active learnin
 in :mod:`fedward.methods.samplers.mcdal`.
 """
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
 from fedward.methods.fedavg import Supervised
-from fedward.methods.local import Batch, Losses, RoundInputs, Uses, logits_and_features
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses, logits_and_features
 from fedward.methods.samplers.mcdal import AuxiliaryHeads, discrepancy, heads_loss
 from fedward.methods.settings import Settings
 
@@ -30,8 +28,8 @@ def heads_of(net: nn.Module) -> AuxiliaryHeads:
     return heads
 
 
-class SupervisedWithHeads(Supervised):
-    """Cross-entropy of the network and, after each of its steps, two steps of the heads.
+class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
+    """Cross-entropy of the network and, after each of its steps, two steps of the heads, whose optimiser is its state.
 
     The first lowers the heads' cross-entropy; the second as well, while it raises their discrepancy on unlabelled
     images. They see the features as the network gives them in evaluation mode, as when it chooses images, and
@@ -40,27 +38,28 @@ class SupervisedWithHeads(Supervised):
     Deviates: the authors' features are of training mode, so that unlabelled images move BatchNorm's statistics.
     """
 
-    uses: ClassVar[Uses] = Uses(unlabelled="unlabelled", pace="labelled")
+    uses = Uses(unlabelled="unlabelled", pace="labelled")
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
-        """Give the heads an optimiser of their own."""
+    def init(self, net: nn.Module, inputs: RoundInputs) -> torch.optim.Optimizer:
+        """Return the heads' own optimiser."""
         choice = self._settings
         parameters = heads_of(net).parameters()
-        self._optimizer = torch.optim.Adam(parameters, lr=choice.learning_rate, weight_decay=choice.weight_decay)
+        return torch.optim.Adam(parameters, lr=choice.learning_rate, weight_decay=choice.weight_decay)
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: torch.optim.Optimizer) -> Losses:
         """Return the losses of the network; none of them is of the heads."""
-        self._batch = batch
-        return super().losses(net, batch, inputs)
+        return Supervised().losses(net, batch, inputs)
 
-    def after_step(self, net: nn.Module) -> None:
+    def after_step(
+        self, net: nn.Module, batch: Batch, losses: Losses, state: torch.optim.Optimizer
+    ) -> torch.optim.Optimizer:
         """Train the heads on the same batch."""
-        labelled, labels, hidden = self._batch.labelled, self._batch.labels, self._batch.weak
+        labelled, labels, hidden = batch.labelled, batch.labels, batch.weak
         if labelled is None or labels is None:
-            return
+            return state
         logits, features = _in_evaluation_mode(net, labelled if hidden is None else torch.cat([labelled, hidden]))
         for part_ways in (False, True) if hidden is not None else (False,):
             first, second = heads_of(net)(features)
@@ -68,9 +67,10 @@ class SupervisedWithHeads(Supervised):
             loss = heads_loss(first[:known], second[:known], labels)
             if part_ways:
                 loss = loss - discrepancy(first[known:], second[known:], logits[known:])
-            self._optimizer.zero_grad(set_to_none=True)
+            state.zero_grad(set_to_none=True)
             loss.backward()
-            self._optimizer.step()
+            state.step()
+        return state
 
 
 @torch.no_grad()

@@ -7,19 +7,15 @@ decentralized data*, AISTATS 2017, Algorithm 1. Class weights: median-frequency 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.aggregation import (
-    aggregate,
-    capped_counts,
-    weighted_average,  # noqa: F401 - Algorithm 1's equation, for those who import it from its method
-)
-from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.aggregation import aggregate, capped_counts
+from fedward.methods.algorithm import Algorithm, Requirements, ServerState, Weight
+from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
 from fedward.seeds import numpy_generator
@@ -75,10 +71,10 @@ def class_weights(counts: Tensor) -> Tensor:
     return weights
 
 
-class Supervised(Objective):
+class Supervised(Stateless):
     """Class-weighted cross-entropy on the labelled images, and nothing else."""
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return ``L_sup`` = CE_w(y, f(alpha(x))); Bdair et al., MELBA 2022, eq. (2), first term."""
         if batch.labelled is None or batch.labels is None:
             return Losses({})
@@ -96,17 +92,31 @@ def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpo
     return sorted(names[index] for index in order[:count])
 
 
-@dataclass
-class FedAvgState:
-    """The server's state between two rounds."""
+def mean_of(replies: Sequence[Reply], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
+    """Return the mean of the replies that took steps for a task; ``otherwise`` if none has any weight.
 
-    round: int
-    """Rounds finished."""
-    model: State
-    """The global model."""
+    By ``weight`` and as the settings say: see :mod:`fedward.methods.aggregation`.
+    """
+    trained = [reply for reply in replies if reply.steps]
+    weights = [float(weight(task, reply.labelled, reply.unlabelled, reply.steps)) for reply in trained]
+    if not any(weights):
+        return otherwise
+    return aggregate([reply.state for reply in trained], capped_counts(weights, settings.largest_share), settings)
 
 
-class FedAvg:
+def federated_averaging(
+    state: ServerState, federation: Federation, settings: Settings, weight: Weight, task: str = "train"
+) -> Rounds:
+    """McMahan et al., Algorithm 1, with ``n`` of the sites a round."""
+    while state.round < settings.rounds:
+        round_ = state.round + 1
+        sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
+        replies = yield Ask(round_, state.model, {site: Work(task) for site in sites})
+        state.model = mean_of(replies, task, weight, settings, state.model)
+        state.round = round_
+
+
+class FedAvg(Algorithm[ServerState]):
     """Supervised federated averaging: the lower bound (few labels) and the upper bound (all labels).
 
     What happens with fewer replies than asked for:
@@ -120,121 +130,24 @@ class FedAvg:
     ==========================  =======================================================================
     """
 
-    settings_type: type[Settings] = Settings
-    state_type: type[FedAvgState] = FedAvgState
-    wants_validation = False
-    wants_own_images = False
-    """Whether the server trains on images of its own, by :attr:`Federation.learn`."""
-    wants_pictures = False
-    """Whether a report is to show images of the server's own as a model sees them, by :attr:`Federation.show`."""
-    most_peers = 0
-    """Models besides the global one that a site is sent at most: ``peer0``, ``peer1`` and so on."""
-    lone_peers = ""
-    """The setting by which a site may be sent another site's own model; empty where it cannot be."""
-    per_class: tuple[str, ...] = ()
-    """First parts of the names of tensors that :meth:`extend` adds and that, as a classifier's, belong to classes."""
+    settings_type = Settings
+    state_type = ServerState
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.requirements = Requirements(losses=frozenset({"loss_supervised"}))
 
-    @staticmethod
-    def weight(labelled: int, unlabelled: int, steps: int) -> int:
-        """Return what a site that took steps weighs in the mean, by its counts alone: here its steps.
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the steps, of which all sites take equally many with FedVC: this is a plain mean then.
 
-        Not its images: a site without labels would then weigh nothing, or as much as one with many.
+        Not the images: a site without labels would then weigh nothing, or as much as one with many.
         """
         return steps
 
-    def mean(self, replies: Sequence[Reply], model: State) -> State:
-        """Return the mean of the replies that took steps; ``model`` itself if none has any weight.
-
-        By :meth:`weight` and as the settings say: see :mod:`fedward.methods.aggregation`. With FedVC all sites take
-        equally many steps, so this is a plain mean.
-        """
-        trained = [reply for reply in replies if reply.steps]
-        weights = [float(self.weight(reply.labelled, reply.unlabelled, reply.steps)) for reply in trained]
-        if not any(weights):
-            return model
-        capped = capped_counts(weights, self.settings.largest_share)
-        return aggregate([reply.state for reply in trained], capped, self.settings)
-
-    @property
-    def needs_weights(self) -> str:
-        """Why no median can stand for this method's mean; empty where one can."""
-        return ""
-
-    @property
-    def needs_single_models(self) -> str:
-        """Why the mean of the sites' models by :meth:`weight` is not enough for the server; empty where it is."""
-        return ""
-
-    @property
-    def exchanges(self) -> int:
-        """How many exchanges a round has at most; sites refuse further ones."""
-        return 1
-
-    @property
-    def needs_one_process(self) -> str:
-        """Why several processes cannot share a site's training; empty where they can."""
-        return ""
-
-    @property
-    def stays(self) -> tuple[str, ...]:
-        """First parts of the names of tensors that a site trains and keeps for itself; none where all are sent."""
-        return ()
-
-    def withheld(self, task: str) -> tuple[str, ...]:
-        """Return first parts of the names of tensors that do not go up after a task: the server has its own.
-
-        What :attr:`stays`, and what the task does not train. Encrypted updates are added up: there, tasks that sites
-        have in one exchange withhold the same.
-        """
-        return self.stays
-
-    @property
-    def untrained(self) -> tuple[str, ...]:
-        """First parts of the names of tensors behind the logits that no round trains: such a model is not judged."""
-        return ()
-
-    def extend(self, net: nn.Module) -> None:
-        """Add to a fresh network what the method trains besides it; here nothing."""
-
-    def pictures(self, net: nn.Module, images: Tensor) -> dict[str, Tensor]:
-        """Return what :attr:`Federation.show` keeps, by name: pictures (N, C, H, W) in [0, 1], here none.
-
-        Args:
-            net: in evaluation mode.
-            images: (N, C, H, W) float32 in [0, 1], on the network's device.
-        """
-        return {}
-
-    def objective(self) -> Objective:
-        """Return the local objective."""
-        return Supervised()
-
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return what a site does for a task in its round; nothing if the task is not for a site like it.
+        """Return cross-entropy."""
+        return [Phase(Supervised(), self.settings.learning_rate)]
 
-        Args:
-            task: its name in the site's :class:`Work`.
-            round_: from 1.
-            labelled: number of labelled training images the site holds.
-        """
-        return [Phase(self.objective(), self.settings.learning_rate)]
-
-    def task(self, round_: int) -> str:
-        """Return what all participants of a round do."""
-        return "train"
-
-    def start(self, model: State) -> FedAvgState:
-        """Return the state before the first round."""
-        return self.state_type(0, model)
-
-    def rounds(self, state: FedAvgState, federation: Federation) -> Rounds:
-        """McMahan et al., Algorithm 1, with ``n`` of the sites a round."""
-        while state.round < self.settings.rounds:
-            round_ = state.round + 1
-            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
-            replies = yield Ask(round_, state.model, {site: Work(self.task(round_)) for site in sites})
-            state.model = self.mean(replies, state.model)
-            state.round = round_
+    def rounds(self, state: ServerState, federation: Federation) -> Rounds:
+        """McMahan et al., Algorithm 1."""
+        return federated_averaging(state, federation, self.settings, self.weight)

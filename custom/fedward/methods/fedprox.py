@@ -3,13 +3,18 @@
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: *Federated optimization in heterogeneous networks*, MLSys 2020.
 """
 
+from collections.abc import Sequence
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.distances import images_of_group
 from fedward.methods.fedavg import Supervised
-from fedward.methods.local import Batch, Losses, RoundInputs
-from fedward.methods.wfedavg import WFedAvg, WFedAvgSettings
+from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.workflow import Federation, Rounds
 
 
 def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
@@ -41,30 +46,43 @@ class FedProxSettings(WFedAvgSettings):
     distance_scale: float = Field(0.0, ge=0.0)
 
 
-class ProximalSupervised(Supervised):
-    """Cross-entropy and the proximal term."""
+class ProximalSupervised(Objective[list[Tensor]]):
+    """Cross-entropy and the proximal term. Its state is the model received."""
 
     def __init__(self, weight: float) -> None:
         self._weight = weight
-        self._anchors: list[Tensor] = []
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
-        """Remember the model received."""
-        self._anchors = [parameter.detach().clone() for parameter in net.parameters()]
+    def init(self, net: nn.Module, inputs: RoundInputs) -> list[Tensor]:
+        """Return the parameters received."""
+        return [parameter.detach().clone() for parameter in net.parameters()]
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: list[Tensor]) -> Losses:
         """Return both terms (Li et al., eq. (2))."""
-        supervised = super().losses(net, batch, inputs)
-        term = self._weight * proximal(list(net.parameters()), self._anchors)
+        supervised = Supervised().losses(net, batch, inputs)
+        term = self._weight * proximal(list(net.parameters()), state)
         return Losses({**supervised.terms, "loss_proximal": term})
 
 
-class FedProx(WFedAvg):
+class FedProx(Algorithm[GroupedState]):
     """Federated averaging with a proximal term; fewer replies than asked for: as WFedAvg."""
 
     settings_type = FedProxSettings
-    settings: FedProxSettings
+    state_type = GroupedState
 
-    def objective(self) -> ProximalSupervised:
-        """Return the local objective."""
-        return ProximalSupervised(self.settings.proximal_weight)
+    def __init__(self, settings: FedProxSettings) -> None:
+        self.settings = settings
+        self.requirements = by_distance(settings, "loss_supervised", "loss_proximal")
+        self._groups = Groups(settings)
+
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the images of the group a site is in."""
+        return images_of_group(labelled, unlabelled)
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return cross-entropy near the model received; a site without labels declines."""
+        objective = ProximalSupervised(self.settings.proximal_weight)
+        return [Phase(objective, self.settings.learning_rate)] if task == SUPERVISED and labelled else []
+
+    def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
+        """Ask the labelled sites in every round."""
+        return self._groups.rounds(state, federation, self._groups.supervised_round)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.fedavg import FedAvg, supervised_loss
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses, probabilities_in_evaluation_mode
+from fedward.methods.fedavg import supervised_loss
+from fedward.methods.local import Batch, Losses, RoundInputs, Stateless, Uses, probabilities_in_evaluation_mode
 from fedward.methods.settings import Settings, Share
 
 
@@ -111,7 +111,7 @@ class FixMatchSettings(Settings):
     """beta: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
 
 
-class FixMatchObjective(Objective):
+class FixMatchObjective(Stateless):
     """L_sup + beta L_u, on labelled images, unlabelled images, or both."""
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
@@ -119,10 +119,10 @@ class FixMatchObjective(Objective):
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings = settings
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo labels used."""
         terms: dict[str, Tensor] = {}
-        notes: dict[str, Tensor] = {}
+        logs: dict[str, Tensor] = {}
         learns: bool | Tensor = batch.labelled is not None
         if batch.labelled is not None and batch.labels is not None:
             terms["loss_supervised"] = supervised_loss(net, batch.labelled, batch.labels, inputs)
@@ -133,32 +133,17 @@ class FixMatchObjective(Objective):
             labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
             loss = pseudo_label_loss(logits, labels, keep)
             terms |= {"loss_pseudo": self.settings.unlabelled_weight * loss, **teaching}
-            notes["kept"] = keep.float().mean()
+            logs["kept"] = keep.float().mean()
             if not learns:
                 follows = any(term.requires_grad for term in teaching.values())
                 learns = follows or (self.settings.unlabelled_weight > 0 and keep.any())
-        return Losses(terms, notes, learns)
+        return Losses(terms, logs, learns)
 
     def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return pseudo labels (B,), which to keep (B,), and further loss terms; here the net teaches itself."""
         with torch.no_grad():
             local = probabilities_in_evaluation_mode(net, weak)
         return *pseudo_label(local, self.settings.threshold), {}
-
-
-class SSFL(FedAvg):
-    """Semi-supervised federated learning: federated averaging of sites that train with FixMatch.
-
-    With a single site this is FixMatch itself. Fewer replies than asked for: as FedAvg, except that a site without
-    labels trains on its pseudo labels.
-    """
-
-    settings_type = FixMatchSettings
-    settings: FixMatchSettings
-
-    def objective(self) -> Objective:
-        """Return the local objective."""
-        return FixMatchObjective(self.settings)
 
 
 def _require_rows(where: str, values: Tensor) -> None:

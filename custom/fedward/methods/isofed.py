@@ -4,32 +4,24 @@ Saha, Mishra, Noble: *Rethinking semi-supervised federated learning: how to co-t
 client imaging data*, MICCAI 2023. In every round the unlabelled sites train first, by mean teacher, and are averaged
 among themselves; the labelled sites start from their average, train with their labels, and are averaged among
 themselves (Sec. 2.4). Before either, a site adapts what it received to its own images by information maximisation
-(Sec. 2.3). The baseline MT+wFedAvg averages all of them at once.
+(Sec. 2.3).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
-from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, ema, sharpen
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.distances import distance_weights, images_of_group, model_distance
+from fedward.methods.groups import LABELLED, UNLABELLED, UNSUPERVISED, GroupedState, Groups, ModelOf, by_distance
+from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless, Uses
+from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, ema, mean_teacher_phases, sharpen
 from fedward.methods.settings import Positive
-from fedward.methods.wfedavg import (
-    LABELLED,
-    SUPERVISED,
-    UNLABELLED,
-    UNSUPERVISED,
-    GroupedState,
-    ModelOf,
-    WFedAvg,
-    distance_weights,
-    model_distance,
-)
-from fedward.methods.workflow import Federation, Reply
+from fedward.methods.workflow import Federation, Rounds
 
-__all__ = ["distance_weights", "ema", "information_maximisation", "model_distance", "sharpen"]
+__all__ = ["IsoFed", "distance_weights", "ema", "information_maximisation", "model_distance", "sharpen"]
 
 _SMALLEST = 1e-5
 """Probabilities below this count as this in a logarithm, as in SHOT: an entropy's slope at 0 is infinite."""
@@ -76,52 +68,16 @@ def _entropy(p: Tensor) -> Tensor:
     return -(p * p.clamp_min(_SMALLEST).log()).sum(dim=-1)
 
 
-class InformationMaximisation(Objective):
+class InformationMaximisation(Stateless):
     """Adapts a received model to a site's own images, without their labels."""
 
     uses = Uses(labelled=False, unlabelled="all")
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return ``L_IM`` on the weak views; nothing without images."""
         if batch.weak is None:
             return Losses({})
         return Losses({"loss_information": information_maximisation(torch.softmax(net(batch.weak).float(), dim=1))})
-
-
-def untaught(tasks: Mapping[str, str], replies: Iterable[Reply], groups: Mapping[str, str]) -> bool:
-    """Return whether sites that have labels, or may have, were asked and none of them replied.
-
-    The others alone must not make the next model then. ``groups``: as they are known after the replies.
-    """
-    asked = any(task == SUPERVISED and groups.get(site) != UNLABELLED for site, task in tasks.items())
-    return asked and not any(reply.labelled for reply in replies)
-
-
-class MTWFedAvg(WFedAvg):
-    """MT+wFedAvg: all sites train from the global model and are averaged together; without labels by mean teacher."""
-
-    settings_type = MeanTeacherSettings
-    settings: MeanTeacherSettings
-
-    def unsupervised_phases(self, round_: int) -> Sequence[Phase]:
-        """Return the mean teacher."""
-        return [Phase(self.teacher(), self.settings.unlabelled_learning_rate)]
-
-    def teacher(self) -> MeanTeacher:
-        """Return the objective of a site without labels; its teacher starts anew in each round."""
-        return MeanTeacher(self.settings)
-
-    def tasks(self, state: GroupedState, sites: Sequence[str]) -> dict[str, str]:
-        """Return each site's task by its group; a site that never answered is asked as if it had labels."""
-        return {site: UNSUPERVISED if state.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
-
-    def one_round(self, state: GroupedState, federation: Federation) -> ModelOf:
-        """Return the average of all sites that were drawn; labelled ones need not be among them."""
-        tasks = self.tasks(state, self.draw(state, federation))
-        replies = yield from self.ask(state, state.model, tasks, 0)
-        if untaught(tasks, replies, state.groups):
-            return state.model
-        return self.average(replies, state, federation, "all", 0)
 
 
 class IsoFedSettings(MeanTeacherSettings):
@@ -133,10 +89,10 @@ class IsoFedSettings(MeanTeacherSettings):
     """Its learning rate, as a share of that of the training which follows. Not in the paper; SHOT's for a backbone."""
 
 
-class IsoFed(MTWFedAvg):
+class IsoFed(Algorithm[GroupedState]):
     """Isolated aggregation in turn (Sec. 2.4, Fig. 2).
 
-    With fewer replies than asked for: as WFedAvg, and
+    With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
 
     ===========================  ========================================================================
     no unlabelled site replies   the labelled sites start from the global model
@@ -146,30 +102,34 @@ class IsoFed(MTWFedAvg):
     """
 
     settings_type = IsoFedSettings
-    settings: IsoFedSettings
+    state_type = GroupedState
 
-    @property
-    def exchanges(self) -> int:
-        """The unlabelled group, then the labelled one."""
-        return 2
+    def __init__(self, settings: IsoFedSettings) -> None:
+        self.settings = settings
+        losses = ("loss_supervised", "loss_consistency", "loss_information")
+        self.requirements = by_distance(settings, *losses, exchanges=2)
+        self._groups = Groups(settings)
 
-    def supervised_phases(self, round_: int) -> Sequence[Phase]:
-        """Return adaptation, then cross-entropy; cross-entropy alone during the warm-up."""
-        return [*self._adaptation(round_, self.settings.learning_rate), *super().supervised_phases(round_)]
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the images of the group a site is in."""
+        return images_of_group(labelled, unlabelled)
 
-    def unsupervised_phases(self, round_: int) -> Sequence[Phase]:
-        """Return adaptation, then the mean teacher, which starts from the adapted net, as the student does."""
-        rate = self.settings.unlabelled_learning_rate
-        return [*self._adaptation(round_, rate), *super().unsupervised_phases(round_)]
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return adaptation behind the warm-up, then training: a mean teacher starts as the adapted student does."""
+        training = mean_teacher_phases(self.settings, task, labelled, MeanTeacher(self.settings))
+        if not training or not self.settings.adapt or round_ <= self.settings.warm_up:
+            return training
+        rate = self.settings.adaptation_rate * training[0].learning_rate
+        return [Phase(InformationMaximisation(), rate, ("adaptation",)), *training]
 
-    def _adaptation(self, round_: int, rate: float) -> list[Phase]:
-        if not self.settings.adapt or round_ <= self.settings.warm_up:
-            return []
-        return [Phase(InformationMaximisation(), self.settings.adaptation_rate * rate, ("adaptation",))]
+    def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
+        """Go through rounds of both groups in turn."""
+        return self._groups.rounds(state, federation, self._in_turn)
 
-    def one_round(self, state: GroupedState, federation: Federation) -> ModelOf:
+    def _in_turn(self, state: GroupedState, federation: Federation) -> ModelOf:
         """Saha et al., MICCAI 2023, Sec. 2.4: the unlabelled group, then the labelled one from its average."""
-        tasks = dict.fromkeys(self.draw(state, federation, LABELLED), UNSUPERVISED)
-        replies = yield from self.ask(state, state.model, tasks, 0)
-        start = self.average(replies, state, federation, UNLABELLED, 0)
-        return (yield from self.supervised_round(state, federation, start, 1))
+        groups = self._groups
+        tasks = dict.fromkeys(groups.draw(state, federation, LABELLED), UNSUPERVISED)
+        replies = yield from groups.ask(state, state.model, tasks, 0)
+        start = groups.average(replies, state, federation, UNLABELLED, 0)
+        return (yield from groups.supervised_round(state, federation, start, 1))

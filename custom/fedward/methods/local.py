@@ -1,8 +1,8 @@
 """What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and its losses."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -52,44 +52,64 @@ class RoundInputs:
     """(K,) weights of the supervised cross-entropy."""
     steps_before: int = 0
     """Optimiser steps that earlier rounds of this phase took, as if the site had been there in each of them."""
-    memory: MutableMapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Models the site keeps for itself between rounds, by role. They stay in its own folder."""
+    memory: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """Models that the site has kept for itself between rounds, by role. They stay in its own folder."""
     draws: torch.Generator = field(default_factory=torch.Generator)
     """On the CPU: what the objective itself draws at random in this phase."""
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Named scalars of one step: ``terms`` are summed and minimised, ``notes`` are only logged."""
+    """Named scalars of one step: ``terms`` are summed and minimised, ``logs`` are only reported."""
 
     terms: dict[str, Tensor]
-    notes: dict[str, Tensor] = field(default_factory=dict)
+    logs: dict[str, Tensor] = field(default_factory=dict)
     learns: bool | Tensor = True
     """Whether the terms can move a parameter. A tensor (), bool, where that depends on the step's values: reading it
     waits for the device. Without it no optimiser step is taken: momentum and weight decay would move the net."""
+    found: dict[str, Tensor] = field(default_factory=dict)
+    """What else :meth:`Objective.after_step` needs of this step; it goes nowhere else."""
 
 
-class Objective:
-    """The local objective of a method; every phase of every round starts with a new one."""
+C = TypeVar("C")
+"""What an objective carries from step to step of a phase."""
 
-    uses: ClassVar[Uses] = Uses()
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
-        """Look at the net as it is before the first step; here nothing needs it."""
+class Objective(Protocol[C]):
+    """The local objective of a method. It holds settings only; what changes in a phase is its state, handed on."""
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    uses: Uses = Uses()
+    """Which images it looks at."""
+
+    def init(self, net: nn.Module, inputs: RoundInputs) -> C:
+        """Return the state before the first step of a phase."""
+        ...
+
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: C) -> Losses:
         """Return the losses of one step; ``net`` is in training mode before and after."""
-        raise NotImplementedError
+        ...
 
-    def after_step(self, net: nn.Module) -> None:
-        """Follow the net after each optimiser step; here nothing does."""
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: C) -> C:
+        """Return the state after an optimiser step by these losses; here nothing follows it."""
+        return state
+
+    def remember(self, state: C) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return the models, by role, that are the memory of the next phase; here none."""
+        return {}
+
+
+class Stateless(Objective[None]):
+    """An objective that carries nothing from step to step."""
+
+    def init(self, net: nn.Module, inputs: RoundInputs) -> None:
+        """Return no state."""
 
 
 @dataclass(frozen=True)
 class Phase:
     """One stretch of a site's round: what is minimised, and how fast. Each has an optimiser of its own."""
 
-    objective: Objective
+    objective: Objective[Any]
     learning_rate: float
     stream: tuple[str, ...] = ()
     """Further purpose of its random draws, where a round has several phases."""

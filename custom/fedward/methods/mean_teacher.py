@@ -6,6 +6,8 @@ distance to the student's on a strong one.
 """
 
 import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import torch
@@ -13,9 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses
+from fedward.methods.fedavg import Supervised
+from fedward.methods.groups import SUPERVISED, WFedAvgSettings
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
 from fedward.methods.settings import Positive, Share
-from fedward.methods.wfedavg import WFedAvgSettings
 
 TEACHER = "teacher"
 """Role of the teacher in a site's memory."""
@@ -109,7 +112,16 @@ class MeanTeacherSettings(WFedAvgSettings):
     """Largest a of :func:`ema`; a = min(1 - 1/(s + 1), this) at step s. RSCFed: 0.999."""
 
 
-class MeanTeacher(Objective):
+@dataclass(frozen=True)
+class Teaching:
+    """What a mean teacher carries from step to step."""
+
+    teacher: nn.Module
+    """Changed in place."""
+    step: int
+
+
+class MeanTeacher(Objective[Teaching]):
     """Squared distance of the student on strong views to the sharpened teacher on weak views.
 
     ``L_u = λ_u (1/B) Σ_x ‖p̂_t(α(x)) - p_s(A(x))‖²``, the teacher following after every step.
@@ -130,31 +142,44 @@ class MeanTeacher(Objective):
 
     def __init__(self, settings: MeanTeacherSettings, lasting: bool = False) -> None:
         self.settings, self.lasting = settings, lasting
-        self._teacher: nn.Module = nn.Identity()
-        self._step = 0
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+    def init(self, net: nn.Module, inputs: RoundInputs) -> Teaching:
         """Make the teacher: a copy of the net, or the one this site remembers."""
-        self._teacher = copy.deepcopy(net).requires_grad_(False).eval()
-        self._step = inputs.steps_before
-        if not self.lasting:
-            return
-        if TEACHER in inputs.memory:
-            self._teacher.load_state_dict(inputs.memory[TEACHER])
-        # The tensors of a state_dict are the module's own: the memory follows the teacher.
-        inputs.memory[TEACHER] = self._teacher.state_dict()
+        teacher = copy.deepcopy(net).requires_grad_(False).eval()
+        if self.lasting and TEACHER in inputs.memory:
+            teacher.load_state_dict(inputs.memory[TEACHER])
+        return Teaching(teacher, inputs.steps_before)
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Teaching) -> Losses:
         """Return ``L_u``; nothing without unlabelled images."""
         if batch.weak is None or batch.strong is None:
             return Losses({})
         with torch.no_grad():
-            target = sharpen(torch.softmax(self._teacher(batch.weak).float(), dim=1), self.settings.temperature)
+            target = sharpen(torch.softmax(state.teacher(batch.weak).float(), dim=1), self.settings.temperature)
         distance = (torch.softmax(net(batch.strong).float(), dim=1) - target).square().sum(dim=1).mean()
         weight = self.settings.unlabelled_weight
         return Losses({"loss_consistency": weight * distance}, learns=weight > 0)
 
-    def after_step(self, net: nn.Module) -> None:
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Teaching) -> Teaching:
         """Let the teacher follow."""
-        self._step += 1
-        ema(self._teacher, net, min(1 - 1 / (self._step + 1), self.settings.ema_decay))
+        step = state.step + 1
+        ema(state.teacher, net, min(1 - 1 / (step + 1), self.settings.ema_decay))
+        return Teaching(state.teacher, step)
+
+    def remember(self, state: Teaching) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return the teacher, where it outlives the round."""
+        return {TEACHER: state.teacher.state_dict()} if self.lasting else {}
+
+
+def mean_teacher_phases(
+    settings: MeanTeacherSettings, task: str, labelled: int, teacher: MeanTeacher
+) -> Sequence[Phase]:
+    """Return cross-entropy for a site with labels, ``teacher`` for one without; a task for the other group is declined.
+
+    As of :meth:`~fedward.methods.algorithm.Algorithm.phases`.
+    """
+    if (task == SUPERVISED) != (labelled > 0):
+        return []
+    if labelled:
+        return [Phase(Supervised(), settings.learning_rate)]
+    return [Phase(teacher, settings.unlabelled_learning_rate)]

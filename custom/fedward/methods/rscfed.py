@@ -12,13 +12,14 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.methods.aggregation import weighted_average
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.distances import distance_weights, images_of_group
 from fedward.methods.fedavg import draw_participants
-from fedward.methods.isofed import MTWFedAvg, untaught
-from fedward.methods.local import Uses
-from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings
+from fedward.methods.groups import SUPERVISED, GroupedState, Groups, ModelOf, by_distance
+from fedward.methods.local import Phase, Uses
+from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, mean_teacher_phases
 from fedward.methods.settings import Positive
-from fedward.methods.wfedavg import SUPERVISED, GroupedState, ModelOf, distance_weights
-from fedward.methods.workflow import Federation, Reply, State
+from fedward.methods.workflow import Federation, Reply, Rounds, State
 
 
 class RSCFedSettings(MeanTeacherSettings):
@@ -45,31 +46,36 @@ class LastingTeacher(MeanTeacher):
         super().__init__(settings, lasting=True)
 
 
-class RSCFed(MTWFedAvg):
-    """Random sampling consensus. With fewer replies than asked for: as WFedAvg in each pass.
+class RSCFed(Algorithm[GroupedState]):
+    """Random sampling consensus. With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
 
     A pass to which nobody replies is left out of the mean. Where labelled sites were asked in some pass and none
     replied in any, the model stays; where chance drew none, the mean of the unlabelled ones is taken.
     """
 
     settings_type = RSCFedSettings
-    settings: RSCFedSettings
+    state_type = GroupedState
 
-    @property
-    def needs_single_models(self) -> str:
-        """Each pass weighs by distance and by group."""
-        return "each pass weighs single sites' models by their distances and groups; fedprox weighs by images alone"
+    def __init__(self, settings: RSCFedSettings) -> None:
+        self.settings = settings
+        reason = "each pass weighs single sites' models by their distances and groups; fedprox weighs by images alone"
+        losses = ("loss_supervised", "loss_consistency")
+        self.requirements = by_distance(settings, *losses, exchanges=settings.passes, reason=reason)
+        self._groups = Groups(settings, self.weigh)
 
-    @property
-    def exchanges(self) -> int:
-        """One for each pass."""
-        return self.settings.passes
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the images of the group a site is in."""
+        return images_of_group(labelled, unlabelled)
 
-    def teacher(self) -> MeanTeacher:
-        """Return the objective of a site without labels."""
-        return LastingTeacher(self.settings)
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return cross-entropy or the lasting mean teacher."""
+        return mean_teacher_phases(self.settings, task, labelled, LastingTeacher(self.settings))
 
-    def one_round(self, state: GroupedState, federation: Federation) -> ModelOf:
+    def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
+        """Go through rounds of several passes."""
+        return self._groups.rounds(state, federation, self._consensus)
+
+    def _consensus(self, state: GroupedState, federation: Federation) -> ModelOf:
         """Liang et al., CVPR 2022, Algorithm 1."""
         consensus: list[State] = []
         asked: dict[str, str] = {}
@@ -78,13 +84,13 @@ class RSCFed(MTWFedAvg):
             sites = draw_participants(
                 federation.sites, self.settings.sites_per_pass, federation.seed, state.round + 1, part
             )
-            tasks = self.tasks(state, sites)
-            replies = yield from self.ask(state, state.model, tasks, part)
+            tasks = state.tasks(sites)
+            replies = yield from self._groups.ask(state, state.model, tasks, part)
             if replies:
-                consensus.append(self.average(replies, state, federation, "all", part))
+                consensus.append(self._groups.average(replies, state, federation, "all", part))
             asked |= {site: task for site, task in tasks.items() if task == SUPERVISED}
             heard += replies
-        if untaught(asked, heard, state.groups) or not consensus:
+        if state.untaught(asked, heard) or not consensus:
             return state.model
         return weighted_average(consensus, [1.0] * len(consensus))
 

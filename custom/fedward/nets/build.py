@@ -37,7 +37,7 @@ def build(
     channels: int = 3,
     pretrained: bool = False,
     seed: int = 0,
-    extend: Callable[[nn.Module], None] = lambda net: None,
+    extend: Callable[[nn.Module], None] | None = None,
 ) -> nn.Module:
     """Return a freshly initialised network that takes images in [0, 1] and returns logits.
 
@@ -67,7 +67,8 @@ def build(
         # A Swin and a masked one start alike: what their runs differ in is then what was pre-trained.
         torch.default_generator.manual_seed(derive(seed, "net", name.removeprefix("masked_")))
         net = _network(name, classes, channels, pretrained)
-        extend(net)
+        if extend is not None:
+            extend(net)
         return net
 
 

@@ -1,7 +1,7 @@
 """One phase of a site's local training, on MONAI's trainer, for every method."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +21,9 @@ class Trained:
     steps: int
     """Optimiser steps: batches that had something to learn from."""
     means: dict[str, float]
-    """Mean over all batches of the loss, its terms and its notes."""
+    """Mean over all batches of the loss, its terms and what else was to be reported."""
+    memory: Mapping[str, Mapping[str, Tensor]]
+    """Models that the site is to keep, by role."""
 
 
 class _Means:
@@ -33,7 +35,7 @@ class _Means:
 
     def add(self, losses: Losses, total: Tensor) -> None:
         self._batches += 1
-        for name, value in {"loss": total, **losses.terms, **losses.notes}.items():
+        for name, value in {"loss": total, **losses.terms, **losses.logs}.items():
             scalar = value.detach().float()
             self._sums[name] = self._sums[name] + scalar if name in self._sums else scalar
 
@@ -97,16 +99,16 @@ def train(
     """
     net.train()
     objective = phase.objective
-    objective.begin(net, inputs)
+    state = objective.init(net, inputs)
     optimizer = _optimizer(net, settings, phase.learning_rate)
     means, steps = _Means(), 0
 
     def step(engine: Any, batch: Batch) -> None:
-        nonlocal steps
+        nonlocal steps, state
         if aborted():
             raise WorkError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            losses = objective.losses(net, batch, inputs)
+            losses = objective.losses(net, batch, inputs, state)
             total = torch.stack(list(losses.terms.values())).sum()
         means.add(losses, total)
         if not losses.learns:
@@ -117,7 +119,7 @@ def train(
             nn.utils.clip_grad_norm_(net.parameters(), settings.clip_gradient)
         optimizer.step()
         steps += 1
-        objective.after_step(net)
+        state = objective.after_step(net, batch, losses, state)
 
     trainer = Trainer(
         device=device,
@@ -137,4 +139,4 @@ def train(
             found=f"{values}",
             remedy=f"Lower the learning rate, {phase.learning_rate:.3g} here, or set clip_gradient.",
         )
-    return Trained(steps, values)
+    return Trained(steps, values, objective.remember(state))

@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from asking import RUN, requests
+from asking import REPORTED, RUN, requests
 from fedward.config import DERMOSCOPY
 from fedward.digests import arrays_digest
 from fedward.federation import wire, wire_checks
@@ -63,7 +63,7 @@ def sent(monkeypatch):
 
 def check(meta, arrays=None, classes=()) -> None:
     answer = wire.Message(meta, arrays or {})
-    wire_checks.check_answer(answer, "site-1", request(), classes=classes, scalars=wire.TRAIN_FIELDS)
+    wire_checks.check_answer(answer, "site-1", request(), classes=classes, scalars=REPORTED)
 
 
 def request(task="train", evaluate=True, experiment=None):

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedward.methods.fedal import mean_over_models
+from fedward.methods.fedal.equations import mean_over_models
 from fedward.methods.samplers.base import SamplerSettings, ScoreSampler
 from fedward.methods.samplers.pool import Uses
 

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedward.methods.fedal import select
+from fedward.methods.fedal.equations import select
 from fedward.methods.samplers.base import Sampler, SamplerSettings, shuffled
 from fedward.methods.samplers.pool import Pool, Uses
 

@@ -6,7 +6,7 @@ loss. So a shared network answers for the whole batch in every process: rows are
 are small, are exchanged, and each process takes the same loss of all of them. Objectives need not know.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -167,7 +167,7 @@ def _uses_all(net: nn.Module, image: Tensor) -> bool:
     return None not in torch.autograd.grad(logits.sum(), trained, allow_unused=True)
 
 
-class SharedObjective(Objective):
+class SharedObjective(Objective[Any]):
     """An objective on a shared network: the same losses in every process, and gradients of the whole batch.
 
     Args:
@@ -175,18 +175,22 @@ class SharedObjective(Objective):
         step: :func:`parallel` of the network that is trained.
     """
 
-    def __init__(self, objective: Objective, step: DistributedDataParallel) -> None:
+    def __init__(self, objective: Objective[Any], step: DistributedDataParallel) -> None:
         self._objective, self._step = objective, step
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
-        """Let the objective look at the net."""
-        self._objective.begin(net, inputs)
+    def init(self, net: nn.Module, inputs: RoundInputs) -> Any:
+        """Let the objective begin."""
+        return self._objective.init(net, inputs)
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Any) -> Losses:
         """Return the losses of the whole batch."""
-        losses: Losses = self._step(lambda shared: self._objective.losses(shared, batch, inputs))
+        losses: Losses = self._step(lambda shared: self._objective.losses(shared, batch, inputs, state))
         return losses
 
-    def after_step(self, net: nn.Module) -> None:
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Any) -> Any:
         """Let the objective follow."""
-        self._objective.after_step(net)
+        return self._objective.after_step(net, batch, losses, state)
+
+    def remember(self, state: Any) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return what the objective remembers."""
+        return self._objective.remember(state)

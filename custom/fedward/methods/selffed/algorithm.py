@@ -2,17 +2,17 @@
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from fedward.errors import RunError
 from fedward.methods.aggregation import capped_counts, capped_weights, weighted_average
-from fedward.methods.fedavg import FedAvg, FedAvgState, Supervised, draw_participants
+from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.fedavg import Supervised, draw_participants, mean_of
 from fedward.methods.local import Phase
-from fedward.methods.selffed import gain_recession_weights, scheduled_rate
-from fedward.methods.selffed_settings import SelfFedSettings
-from fedward.methods.selffed_training import (
+from fedward.methods.selffed.objectives import (
     QUEUE,
     TARGET,
     Contrastive,
@@ -20,6 +20,8 @@ from fedward.methods.selffed_training import (
     add_projection,
     reconstructions,
 )
+from fedward.methods.selffed.schedule import gain_recession_weights, scheduled_rate
+from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
 from fedward.seeds import torch_generator
 
@@ -27,12 +29,13 @@ PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
 """Tasks of a site in phase 1 and in phase 2, and of the server between two rounds of phase 2."""
 
 _HEAD = "classifier."
+_BY_PARTICIPATION = "its weights depend on how often each site took part; beta=1 does without"
 _PARTS = ("encoder.", _HEAD, "mask_token", "decoder.", "projection.")
 """How the names of the network's tensors begin."""
 
 
 @dataclass
-class SelfFedState(FedAvgState):
+class SelfFedState(ServerState):
     """The server's state between two rounds."""
 
     participations: dict[str, int] = field(default_factory=dict)
@@ -43,7 +46,7 @@ class SelfFedState(FedAvgState):
     """Its queue, as ``{"keys": (Q, D), "images": (Q, 1)}``."""
 
 
-class SelfFed(FedAvg):
+class SelfFed(Algorithm[SelfFedState]):
     """Federated masked pre-training, then fine-tuning with a contrastive network and gain-recession weights.
 
     Between two rounds of phase 2 the order is: average, contrast, send. What happens with fewer replies than asked for:
@@ -65,60 +68,17 @@ class SelfFed(FedAvg):
 
     settings_type = SelfFedSettings
     state_type = SelfFedState
-    settings: SelfFedSettings
 
-    @property
-    def needs_single_models(self) -> str:
-        """Under secure aggregation a site knows its own weight only; it is then its steps, and not its images."""
-        if self.settings.beta == 1:
-            return ""
-        return "its weights depend on how often each site took part; beta=1 does without"
+    def __init__(self, settings: SelfFedSettings) -> None:
+        self.settings = settings
+        self.requirements = _requirements(settings)
+        self.extend = add_projection
+        if "pictures" in self.requirements.server_images:
+            self.pictures = self._reconstructions
 
-    @property
-    def needs_weights(self) -> str:
-        """Phase 2 weighs by participation, and phase 1 by images."""
-        return "it weighs sites by their images and by how often each took part"
-
-    @property
-    def needs_one_process(self) -> str:
-        """Its losses are of more than logits, which alone are exchanged."""
-        return "selffed trains from features and predicted pixels"
-
-    @property
-    def stays(self) -> tuple[str, ...]:
-        """The classifier, where sites upload the encoder only."""
-        return (_HEAD,) if self.settings.upload == "encoder" else ()
-
-    def withheld(self, task: str) -> tuple[str, ...]:
-        """Return the classifier where it stays, and what :meth:`phases` of the task do not train."""
-        choice = self.settings
-        pretext = ("mask_token", "decoder.") if choice.pretext == "masked" else ("projection.",)
-        tuned = (_HEAD, "projection.") if choice.contrastive == "client" else (_HEAD,)
-        trained = {"encoder.", *(pretext if task == PRETRAIN else tuned)}
-        return tuple(part for part in _PARTS if part not in trained or part in self.stays)
-
-    @property
-    def untrained(self) -> tuple[str, ...]:
-        """The classifier, in a run that pre-trains only."""
-        return (_HEAD,) if self.settings.pretraining_rounds == self.settings.rounds else ()
-
-    @property
-    def wants_own_images(self) -> bool:  # type: ignore[override]
-        """Whether the server learns from images of its own."""
-        return self.settings.contrastive == "server" and self.settings.pretraining_rounds < self.settings.rounds - 1
-
-    @property
-    def wants_pictures(self) -> bool:  # type: ignore[override]
-        """Whether there is something to show: what the end of phase 1 fills in."""
-        return self.settings.pretext == "masked" and self.settings.pretraining_rounds > 0
-
-    def extend(self, net: nn.Module) -> None:
-        """Add the projection."""
-        add_projection(net)
-
-    def pictures(self, net: nn.Module, images: Tensor) -> dict[str, Tensor]:
-        """Return :func:`~fedward.methods.selffed_training.reconstructions`, masks being the same in all runs."""
-        return reconstructions(net, images, self.settings.mask_ratio, torch_generator(0, "reconstructions"))
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the site's images in phase 1, and the labelled ones in phase 2: n_k of eq. (7)."""
+        return labelled + unlabelled if task == PRETRAIN else labelled
 
     def task(self, round_: int) -> str:
         """Return the task of the phase a round belongs to."""
@@ -148,21 +108,17 @@ class SelfFed(FedAvg):
         first = [contrast] if self.settings.contrastive == "client" else []
         return [*first, Phase(Supervised(), self.rate(round_))]
 
-    def rounds(self, state: FedAvgState, federation: Federation) -> Rounds:
+    def rounds(self, state: SelfFedState, federation: Federation) -> Rounds:
         """Khowaja et al., arXiv 2307.01514, Sec. III-C to III-E."""
-        assert isinstance(state, SelfFedState)
         while state.round < self.settings.rounds:
             round_, names = state.round + 1, federation.sites
             sites = draw_participants(names, self.settings.participants, federation.seed, round_)
             task = self.task(round_)
             work = {site: Work(task) for site in sites}
             replies = yield Ask(round_, state.model, work, evaluate=task == FINE_TUNE)
-            trained = [reply for reply in replies if reply.steps and (task == PRETRAIN or reply.labelled)]
-            if trained and task == PRETRAIN:
-                sizes = [float(reply.labelled + reply.unlabelled) for reply in trained]
-                counts = capped_counts(sizes, self.settings.largest_share)
-                state.model = weighted_average([reply.state for reply in trained], counts)
-            elif trained:
+            if task == PRETRAIN:
+                state.model = mean_of(replies, task, self.weight, self.settings, state.model)
+            elif trained := [reply for reply in replies if reply.steps and reply.labelled]:
                 state.model = self.aggregate(state, trained)
                 if round_ < self.settings.rounds:
                     self.contrast(state, federation)
@@ -185,8 +141,8 @@ class SelfFed(FedAvg):
         ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``.
         """
         models = [reply.state for reply in replies]
-        counts = capped_counts([reply.labelled for reply in replies], self.settings.largest_share)
-        sizes = torch.tensor(counts, dtype=torch.float64)
+        counts = [self.weight(FINE_TUNE, reply.labelled, reply.unlabelled, reply.steps) for reply in replies]
+        sizes = torch.tensor(capped_counts(counts, self.settings.largest_share), dtype=torch.float64)
         times = torch.tensor([state.participations.get(reply.site, 0) for reply in replies], dtype=torch.float64)
         for reply in replies:
             state.participations[reply.site] = state.participations.get(reply.site, 0) + 1
@@ -204,3 +160,29 @@ class SelfFed(FedAvg):
         memory: MutableMapping[str, State] = {TARGET: state.target, QUEUE: state.queue} if state.target else {}
         state.model = federation.learn(state.model, state.round + 1, CONTRAST, memory)
         state.target, state.queue = memory[TARGET], memory[QUEUE]
+
+    def _reconstructions(self, net: nn.Module, images: Tensor) -> dict[str, Tensor]:
+        """Return what the network fills in, masks being the same in all runs."""
+        return reconstructions(net, images, self.settings.mask_ratio, torch_generator(0, "reconstructions"))
+
+
+def _requirements(settings: SelfFedSettings) -> Requirements:
+    masked, own = settings.pretext == "masked", settings.contrastive == "client"
+    only_pretrains = settings.pretraining_rounds == settings.rounds
+    images: set[Literal["validation", "training", "pictures"]] = set()
+    if settings.contrastive == "server" and settings.pretraining_rounds < settings.rounds - 1:
+        images.add("training")
+    if masked and settings.pretraining_rounds:
+        images.add("pictures")
+    pretext = ("mask_token", "decoder.") if masked else ("projection.",)
+    trained = {PRETRAIN: ("encoder.", *pretext), FINE_TUNE: ("encoder.", _HEAD, *(("projection.",) if own else ()))}
+    return Requirements(
+        losses=frozenset({"loss_supervised", "loss_contrastive", "loss_reconstruction"}),
+        single_models=_BY_PARTICIPATION if settings.beta < 1 else "",
+        weights="it weighs sites by their images and by how often each took part",
+        one_process="selffed trains from features and predicted pixels",
+        server_images=frozenset(images),
+        private=(_HEAD,) if settings.upload == "encoder" else (),
+        excluded={task: tuple(part for part in _PARTS if part not in parts) for task, parts in trained.items()},
+        untrained=(_HEAD,) if only_pretrains else (),
+    )

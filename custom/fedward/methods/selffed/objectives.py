@@ -1,26 +1,23 @@
 """What is trained under SelfFed: a masked autoencoder without labels, and a contrastive network beside the classifier.
 
-Khowaja et al., arXiv 2307.01514, Sec. III-C and III-D; the equations are in :mod:`fedward.methods.selffed`.
+Khowaja et al., arXiv 2307.01514, Sec. III-C and III-D.
 """
 
 import copy
-from typing import Any, ClassVar, Protocol, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses
-from fedward.methods.selffed import (
-    denormalise_units,
-    ema,
-    enqueue,
-    info_nce,
-    mask_units,
-    masked_loss,
-    normalise_units,
-)
-from fedward.methods.selffed_settings import SelfFedSettings
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Stateless, Uses
+from fedward.methods.mean_teacher import ema
+from fedward.methods.selffed.contrast import enqueue, info_nce
+from fedward.methods.selffed.masking import denormalise_units, mask_units, masked_loss, normalise_units
+from fedward.methods.selffed.settings import SelfFedSettings
+from fedward.methods.workflow import State
 
 TARGET, QUEUE = "target", "queue"
 """Roles in a memory: the target network, and ``{"keys": (Q, D), "images": (Q, 1)}``, oldest first: what each is of."""
@@ -58,19 +55,19 @@ def add_projection(net: nn.Module) -> None:
     net.add_module("projection", nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION)))
 
 
-class MaskedModelling(Objective):
+class MaskedModelling(Stateless):
     """Phase 1: predict hidden units of all images of the site, labelled or not, by eq. (3).
 
     Trains encoder, mask token and decoder; masks are drawn anew for each image and step. Pixels to be predicted are
     relative to their own unit, as in Fed-MAE.
     """
 
-    uses: ClassVar[Uses] = Uses(labelled=False, unlabelled="all")
+    uses = Uses(labelled=False, unlabelled="all")
 
     def __init__(self, settings: SelfFedSettings) -> None:
         self._ratio = settings.mask_ratio
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return ``L_MAE`` of weak views."""
         images, masked = batch.weak, cast(_MaskedNet, net)
         if images is None:
@@ -121,7 +118,17 @@ class _Projected(nn.Module):
         return projected
 
 
-class Contrastive(Objective):
+@dataclass(frozen=True)
+class Contrasting:
+    """What the contrastive network carries from step to step. Modules are changed in place."""
+
+    online: nn.Module
+    target: nn.Module
+    queue: State
+    """``{"keys": (Q, D), "images": (Q, 1)}`` on the CPU, oldest first: what each is of."""
+
+
+class Contrastive(Objective[Contrasting]):
     """The contrastive network: a strong view finds the weak view of the same image among earlier images, by eq. (5).
 
     Trains encoder and projection. The target network, which sees the weak views, follows after every step by eq. (4);
@@ -131,39 +138,39 @@ class Contrastive(Objective):
     Deviates: the paper does not say how its two views are made.
     """
 
-    uses: ClassVar[Uses] = Uses(labelled=False, unlabelled="all", second_view="strong")
+    uses = Uses(labelled=False, unlabelled="all", second_view="strong")
 
     def __init__(self, settings: SelfFedSettings) -> None:
         self._settings = settings
 
-    def begin(self, net: nn.Module, inputs: RoundInputs) -> None:
+    def init(self, net: nn.Module, inputs: RoundInputs) -> Contrasting:
         """Take target and queue from the memory, or make them."""
         masked, memory = cast(_MaskedNet, net), inputs.memory
-        self._online = _Projected(masked.encoder, masked.projection)
-        self._target = copy.deepcopy(self._online).requires_grad_(False).eval()
+        online = _Projected(masked.encoder, masked.projection)
+        target = copy.deepcopy(online).requires_grad_(False).eval()
         if TARGET in memory:
-            self._target.load_state_dict(memory[TARGET])
-        # The tensors of a state_dict are the module's own: the memory follows the target.
-        memory[TARGET] = self._target.state_dict()
-        memory.setdefault(QUEUE, {"keys": torch.empty(0, PROJECTION), "images": torch.empty(0, 1, dtype=torch.int64)})
-        self._memory = memory
+            target.load_state_dict(memory[TARGET])
+        empty = {"keys": torch.empty(0, PROJECTION), "images": torch.empty(0, 1, dtype=torch.int64)}
+        return Contrasting(online, target, memory.get(QUEUE, empty))
 
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs) -> Losses:
+    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Contrasting) -> Losses:
         """Return ``L_NCE``; 0 in the very first step, whose queue is empty."""
         if batch.weak is None or batch.strong is None or batch.which is None:
             return Losses({})
         with torch.no_grad():
-            self._newest = {"keys": self._target(batch.weak), "images": batch.which.unsqueeze(1)}
-        keys, images = (self._earlier(name) for name in ("keys", "images"))
-        own = self._newest["images"] == images.T
-        loss = info_nce(self._online(batch.strong), self._newest["keys"], keys, self._settings.temperature, own)
-        return Losses({"loss_contrastive": loss})
+            keys, images = state.target(batch.weak), batch.which.unsqueeze(1)
+        earlier = {name: tensor.to(keys.device) for name, tensor in state.queue.items()}
+        own = images == earlier["images"].T
+        loss = info_nce(state.online(batch.strong), keys, earlier["keys"], self._settings.temperature, own)
+        return Losses({"loss_contrastive": loss}, found={"keys": keys, "images": images})
 
-    def after_step(self, net: nn.Module) -> None:
+    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Contrasting) -> Contrasting:
         """Let target and queue follow."""
-        ema(self._target, self._online, self._settings.target_decay)
+        ema(state.target, state.online, self._settings.target_decay)
         size = self._settings.queue
-        self._memory[QUEUE] = {name: enqueue(self._earlier(name), new, size) for name, new in self._newest.items()}
+        queue = {name: enqueue(state.queue[name], new, size) for name, new in losses.found.items()}
+        return replace(state, queue=queue)
 
-    def _earlier(self, name: str) -> Tensor:
-        return self._memory[QUEUE][name].to(self._newest[name].device)
+    def remember(self, state: Contrasting) -> Mapping[str, Mapping[str, Tensor]]:
+        """Return target and queue."""
+        return {TARGET: state.target.state_dict(), QUEUE: state.queue}

@@ -1,11 +1,4 @@
-"""FedAL: which images a site should label next, by the entropy of its own model and the global one together.
-
-Deng, Yang, Suzuki: *Federated active learning framework for efficient annotation strategy in skin-lesion
-classification*, arXiv 2406.11310. At each step of active learning a site scores its unlabelled images by the entropy of
-the mean of two predictions, those of its own model φ_m and of the global model ψ (eq. (3)), and labels the highest
-(eq. (4)), as many in every step (eq. (1)). Here are the equations alone; FedAL beside other ways to choose is in
-:mod:`fedward.methods.samplers`.
-"""
+"""FedAL's equations (Deng et al., arXiv 2406.11310): the score of an image, the choice, and how many a step asks."""
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise

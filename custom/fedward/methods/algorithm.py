@@ -1,0 +1,146 @@
+"""What an algorithm is to the runtime: what it needs, what its sites may send, and the calls that are made of it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+
+from torch import Tensor, nn
+
+from fedward.errors import ConfigError
+from fedward.methods.local import Phase
+from fedward.methods.settings import Settings
+from fedward.methods.workflow import Federation, Rounds, State
+
+if TYPE_CHECKING:
+    from fedward.methods.fedal.queries import ActiveLearning
+
+COMMON_RECORDS = frozenset({"metrics", "rounds", "queries", "bytes"})
+"""Logs that every run folder has."""
+COMMON_LOGS = frozenset({"loss", "seconds"})
+"""Numbers of a training that every site reports: the mean of the sum of all losses, and how long it took."""
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """All that an algorithm needs of the runtime, and all that its sites may send: what is not named is refused.
+
+    Raises ConfigError for names that cannot be.
+    """
+
+    losses: frozenset[str] = frozenset()
+    """Names of loss terms; each begins with ``loss_``."""
+    logs: frozenset[str] = frozenset()
+    """Names of further scalars of a training step, such as the share of pseudo labels kept."""
+    records: frozenset[str] = frozenset()
+    """Names of logs in the run folder besides :data:`COMMON_RECORDS`, to which the workflow adds rows."""
+    exchanges: int = 1
+    """How many exchanges a round has at most; sites refuse further ones."""
+    peers: int = 0
+    """Models besides the global one that a site is sent at most: ``peer0``, ``peer1`` and so on."""
+    lone_peers: str = ""
+    """The setting by which a site may be sent another site's own model; empty where it cannot be."""
+    single_models: str = ""
+    """Why the mean of the sites' models by ``weight`` is not enough for the server; empty where it is."""
+    weights: str = ""
+    """Why no median can stand for the mean; empty where one can."""
+    one_process: str = ""
+    """Why several processes cannot share a site's training; empty where they can."""
+    server_images: frozenset[Literal["validation", "training", "pictures"]] = frozenset()
+    """What the server's own images are for: :attr:`Federation.validate`, ``learn`` and ``show``."""
+    private: tuple[str, ...] = ()
+    """First parts of the names of tensors that a site trains and keeps for itself."""
+    excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Task -> first parts of the names of tensors that it does not train, so that they do not go up after it."""
+    untrained: tuple[str, ...] = ()
+    """First parts of the names of tensors behind the logits that no round trains: such a model is not evaluated."""
+    per_class: tuple[str, ...] = ()
+    """First parts of the names of tensors that the algorithm adds and that, as a classifier's, belong to classes."""
+
+    def __post_init__(self) -> None:
+        names = self.losses | self.logs | self.records
+        wrong = {name for name in names if not _NAME.fullmatch(name)}
+        wrong |= {name for name in self.losses if not name.startswith("loss_")}
+        wrong |= self.records & COMMON_RECORDS | self.logs & COMMON_LOGS
+        if wrong:
+            raise ConfigError(
+                "requirements of an algorithm",
+                expected="names of small letters, digits and _, loss_* for losses, and none that all algorithms have",
+                found=", ".join(sorted(wrong)),
+                remedy="Choose other names for its losses, logs and records.",
+            )
+
+    @property
+    def reported(self) -> frozenset[str]:
+        """Names of the numbers that a site may report of its training."""
+        return COMMON_LOGS | self.losses | self.logs
+
+    def withheld(self, task: str) -> tuple[str, ...]:
+        """Return first parts of the names of tensors that do not go up after a task: the server has its own.
+
+        Encrypted updates are added up: there, tasks that sites have in one exchange withhold the same.
+        """
+        return tuple(dict.fromkeys((*self.private, *self.excluded.get(task, ()))))
+
+
+@dataclass
+class ServerState:
+    """The server's state between two rounds; algorithms add to it what they carry on."""
+
+    round: int
+    """Rounds finished."""
+    model: State
+    """The global model."""
+
+
+StateT = TypeVar("StateT", bound=ServerState)
+Weight: TypeAlias = Callable[[str, int, int, int], int]
+""":meth:`Algorithm.weight`."""
+
+
+class Algorithm(Protocol[StateT]):
+    """A federated method, both its halves. It holds settings only: its state is handed on.
+
+    A class of :data:`fedward.methods.METHODS`, made of its settings. It says what it requires, how the server goes
+    through the rounds and what a site does in one. Abilities that few algorithms have are attributes, None by default.
+    """
+
+    settings_type: ClassVar[type[Settings]]
+    state_type: type[StateT]
+    settings: Settings
+    requirements: Requirements
+    active: "ActiveLearning | None" = None
+    """Where sites buy labels: when, and for which images."""
+    extend: Callable[[nn.Module], None] | None = None
+    """Adds to a fresh network what the algorithm trains besides it."""
+    pictures: Callable[[nn.Module, Tensor], dict[str, Tensor]] | None = None
+    """Returns what :attr:`Federation.show` keeps, by name, of a network in evaluation mode and images (N, C, H, W) in
+    [0, 1] on its device: pictures of the same shape."""
+
+    def __init__(self, settings: Any) -> None: ...
+
+    def start(self, model: State) -> StateT:
+        """Return the state before the first round."""
+        return self.state_type(0, model)
+
+    def rounds(self, state: StateT, federation: Federation) -> Rounds:
+        """Go through the rounds that are left: ask sites, change the state."""
+        ...
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return what a site does for a task in its round; nothing if the task is not for a site like it.
+
+        Args:
+            task: its name in the site's :class:`~fedward.methods.workflow.Work`.
+            round_: from 1.
+            labelled: number of labelled training images the site holds.
+        """
+        ...
+
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return what a site that took steps for a task counts for in a mean, by its counts alone.
+
+        The one rule: of plain means, of what is capped, and of encrypted updates, which sites weigh themselves.
+        """
+        ...

@@ -1,0 +1,102 @@
+"""FedAL's rounds: FedAvg whose sites buy labels at fixed rounds (Deng et al., arXiv 2406.11310, Alg. 1)."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
+from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
+from fedward.methods.fedavg import Supervised, draw_participants, mean_of
+from fedward.methods.local import Phase
+from fedward.methods.samplers import allocate_by_counts
+from fedward.methods.workflow import SCORE, Ask, Federation, Reply, Rounds, Work
+
+
+@dataclass
+class FedALState(ServerState):
+    """The server's state between two rounds."""
+
+    missed: list[str] = field(default_factory=list)
+    """Where budgets go by scores: sites that took no part in the newest query."""
+
+
+class FedAL(Algorithm[FedALState]):
+    """FedAvg on the images that are labelled so far, weighted by their number.
+
+    With fewer replies than asked for: as FedAvg, and
+
+    ===============================  ========================================================================
+    a site misses a query            it asks for what it missed at its next one; after the last, in its next round
+    a site tells no scores           it gets none of a budget that goes by scores, and what it would have had later;
+                                     after the last query this is its share by size
+    a site has not trained before    the global model stands for its own in the ensemble; its log says so
+    labels do not come               the site trains on those it has, or waits first, as its site file says
+    ===============================  ========================================================================
+    """
+
+    settings_type = ActiveSettings
+    state_type = FedALState
+    active: ActiveLearning
+
+    def __init__(self, settings: ActiveSettings) -> None:
+        self.settings = settings
+        self.active = ActiveLearning(settings)
+        self._heads = self.active.sampler.uses.heads
+        self._by_score = settings.budget == "by_score"
+        if self._heads:
+            self.extend = add_heads
+        self.requirements = Requirements(
+            losses=frozenset({"loss_supervised"}),
+            records=frozenset({"budgets"}),
+            exchanges=2 if self._by_score else 1,
+            one_process="the sampler trains auxiliary heads beside the network" if self._heads else "",
+            per_class=(f"{HEADS}.",),
+        )
+
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the images labelled at present (eq. (2))."""
+        return labelled
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return cross-entropy, and the training of heads where there are some."""
+        objective = SupervisedWithHeads(self.settings) if self._heads else Supervised()
+        return [Phase(objective, self.settings.learning_rate)]
+
+    def rounds(self, state: FedALState, federation: Federation) -> Rounds:
+        """Deng et al., Alg. 1; where the budget goes by scores, a query is preceded by a look at them."""
+        while state.round < self.settings.rounds:
+            round_ = state.round + 1
+            task = self.active.task(round_)
+            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
+            if self._by_score and task == QUERY:
+                replies = yield from self._query_by_scores(state, sites, federation.sites)
+            else:
+                replies = yield Ask(round_, state.model, {site: Work(task) for site in sites})
+            state.model = mean_of(replies, task, self.weight, self.settings, state.model)
+            state.round = round_
+
+    def _query_by_scores(
+        self, state: FedALState, sites: Sequence[str], everyone: Sequence[str]
+    ) -> Generator[Ask, list[Reply], list[Reply]]:
+        round_ = state.round + 1
+        if round_ > 1 + self.settings.steps * self.settings.query_every:
+            # Its share by size: for the few that missed the last query, all would have to score once more.
+            late = {site: Work(QUERY if site in state.missed else "train") for site in sites}
+            return (yield Ask(round_, state.model, late))
+        scored = yield Ask(round_, state.model, {site: Work(SCORE) for site in sites})
+        budgets = divide(scored)
+        work = {site: Work(QUERY, labels=budgets.get(site, 0)) for site in sites}
+        replies = yield Ask(round_, state.model, work, record={"budgets": {"labels": budgets}}, part=1)
+        took_part = {reply.site for reply in scored if any(reply.scores)} & {reply.site for reply in replies}
+        state.missed = sorted(set(everyone) - took_part)
+        return replies
+
+
+def divide(replies: Sequence[Reply]) -> dict[str, int]:
+    """Return how many labels each site is to ask for.
+
+    They are as many together as by the sites' sizes, and go where the scores are highest.
+    """
+    scored = [reply for reply in replies if reply.scores]
+    budget = max(0, sum(reply.due for reply in scored))
+    return allocate_by_counts({reply.site: reply.scores for reply in scored}, budget)

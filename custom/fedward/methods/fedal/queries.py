@@ -1,0 +1,105 @@
+"""Active learning at the sites: in which rounds they ask for labels, for how many, and for which images."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fedward.methods.fedal.equations import annotation_budget
+from fedward.methods.samplers import has_bounded_scores, sampler_of
+from fedward.methods.settings import Positive, Settings, Share
+
+QUERY = "query"
+"""The task of a round in which sites ask for the labels that are due there."""
+
+
+class ActiveSettings(Settings):
+    """FedAL's choices; defaults are the paper's, where it names some."""
+
+    rounds: int = Field(25, ge=1)
+    """T: rounds. Paper: 25, which are 125 local epochs."""
+    participants: int | None = Field(None, ge=1)
+    """None: all sites. Paper: all four."""
+    images_per_round: int | None = Field(None, ge=1)
+    """None: a site passes through the images it has labels of."""
+    local_epochs: int = Field(5, ge=1)
+    """E: local epochs of a round. Paper: 5."""
+    batch: int = Field(32, ge=1)
+    """Not in the paper."""
+    learning_rate: Positive = 2e-4
+    """Paper: 2e-4 at first; its schedule is not given, and there is none here."""
+    weight_decay: float = Field(5e-4, ge=0.0)
+    """Paper: 5e-4."""
+    class_weighting: Literal["median_frequency", "none"] = "none"
+    """Paper: none."""
+    sampler: str = "fedal"
+    """How a query chooses: a name of ``fedward.methods.samplers``."""
+    sampler_options: dict[str, Any] = Field(default_factory=dict)
+    """The sampler's own settings."""
+    budget: Literal["by_size", "by_score"] = "by_size"
+    """How the labels of a query are divided: each site gets its share by size, as in the paper, or they go where the
+    scores are highest, for which each site tells how its scores are distributed."""
+    query_every: int = Field(2, ge=1)
+    """K: rounds from a query to the next; the first comes after so many. Paper: every 10 of its epochs, 2 rounds."""
+    steps: int = Field(10, ge=1)
+    """G: queries in the run; what is left of the rounds fine-tunes. Paper: 10, up to epoch 100."""
+    initial_fraction: Share = 0.1
+    """Share of a site's training images that is labelled by chance before the first round. Not in the paper."""
+    target_fraction: Share = 0.5
+    """gamma: share that is labelled after the last query. Paper: 0.5."""
+
+    @model_validator(mode="after")
+    def _feasible(self) -> "ActiveSettings":
+        if self.initial_fraction > self.target_fraction:
+            raise ValueError(f"initial_fraction={self.initial_fraction} is above target_fraction")
+        if (last := 1 + self.steps * self.query_every) > self.rounds:
+            raise ValueError(f"the last of {self.steps} queries would come in round {last} of {self.rounds}")
+        sampler = sampler_of(self.sampler, self.sampler_options)
+        if self.budget == "by_score" and not has_bounded_scores(sampler):
+            raise ValueError(f"budget='by_score' needs a sampler whose scores have bounds, and {self.sampler} has none")
+        return self
+
+
+class ActiveLearning:
+    """When sites buy labels, how many, and how they choose the images."""
+
+    def __init__(self, settings: ActiveSettings) -> None:
+        self.settings = settings
+        self.sampler = sampler_of(settings.sampler, settings.sampler_options)
+
+    def task(self, round_: int) -> str:
+        """Return ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, the beginning of which the paper's epochs mean.
+
+        And in all after these, where a site asks for what it missed: nothing, if it has all.
+        """
+        step, rest = divmod(round_ - 1, self.settings.query_every)
+        return QUERY if step >= self.settings.steps or (step and not rest) else "train"
+
+    def first(self, pool: int) -> int:
+        """Return n_0: how many images of a site's pool are labelled by chance before its first training."""
+        return round(self.settings.initial_fraction * pool)
+
+    def wanted(self, round_: int, pool: int, first: int) -> int:
+        """Return how many labels a site is to have asked for by a query in a round, the first ones among them.
+
+        Counted from the start, so that a site which missed a query catches up.
+
+        Args:
+            round_: from 1.
+            pool: N_m, training images of the site that have a label or may get one.
+            first: n_0, labels it began with; where these are more than the target, no others are wanted.
+        """
+        if first >= round(self.settings.target_fraction * pool):
+            return first
+        budget = annotation_budget(pool, first, self.settings.target_fraction, self.settings.steps)
+        return first + sum(budget[: (round_ - 1) // self.settings.query_every])
+
+    def most_labelled(self, round_: int, pool: int, known: int) -> int:
+        """Return how many images of a pool can have a label in a round; ``known`` had one before the run."""
+        if self.settings.budget == "by_score":
+            return pool
+        return self.wanted(round_, pool, max(self.first(pool), known))
+
+    def most_due(self, round_: int, total: int) -> int:
+        """Return how many labels can be due in a round at a site with so many training images, if none came so far."""
+        first = self.first(total)
+        return self.wanted(round_, total, first) - first + 1  # a smaller pool may round up

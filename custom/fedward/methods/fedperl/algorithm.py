@@ -1,0 +1,145 @@
+"""FedPerl's rounds (Bdair et al., MELBA 2022, Algorithm 1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.fedavg import draw_participants, mean_of
+from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
+from fedward.methods.fedperl.policies import gated_similarity_policy, gated_validation_policy, validation_policy
+from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fedperl.similarity import layer_moments, similarity
+from fedward.methods.local import Phase
+from fedward.methods.workflow import Ask, Federation, Rounds, State, Work
+from fedward.seeds import torch_generator
+
+
+@dataclass
+class FedPerlState(ServerState):
+    """The server's state between two rounds; sites' models themselves are the federation's."""
+
+    moments: Mapping[str, Tensor] = field(default_factory=dict)
+    """Layer moments (2L,) of each site's last model; a site is seen once it stands here."""
+    accuracy: dict[str, float] = field(default_factory=dict)
+    """Accuracy of each site's last model on the server's validation images, if a policy asks for it."""
+
+
+class FedPerl(Algorithm[FedPerlState]):
+    """Peer learning with or without anonymisation (Alg. 1).
+
+    What happens with fewer replies than asked for: as SSFL; and
+
+    ==============================  =================================================================
+    a peer has left                 its last model still teaches: models are the server's
+    a site never trained            it gets no peer and is nobody's peer
+    one peer left, anonymised       no peer this round, unless ``allow_single_peer``
+    a policy leaves none            the site trains without peers, as in SSFL
+    ==============================  =================================================================
+    """
+
+    settings_type = FedPerlSettings
+    state_type = FedPerlState
+
+    def __init__(self, settings: FedPerlSettings) -> None:
+        self.settings = settings
+        validates = settings.policy in ("validation", "gated_validation")
+        self.requirements = Requirements(
+            losses=frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
+            logs=frozenset({"kept"}),
+            records=frozenset({"peers"}),
+            peers=min(1, settings.committee) if settings.anonymise else settings.committee,
+            lone_peers=_lone_peers(settings),
+            single_models="peers are made of single sites' models and chosen by them; ssfl is the same without peers",
+            server_images=frozenset({"validation"} if validates else ()),
+        )
+
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the steps."""
+        return steps
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return FixMatch together with the peers."""
+        return [Phase(FedPerlObjective(self.settings), self.settings.learning_rate)]
+
+    def rounds(self, state: FedPerlState, federation: Federation) -> Rounds:
+        """Bdair et al., MELBA 2022, Algorithm 1."""
+        while state.round < self.settings.rounds:
+            round_ = state.round + 1
+            sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
+            peers, record = self.choose_peers(sites, round_, state, federation)
+            # No name for the work: its models, one or more a site, are freed before the next round makes new ones.
+            replies = yield Ask(
+                round_,
+                state.model,
+                {site: Work(models=self.peer_models(peers[site], federation)) for site in sites},
+                record,
+            )
+            state.model = mean_of(replies, "train", self.weight, self.settings, state.model)
+            for reply in replies:
+                if not reply.steps:
+                    continue
+                state.moments = {**state.moments, reply.site: layer_moments(reply.state)}
+                if federation.validate is not None:
+                    state.accuracy[reply.site] = federation.validate(reply.state)
+            state.round = round_
+
+    def choose_peers(
+        self, sites: Sequence[str], round_: int, state: FedPerlState, federation: Federation
+    ) -> tuple[dict[str, list[str]], dict[str, Any]]:
+        """Return each site's peers Omega by name, and a row for the log of peers (none during the warm-up)."""
+        seen = sorted(state.moments)
+        if round_ <= self.settings.warm_up or not seen:
+            return {site: [] for site in sites}, {}
+        matrix = similarity(torch.stack([state.moments[name] for name in seen]), self.settings.similarity_scale)
+        accuracy = {seen.index(site): value for site, value in state.accuracy.items()}
+        chosen: dict[str, list[str]] = {site: [] for site in sites}
+        for site in sorted(set(sites) & set(seen)):
+            generator = torch_generator(federation.seed, "peers", round_, site)
+            peers = self._committee(seen.index(site), matrix, accuracy, generator)
+            lone = self.settings.anonymise and len(peers) == 1 and not self.settings.allow_single_peer
+            chosen[site] = [] if lone else [seen[peer] for peer in peers]
+        row = {
+            "sites": seen,
+            "similarity": matrix.tolist(),
+            "chosen": chosen,
+            "anonymised": self.settings.anonymise,
+        }
+        return chosen, {"peers": row}
+
+    def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
+        """Return what is sent: one anonymous model, or each peer's own."""
+        models = [federation.models[peer] for peer in peers]
+        if models and self.settings.anonymise:
+            models = [anonymise(models)]
+        return {f"peer{index}": model for index, model in enumerate(models)}
+
+    def _committee(
+        self, site: int, matrix: Tensor, accuracy: Mapping[int, float], generator: torch.Generator
+    ) -> list[int]:
+        choice, everyone = self.settings, range(len(matrix))
+        if choice.peers == "random":
+            peers = random_peers(site, choice.committee, everyone, generator)
+        else:
+            peers = top_peers(matrix, site, choice.committee, everyone)
+        if choice.policy == "validation":
+            return validation_policy(peers, accuracy, site)
+        if choice.policy == "gated_validation":
+            return gated_validation_policy(peers, accuracy, choice.gate)
+        if choice.policy == "gated_similarity":
+            # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can judge them.
+            return gated_similarity_policy(peers, matrix, site, choice.gate) if len(matrix) > 2 else []
+        return peers
+
+
+def _lone_peers(settings: FedPerlSettings) -> str:
+    """Return the setting by which a peer may be no mean of two sites or more; empty where none can be."""
+    if not settings.committee:
+        return ""
+    if not settings.anonymise:
+        return "anonymise = false"
+    return "allow_single_peer = true" if settings.allow_single_peer else ""

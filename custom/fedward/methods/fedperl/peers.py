@@ -1,0 +1,126 @@
+"""FedPerl's choice of peers, and what is sent of them (Bdair et al., MELBA 2022, Alg. 1, eq. (6))."""
+
+from collections.abc import Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from fedward.errors import ConfigError
+from fedward.methods.aggregation import weighted_average
+from fedward.methods.workflow import State
+
+
+def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[int]) -> list[int]:
+    """Choose the sites most similar to one site.
+
+    The ``T`` largest ``ω_mk`` over ``k != m`` among the sites that have trained.
+
+    Source: Bdair et al., MELBA 2022, Alg. 1.
+
+    Args:
+        similarity: ω (M, M), finite where used.
+        site: index m in [0, M).
+        committee: T >= 0.
+        seen: indices in [0, M) of the sites the server holds a model of, in any order; m itself may be among them.
+
+    Returns:
+        At most T distinct indices, never m, by falling similarity and, where equal, by rising index.
+
+    Raises:
+        ConfigError: a site outside the matrix, a negative T, a similarity that is NaN or infinite.
+
+    Edge cases:
+        ===============================  =====================================================
+        fewer than T others seen         all of them
+        nobody else seen, or T = 0       none: the site trains without a peer
+        the site has not trained yet     its row means nothing: the workflow gives it no peer
+        ===============================  =====================================================
+
+    Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that has never trained gets
+    random peers.
+    """
+    candidates = _candidates(site, committee, seen)
+    for index in (site, *candidates):
+        if index >= len(similarity):
+            raise _bad_site("top_peers", index)
+    row: list[float] = similarity[site].tolist()
+    for index in candidates:
+        if not abs(row[index]) < float("inf"):
+            raise ConfigError(
+                f"fedperl.top_peers, sites {site} and {index}",
+                expected="a finite similarity",
+                found=f"{row[index]}",
+                remedy="Use a matrix that fedperl.similarity returned.",
+            )
+    return sorted(candidates, key=lambda index: (-row[index], index))[:committee]
+
+
+def random_peers(site: int, committee: int, seen: Collection[int], generator: torch.Generator) -> list[int]:
+    """Choose peers at random: the baseline of :func:`top_peers`.
+
+    Source: Bdair et al., MELBA 2022, the "random peers" row of the results.
+
+    Args:
+        site: index m >= 0.
+        committee: T >= 0.
+        seen: indices of the sites the server holds a model of, in any order; m itself may be among them.
+        generator: the only source of chance; one draw of a permutation is taken from it.
+
+    Returns:
+        min(T, others seen) distinct indices, never m, uniformly drawn, in the order drawn. Equal generators and
+        equal sets give equal peers.
+
+    Raises:
+        ConfigError: a negative index or a negative T.
+
+    Deviates: the authors' code draws T of all seen sites, skips the site itself if it was drawn, and so may return
+    fewer than T although there are more.
+    """
+    candidates = _candidates(site, committee, seen)
+    order: list[int] = torch.randperm(len(candidates), generator=generator, device=generator.device).tolist()
+    return [candidates[position] for position in order[:committee]]
+
+
+def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
+    """Average the peers' models into one, so that no site receives another site's model.
+
+    ``φ_a = (1/|Ω|) Σ_{t in Ω} φ_t``.
+
+    Source: Bdair et al., MELBA 2022, eq. (6), Alg. 1.
+
+    Args:
+        states: one or more state_dicts with equal keys, shapes and dtypes, possibly lazy (read tensor by tensor).
+
+    Returns:
+        A new state_dict; parameters and BatchNorm statistics averaged, integer tensors those of the first state.
+
+    Raises:
+        ConfigError: no state, or states that do not match.
+
+    Edge cases:
+        ==============  =====================================================================
+        one peer        an exact copy of its model: nothing is anonymous about it
+        no peer         refused: where nobody is left, the workflow sends no model
+        order           irrelevant up to the last bit, integer tensors excepted
+        ==============  =====================================================================
+
+    The average is one of parameters, not of predictions: for a nonlinear net they differ.
+    """
+    return weighted_average(states, [1.0] * len(states))
+
+
+def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
+    """Return the other sites seen, in rising order: a set has no order of its own."""
+    if committee < 0:
+        raise ConfigError(
+            f"fedperl, peers of site {site}", expected="a committee >= 0", found=f"{committee}", remedy="Set T."
+        )
+    for index in (site, *seen):
+        if isinstance(index, bool) or index < 0:  # a mask of bools would pass for sites 0 and 1
+            raise _bad_site("peers", index)
+    return sorted(set(seen) - {site})
+
+
+def _bad_site(where: str, index: int) -> ConfigError:
+    remedy = "Pass the indices of the sites, as they stand in the similarity matrix."
+    return ConfigError(f"fedperl.{where}", expected="the index of a site", found=f"{index}", remedy=remedy)

@@ -1,0 +1,118 @@
+"""FedPerl at a site: labels made together with its peers (Bdair et al., MELBA 2022, eq. (5), (7) and (8))."""
+
+from contextlib import nullcontext
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fedward.errors import ConfigError
+from fedward.methods import fixmatch
+from fedward.methods.fedperl.settings import FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective
+from fedward.methods.local import probabilities_in_evaluation_mode
+
+
+def pseudo_label(
+    local: Tensor, peers: Tensor, threshold: float, combine: Literal["mean", "sum"] = "mean"
+) -> tuple[Tensor, Tensor]:
+    """Label images together with the peers, and keep the labels the committee is sure of.
+
+    ``q_i = (p_loc,i + Σ_t p_t,i) / (P + 1)``,  ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``.
+
+    Source: Bdair et al., MELBA 2022, eq. (5), and eq. (7) with one anonymous peer.
+
+    Args:
+        local: p_loc (N, K) floating point in [0, 1], the site's own probabilities on the weak view.
+        peers: p_t (P, N, K) floating point in [0, 1], those of the P >= 0 peer models received.
+        threshold: τ in [0, 1]; up to P + 1 for a sum.
+        combine: "mean" compares the mean with τ, as the authors' code does; "sum" the sum, as the paper prints.
+
+    Returns:
+        labels (N,) int64 in [0, K), keep (N,) bool, as :func:`fedward.methods.fixmatch.pseudo_label`.
+
+    Raises:
+        ConfigError: shapes that do not belong together, a threshold out of range, or an unknown ``combine``.
+
+    Edge cases:
+        =======================  ==============================================================
+        P = 0                    exactly FixMatch on ``local``
+        equal peers and local    "mean" is FixMatch on ``local`` up to rounding
+        NaN in any p_i           not kept: a broken peer cannot label
+        =======================  ==============================================================
+
+    Deviates: eq. (5) and (7) print the sum of T + 1 probabilities compared with τ. Its maximum is at least (T + 1) / K,
+    so that τ = 0.6 would pass nearly always; the authors' code divides by T + 1. The sum stays available.
+    """
+    _require_peers("fedperl.pseudo_label", local, peers)
+    models = len(peers) + 1
+    scores = torch.cat([local.unsqueeze(0), peers]).mean(dim=0)
+    if combine == "sum":
+        return fixmatch.pseudo_label(scores, threshold / models)
+    if combine != "mean":
+        raise ConfigError(
+            "fedperl.pseudo_label", expected='"mean" or "sum"', found=repr(combine), remedy="Choose one of them."
+        )
+    return fixmatch.pseudo_label(scores, threshold)
+
+
+def consistency(local: Tensor, peers: Tensor) -> Tensor:
+    """Return the mean squared distance between the site's predictions and its peers'.
+
+    ``L_con = (1/P) Σ_t MSE(p_t, p_loc)`` with the mean over images and classes.
+
+    Source: Bdair et al., MELBA 2022, eq. (8).
+
+    Args:
+        local: p_loc (N, K) floating point, the site's probabilities on the weak view, with gradient.
+        peers: p_t (P, N, K) floating point, P >= 0.
+
+    Returns:
+        Scalar in [0, 1] for probabilities. The gradient reaches ``local`` only, never ``peers``.
+
+    Raises:
+        ConfigError: shapes that do not belong together.
+
+    Edge cases:
+        =====================  =================================================
+        P = 0, or N = 0        0 with a gradient of 0
+        peers equal to local   0
+        NaN, infinity          the loss is not finite: a broken net is noticed
+        =====================  =================================================
+
+    Deviates: the authors' code detaches both sides, so that the term is logged but never trains the net, and skips it
+    where no pseudo label is kept. Eq. (8) is minimised over the local weights, which is done here, on every image.
+    """
+    _require_peers("fedperl.consistency", local, peers)
+    return (local - peers.detach()).square().sum() / max(peers.numel(), 1)
+
+
+class FedPerlObjective(FixMatchObjective):
+    """L_sup + beta L_pl + gamma L_con; without peers exactly FixMatch."""
+
+    settings: FedPerlSettings
+
+    def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Label together with the peers, and stay close to them (eq. (5), (7), (8))."""
+        weighs = self.settings.consistency_weight > 0 and not self.settings.detach_consistency
+        follows_peers = peers is not None and weighs  # else the weak views need no backward pass
+        with nullcontext() if follows_peers else torch.no_grad():
+            if self.settings.batch_statistics_for_labels:
+                local = torch.softmax(net(weak), dim=1)
+            else:
+                local = probabilities_in_evaluation_mode(net, weak)
+        committee = peers if peers is not None else local.new_empty((0, *local.shape))
+        labels, keep = pseudo_label(local, committee, self.settings.threshold, self.settings.combine)
+        if peers is None:
+            return labels, keep, {}
+        return labels, keep, {"loss_consistency": self.settings.consistency_weight * consistency(local, peers)}
+
+
+def _require_peers(where: str, local: Tensor, peers: Tensor) -> None:
+    if local.dim() != 2 or peers.shape[1:] != local.shape:
+        raise ConfigError(
+            where,
+            expected="probabilities (N, K) and peers (P, N, K)",
+            found=f"{tuple(local.shape)} and {tuple(peers.shape)}",
+            remedy="Stack one prediction of the same images for each peer, or an empty (0, N, K).",
+        )

@@ -1,0 +1,174 @@
+"""Exchanges with sites that have labels and with sites that have none, and distance-weighted means of their models."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+from torch import Tensor
+
+from fedward.errors import RunError
+from fedward.methods.aggregation import aggregate, capped_weights
+from fedward.methods.algorithm import Requirements, ServerState
+from fedward.methods.distances import distance_weights, measure
+from fedward.methods.fedavg import draw_participants
+from fedward.methods.settings import Positive, Settings
+from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
+
+SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
+"""Tasks of a site with labels, and of one without."""
+LABELLED, UNLABELLED = "labelled", "unlabelled"
+"""The two groups of sites."""
+_SILENT_ROUNDS_IN_A_ROW = 3
+"""Rounds without any average after which a run gives up; unlabelled sites alone could keep it busy for ever."""
+
+
+class WFedAvgSettings(Settings):
+    """Values of RSCFed's code, which IsoFed says it follows; all sites take part, with all their images."""
+
+    rounds: int = Field(200, ge=1)
+    """RSCFed: 1000 on SVHN and CIFAR-10."""
+    participants: int | None = Field(None, ge=1)
+    images_per_round: int | None = Field(None, ge=1)
+    batch: int = Field(64, ge=1)
+    optimizer: Literal["adam", "sgd"] = "sgd"
+    learning_rate: Positive = 0.03
+    weight_decay: float = Field(5e-4, ge=0.0)
+    clip_gradient: Positive | None = 5.0
+    class_weighting: Literal["median_frequency", "none"] = "none"
+    warm_up: int = Field(7, ge=0)
+    """Rounds at the start in which only sites with labels train. RSCFed starts from such a model."""
+    distance_scale: float = Field(100.0, ge=0.0)
+    """lambda_c of :func:`distance_weights`; 0 weighs by images alone."""
+    distance_norm: Literal["sum", "flat"] = "sum"
+
+
+@dataclass
+class GroupedState(ServerState):
+    """The server's state between two rounds."""
+
+    groups: dict[str, str] = field(default_factory=dict)
+    """``labelled`` or ``unlabelled``, as each site's last answer said; sites that never answered are absent."""
+
+    def tasks(self, sites: Iterable[str]) -> dict[str, str]:
+        """Return each site's task by its group; a site that never answered is asked as if it had labels."""
+        return {site: UNSUPERVISED if self.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
+
+    def untaught(self, tasks: Mapping[str, str], replies: Iterable[Reply]) -> bool:
+        """Return whether sites that have labels, or may have, were asked and none of them replied.
+
+        The others alone must not make the next model then.
+        """
+        asked = any(task == SUPERVISED and self.groups.get(site) != UNLABELLED for site, task in tasks.items())
+        return asked and not any(reply.labelled for reply in replies)
+
+
+Answers: TypeAlias = Generator[Ask, "list[Reply]", "list[Reply]"]
+"""One exchange inside a round: returns the replies that took steps."""
+ModelOf: TypeAlias = Generator[Ask, "list[Reply]", State]
+"""A part of a round, or all of it: returns the model it ends with."""
+OneRound: TypeAlias = Callable[[GroupedState, Federation], ModelOf]
+Weigh: TypeAlias = Callable[[Sequence[Reply], Tensor, Tensor], Tensor]
+"""Replies (K), their images n_k (K,) and distances d_k (K,) to the weights c_k (K,)."""
+
+
+def by_distance(settings: WFedAvgSettings, *losses: str, exchanges: int = 1, reason: str = "") -> Requirements:
+    """Return what a method of groups requires; ``reason``: why single models, also where images alone weigh."""
+    if not reason and settings.distance_scale:
+        reason = "its weights are distances of single sites' models; distance_scale=0 weighs by images alone"
+    return Requirements(
+        losses=frozenset(losses),
+        records=frozenset({"groups"}),
+        exchanges=exchanges,
+        single_models=reason,
+        weights=reason,
+    )
+
+
+class Groups:
+    """The rounds that methods of groups share.
+
+    What happens with fewer replies than asked for:
+
+    ================================  ============================================================================
+    some sites fail                   the mean is taken over those that replied
+    no labelled site replies          the model stays, whatever unlabelled sites have sent, if some were asked
+    a group of one                    its weight is 1
+    a site gains or loses its labels  its next answer says so, be it an evaluation; from then on it is in its group.
+                                      If they are many, the server accepts that once the run is resumed
+    no site has labels                the run ends, naming the sites; also after three rounds without an average
+    late, second, broken reply        as FedAvg
+    ================================  ============================================================================
+
+    Args:
+        settings: of the method.
+        weigh: the weights of one mean, before they are capped; by default :func:`distance_weights`.
+    """
+
+    def __init__(self, settings: WFedAvgSettings, weigh: Weigh | None = None) -> None:
+        self._settings = settings
+        self._weigh = weigh or (lambda replies, sizes, far: distance_weights(sizes, far, settings.distance_scale))
+
+    def rounds(self, state: GroupedState, federation: Federation, one_round: OneRound) -> Rounds:
+        """Warm up on the sites with labels, then one round of the method after the other."""
+        silent = 0
+        while state.round < self._settings.rounds:
+            round_, before, known = state.round + 1, state.model, dict(state.groups)
+            warm = round_ <= self._settings.warm_up
+            state.model = yield from (self.supervised_round if warm else one_round)(state, federation)
+            # A site that says for the first time that it has no labels is not silent.
+            silent = silent + 1 if state.model is before and state.groups == known else 0
+            _stop_without_labels(state, federation, silent)
+            state.round = round_
+
+    def supervised_round(
+        self, state: GroupedState, federation: Federation, start: State | None = None, part: int = 0
+    ) -> ModelOf:
+        """Train the labelled sites, from the global model by default, and average them; without a reply it stays."""
+        tasks = dict.fromkeys(self.draw(state, federation, UNLABELLED), SUPERVISED)
+        replies = yield from self.ask(state, state.model if start is None else start, tasks, part)
+        return self.average(replies, state, federation, LABELLED, part)
+
+    def draw(self, state: GroupedState, federation: Federation, without: str | None = None) -> list[str]:
+        """Draw a round's participants among the sites that are not known to be in the group ``without``."""
+        names = [site for site in federation.sites if without is None or state.groups.get(site) != without]
+        round_ = state.round + 1
+        return draw_participants(names, self._settings.participants, federation.seed, round_, without or "all")
+
+    @staticmethod
+    def ask(state: GroupedState, model: State, tasks: Mapping[str, str], part: int) -> Answers:
+        """Send a model to sites with their tasks, note their groups, and return the replies that took steps."""
+        if not tasks:
+            return []
+        replies = yield Ask(state.round + 1, model, {site: Work(task) for site, task in tasks.items()}, part=part)
+        state.groups |= {reply.site: LABELLED if reply.labelled else UNLABELLED for reply in replies}
+        return [reply for reply in replies if reply.steps]
+
+    def average(
+        self, replies: Sequence[Reply], state: GroupedState, federation: Federation, group: str, part: int
+    ) -> State:
+        """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global model."""
+        if not replies:
+            return state.model
+        sizes, distances = measure(replies, self._settings.distance_norm, self._settings.largest_share)
+        weights = capped_weights(self._weigh(replies, sizes, distances), sizes, self._settings.largest_share)
+        row = {"sites": [reply.site for reply in replies], "weights": weights.tolist(), "distances": distances.tolist()}
+        federation.note("groups", {"round": state.round + 1, "part": part, "group": group, **row})
+        return aggregate([reply.state for reply in replies], weights.tolist(), self._settings)
+
+
+def _stop_without_labels(state: GroupedState, federation: Federation, silent: int) -> None:
+    everyone, nobody = set(state.groups) == set(federation.sites), LABELLED not in state.groups.values()
+    if everyone and nobody:
+        found = "no site has labels"
+        remedy = "Give one of them labels (`labelled` in its site file), or add a site."
+    elif silent >= _SILENT_ROUNDS_IN_A_ROW:
+        found, remedy = f"none in {silent} rounds in a row", "Mend the sites, then resume this run folder."
+    else:
+        return
+    raise RunError(
+        f"round {state.round + 1}, sites {', '.join(federation.sites)}",
+        expected="an answer from a site with labels",
+        found=found,
+        remedy=remedy,
+    )

@@ -1,0 +1,36 @@
+"""Semi-supervised federated learning: federated averaging of sites that train with FixMatch."""
+
+from collections.abc import Sequence
+
+from fedward.methods.algorithm import Algorithm, Requirements, ServerState
+from fedward.methods.fedavg import federated_averaging
+from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.local import Phase
+from fedward.methods.workflow import Federation, Rounds
+
+
+class SSFL(Algorithm[ServerState]):
+    """Federated averaging of FixMatch. With a single site this is FixMatch itself.
+
+    Fewer replies than asked for: as FedAvg, except that a site without labels trains on its pseudo labels.
+    """
+
+    settings_type = FixMatchSettings
+    state_type = ServerState
+
+    def __init__(self, settings: FixMatchSettings) -> None:
+        self.settings = settings
+        losses = frozenset({"loss_supervised", "loss_pseudo"})
+        self.requirements = Requirements(losses, logs=frozenset({"kept"}))
+
+    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
+        """Return the steps."""
+        return steps
+
+    def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
+        """Return FixMatch."""
+        return [Phase(FixMatchObjective(self.settings), self.settings.learning_rate)]
+
+    def rounds(self, state: ServerState, federation: Federation) -> Rounds:
+        """Average, as FedAvg does."""
+        return federated_averaging(state, federation, self.settings, self.weight)

@@ -1,0 +1,28 @@
+"""An objective with its state, taken from step to step by hand."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+
+
+class Stepping:
+    """One phase on a net; ``follow`` is called after an optimiser step by the newest losses."""
+
+    def __init__(self, objective: Objective[Any], net: nn.Module, inputs: RoundInputs) -> None:
+        self.objective, self.net, self.inputs = objective, net, inputs
+        self.state = objective.init(net, inputs)
+        self.batch, self.newest = Batch(), Losses({})
+
+    def losses(self, batch: Batch) -> Losses:
+        self.batch, self.newest = batch, self.objective.losses(self.net, batch, self.inputs, self.state)
+        return self.newest
+
+    def follow(self) -> None:
+        self.state = self.objective.after_step(self.net, self.batch, self.newest, self.state)
+
+    @property
+    def memory(self) -> Mapping[str, Mapping[str, Tensor]]:
+        return self.objective.remember(self.state)
