@@ -14,7 +14,9 @@ from fedward.federation.store import StoredState
 
 
 def rows(folder: Path, log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / f"{log}.jsonl").read_text().splitlines()]
+    """Return a log's rows; none where the run's method does not write that log."""
+    path = folder / f"{log}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def steady_rows(folder: Path, log: str) -> list[dict[str, Any]]:

@@ -234,7 +234,7 @@ def test_a_methods_notes_are_decisions(tmp_path):
     [{"weights": [0.5]}, {"group": "some"}, {"part": "0"}, {"part": True}, {"weights": ["1", "2"]}, {"extra": 1}],
 )
 def test_a_note_that_no_reader_would_take_is_refused_and_is_no_decision(tmp_path, wrong):
-    folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local")
+    folder = RunFolder.create(tmp_path / "run", tiny("isofed"), SITES, "local")
     row = {"round": 1, "part": 0, "group": "all", "sites": ["a", "b"], "weights": [0.5, 0.5], "distances": [1.0, 2.0]}
     with pytest.raises(ValueError, match=next(iter(wrong))):
         folder.note("groups", row | wrong)
@@ -316,7 +316,7 @@ def test_opening_a_sound_log_writes_nothing(folder):
 
 
 def test_a_sound_run_passes_with_and_without_sites_logs(whole):
-    told = f"audit.jsonl: 15 lines, head {log_of(whole)[-1]['hash']}; 11 files"
+    told = f"audit.jsonl: 15 lines, head {log_of(whole)[-1]['hash']}; 9 files"
     assert str(verify(whole)) == f"{told}; 0 lines of sites' logs"
     assert str(verify(whole, site_logs(whole))) == f"{told}; 12 lines of sites' logs"
 
@@ -479,7 +479,7 @@ def test_a_changed_result_is_named(folder, case):
 def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
     put_into_results(whole, tmp_path / "fedward")
     assert not (tmp_path / "fedward" / "rounds").exists()
-    assert verify(tmp_path / "fedward").files == 11
+    assert verify(tmp_path / "fedward").files == 9
     flip(tmp_path / "fedward", "best.safetensors")
     assert "best.safetensors" in said(tmp_path / "fedward")
 
@@ -487,7 +487,7 @@ def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
 def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
     monkeypatch.setattr("fedward.federation.local.write_report", report)
     folder = run(tmp_path, stop=3)
-    assert verify(folder).files == 9  # no last model and no sidecar of it
+    assert verify(folder).files == 7  # no last model and no sidecar of it
     flip(folder, "best.safetensors")
     assert "best.safetensors" in said(folder)
 
@@ -516,7 +516,7 @@ def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatc
     edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)
     write(folder, log_of(folder)[:14])
     (folder / "report.html").unlink()
-    assert verify(folder).files == 11
+    assert verify(folder).files == 9
     run_local(None, folder, resume=True)
     assert verify(folder, site_logs(folder)).answers == 5 * len(SITES)
     assert json.loads((folder / "run.json").read_text())["summary"] == info["summary"]

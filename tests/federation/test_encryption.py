@@ -25,6 +25,7 @@ from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.federation import encryption, wire, wire_checks
 from fedward.federation.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, SiteKey, mean_of, new_contexts
+from fedward.federation.encryption_site import seal
 from fedward.federation.encryption_transport import EncryptedTransport
 from fedward.federation.flare import executor as executor_module
 from fedward.federation.flare.encryption import SERVER, SITE, context_of
@@ -33,7 +34,9 @@ from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.site import Site
 from fedward.federation.store import SiteModels
 from fedward.federation.wire import Message
-from fedward.methods.workflow import Ask, Work
+from fedward.methods import method_of
+from fedward.methods.fedavg import mean_of as plain_mean
+from fedward.methods.workflow import Ask, Reply, Work
 from flare_app import config_folder, executor_of
 from running import run_experiment
 from tiny import tiny
@@ -868,3 +871,39 @@ def test_the_contexts_made_here_are_those_of_the_builder():
     builder = HEBuilder()
     found = (builder.poly_modulus_degree, tuple(builder.coeff_mod_bit_sizes), 2.0**builder.scale_bits)
     assert found == (encryption._DEGREE, encryption._COEFFICIENTS, encryption._SCALE)
+
+
+# --- one rule of weights
+
+
+class _Weighing:
+    """A key that only notes the weight."""
+
+    fingerprint = "key"
+    weight = 0
+
+    def encrypt(self, arrays, weight):
+        self.weight = weight
+        return {"cipher/00000": np.zeros(1, np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "task", "weight"),
+    [
+        ("fedavg", {}, "train", 2),
+        ("ssfl", {}, "train", 2),
+        ("fedal", {}, "query", 3),
+        ("fedprox", {}, "supervised", 3),
+        ("selffed", {"beta": 1}, "pretrain", 10),
+        ("selffed", {"beta": 1}, "train", 3),
+    ],
+)
+def test_a_site_weighs_its_update_as_the_plain_mean_would(method, options, task, weight):
+    """Three labelled images, seven others, two steps."""
+    algorithm, key = method_of(tiny(method, options=options, secure_aggregation=True)), _Weighing()
+    meta = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 7, "steps": 2}
+    seal(Message(meta, {"diff/w": np.ones(2, np.float32)}), task, algorithm.weight, key)
+    assert key.weight == weight
+    replies = [Reply("a", {"w": torch.zeros(1)}, 3, 7, 2), Reply("b", {"w": torch.ones(1)}, 6, 14, 4)]
+    mean = plain_mean(replies, task, algorithm.weight, algorithm.settings, {})
+    assert mean["w"].item() == pytest.approx(2 / 3), "b counts for twice as much"

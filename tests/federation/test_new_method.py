@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from pydantic import Field
+from run_files import rows
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -71,11 +72,8 @@ class Lasso(Algorithm[LassoState]):
     state_type = LassoState
 
     def __init__(self, settings: LassoSettings) -> None:
-        self.settings = settings
-        self.requirements = DECLARED
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        return labelled
+        self.settings, self.requirements = settings, DECLARED
+        self.weight = lambda task, labelled, unlabelled, steps: labelled
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         return [Phase(Sparse(self.settings.penalty), self.settings.learning_rate)]
@@ -94,10 +92,6 @@ class Lasso(Algorithm[LassoState]):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "lasso", Lasso)
-
-
-def rows(run: Path, log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / f"{log}.jsonl").read_text().splitlines()]
 
 
 def run(folder: Path, **options: Any) -> Path:
@@ -144,7 +138,7 @@ def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind,
 
 def test_a_record_that_is_not_declared_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "DECLARED", Requirements(DECLARED.losses, DECLARED.logs))
-    with pytest.raises(ConfigError, match="log 'sparsities' of the run folder: .* that lasso has not declared"):
+    with pytest.raises(ConfigError, match=r"log 'sparsities' of the run folder: .* that lasso has not declared"):
         run(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 

@@ -1,11 +1,10 @@
 """Sites with nothing to learn from take no step and count for nothing; a run of such sites alone fails."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from run_files import rows
 
 from fedward.config import StandIn
 from fedward.errors import RunError
@@ -20,10 +19,6 @@ SITES = ["site-1", "site-2", "site-9"]
 NO_LABELS = {"images": 40, "labelled": 0.0}
 HALF_HAVE_LABELS = StandIn(images=40, labelled=1.0, isolated=True)
 """Site 2 shows none."""
-
-
-def rows(run: Path, log: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / f"{log}.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("rounds", [2, 4])

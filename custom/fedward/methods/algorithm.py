@@ -96,7 +96,7 @@ class ServerState:
 
 StateT = TypeVar("StateT", bound=ServerState)
 Weight: TypeAlias = Callable[[str, int, int, int], int]
-""":meth:`Algorithm.weight`."""
+"""Task, labelled images, unlabelled images and steps of a site that took some, to what it counts for in a mean."""
 
 
 class Algorithm(Protocol[StateT]):
@@ -110,6 +110,9 @@ class Algorithm(Protocol[StateT]):
     state_type: type[StateT]
     settings: Settings
     requirements: Requirements
+    weight: Weight
+    """The one rule of what a site counts for: in plain means, where it is capped, and in encrypted updates, which sites
+    weigh themselves."""
     active: "ActiveLearning | None" = None
     """Where sites buy labels: when, and for which images."""
     extend: Callable[[nn.Module], None] | None = None
@@ -135,12 +138,5 @@ class Algorithm(Protocol[StateT]):
             task: its name in the site's :class:`~fedward.methods.workflow.Work`.
             round_: from 1.
             labelled: number of labelled training images the site holds.
-        """
-        ...
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return what a site that took steps for a task counts for in a mean, by its counts alone.
-
-        The one rule: of plain means, of what is capped, and of encrypted updates, which sites weigh themselves.
         """
         ...

@@ -98,15 +98,15 @@ def measure(replies: Sequence[Reply], norm: Literal["sum", "flat"], largest_shar
 
     The images are capped: see :func:`~fedward.methods.aggregation.capped_counts`.
     """
-    images = [images_of_group(reply.labelled, reply.unlabelled) for reply in replies]
+    images = [images_of_group("", reply.labelled, reply.unlabelled, reply.steps) for reply in replies]
     sizes = capped_counts(images, largest_share)
     mean = weighted_average([reply.state for reply in replies], sizes)
     distances = [model_distance(reply.state, mean, norm) for reply in replies]
     return torch.tensor(sizes, dtype=torch.float64), torch.tensor(distances, dtype=torch.float64)
 
 
-def images_of_group(labelled: int, unlabelled: int) -> int:
-    """Return how many images of its group a site has: the labelled ones where there are any."""
+def images_of_group(task: str, labelled: int, unlabelled: int, steps: int) -> int:
+    """Weigh a site by the images of its group: the labelled ones where it has any."""
     return labelled or unlabelled
 
 

@@ -92,6 +92,14 @@ def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpo
     return sorted(names[index] for index in order[:count])
 
 
+def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
+    """Weigh a site by its steps, of which all take equally many with FedVC: the mean is a plain one then.
+
+    Not by its images: a site without labels would then weigh nothing, or as much as one with many.
+    """
+    return steps
+
+
 def mean_of(replies: Sequence[Reply], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
     """Return the mean of the replies that took steps for a task; ``otherwise`` if none has any weight.
 
@@ -134,15 +142,8 @@ class FedAvg(Algorithm[ServerState]):
     state_type = ServerState
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, steps_taken
         self.requirements = Requirements(losses=frozenset({"loss_supervised"}))
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the steps, of which all sites take equally many with FedVC: this is a plain mean then.
-
-        Not the images: a site without labels would then weigh nothing, or as much as one with many.
-        """
-        return steps
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy."""

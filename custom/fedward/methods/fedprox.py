@@ -70,13 +70,9 @@ class FedProx(Algorithm[GroupedState]):
     state_type = GroupedState
 
     def __init__(self, settings: FedProxSettings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, images_of_group
         self.requirements = by_distance(settings, "loss_supervised", "loss_proximal")
         self._groups = Groups(settings)
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the images of the group a site is in."""
-        return images_of_group(labelled, unlabelled)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy near the model received; a site without labels declines."""

@@ -105,14 +105,10 @@ class IsoFed(Algorithm[GroupedState]):
     state_type = GroupedState
 
     def __init__(self, settings: IsoFedSettings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, images_of_group
         losses = ("loss_supervised", "loss_consistency", "loss_information")
         self.requirements = by_distance(settings, *losses, exchanges=2)
         self._groups = Groups(settings)
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the images of the group a site is in."""
-        return images_of_group(labelled, unlabelled)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return adaptation behind the warm-up, then training: a mean teacher starts as the adapted student does."""

@@ -57,15 +57,11 @@ class RSCFed(Algorithm[GroupedState]):
     state_type = GroupedState
 
     def __init__(self, settings: RSCFedSettings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, images_of_group
         reason = "each pass weighs single sites' models by their distances and groups; fedprox weighs by images alone"
         losses = ("loss_supervised", "loss_consistency")
         self.requirements = by_distance(settings, *losses, exchanges=settings.passes, reason=reason)
         self._groups = Groups(settings, self.weigh)
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the images of the group a site is in."""
-        return images_of_group(labelled, unlabelled)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy or the lasting mean teacher."""

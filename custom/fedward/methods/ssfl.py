@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
-from fedward.methods.fedavg import federated_averaging
+from fedward.methods.fedavg import federated_averaging, steps_taken
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Phase
 from fedward.methods.workflow import Federation, Rounds
@@ -19,13 +19,9 @@ class SSFL(Algorithm[ServerState]):
     state_type = ServerState
 
     def __init__(self, settings: FixMatchSettings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, steps_taken
         losses = frozenset({"loss_supervised", "loss_pseudo"})
         self.requirements = Requirements(losses, logs=frozenset({"kept"}))
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the steps."""
-        return steps
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return FixMatch."""

@@ -36,7 +36,8 @@ def assert_same_run(flare: Path, local: Path) -> None:
     assert list(ours) == list(theirs)
     for key in ours:
         torch.testing.assert_close(theirs[key], ours[key], rtol=0, atol=1e-6, msg=key)
-    for log in ("metrics", "peers", "bytes"):
+    assert {path.name for path in local.glob("*.jsonl")} == {path.name for path in flare.glob("*.jsonl")}
+    for log in {"metrics", "peers", "bytes"} & {path.stem for path in local.glob("*.jsonl")}:
         rows = [
             [
                 row

@@ -20,6 +20,11 @@ class FedALState(ServerState):
     """Where budgets go by scores: sites that took no part in the newest query."""
 
 
+def labels_at_present(task: str, labelled: int, unlabelled: int, steps: int) -> int:
+    """Weigh a site by its images labelled at present (eq. (2))."""
+    return labelled
+
+
 class FedAL(Algorithm[FedALState]):
     """FedAvg on the images that are labelled so far, weighted by their number.
 
@@ -39,7 +44,7 @@ class FedAL(Algorithm[FedALState]):
     active: ActiveLearning
 
     def __init__(self, settings: ActiveSettings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, labels_at_present
         self.active = ActiveLearning(settings)
         self._heads = self.active.sampler.uses.heads
         self._by_score = settings.budget == "by_score"
@@ -52,10 +57,6 @@ class FedAL(Algorithm[FedALState]):
             one_process="the sampler trains auxiliary heads beside the network" if self._heads else "",
             per_class=(f"{HEADS}.",),
         )
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the images labelled at present (eq. (2))."""
-        return labelled
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy, and the training of heads where there are some."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
-from fedward.methods.fedavg import draw_participants, mean_of
+from fedward.methods.fedavg import draw_participants, mean_of, steps_taken
 from fedward.methods.fedperl.peers import anonymise, random_peers, top_peers
 from fedward.methods.fedperl.policies import gated_similarity_policy, gated_validation_policy, validation_policy
 from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
@@ -46,7 +46,7 @@ class FedPerl(Algorithm[FedPerlState]):
     state_type = FedPerlState
 
     def __init__(self, settings: FedPerlSettings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, steps_taken
         validates = settings.policy in ("validation", "gated_validation")
         self.requirements = Requirements(
             losses=frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
@@ -57,10 +57,6 @@ class FedPerl(Algorithm[FedPerlState]):
             single_models="peers are made of single sites' models and chosen by them; ssfl is the same without peers",
             server_images=frozenset({"validation"} if validates else ()),
         )
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the steps."""
-        return steps
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return FixMatch together with the peers."""

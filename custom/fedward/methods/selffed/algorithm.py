@@ -46,6 +46,11 @@ class SelfFedState(ServerState):
     """Its queue, as ``{"keys": (Q, D), "images": (Q, 1)}``."""
 
 
+def images_of_phase(task: str, labelled: int, unlabelled: int, steps: int) -> int:
+    """Weigh a site by all its images in phase 1, and by the labelled ones in phase 2: n_k of eq. (7)."""
+    return labelled + unlabelled if task == PRETRAIN else labelled
+
+
 class SelfFed(Algorithm[SelfFedState]):
     """Federated masked pre-training, then fine-tuning with a contrastive network and gain-recession weights.
 
@@ -70,15 +75,11 @@ class SelfFed(Algorithm[SelfFedState]):
     state_type = SelfFedState
 
     def __init__(self, settings: SelfFedSettings) -> None:
-        self.settings = settings
+        self.settings, self.weight = settings, images_of_phase
         self.requirements = _requirements(settings)
         self.extend = add_projection
         if "pictures" in self.requirements.server_images:
             self.pictures = self._reconstructions
-
-    def weight(self, task: str, labelled: int, unlabelled: int, steps: int) -> int:
-        """Return the site's images in phase 1, and the labelled ones in phase 2: n_k of eq. (7)."""
-        return labelled + unlabelled if task == PRETRAIN else labelled
 
     def task(self, round_: int) -> str:
         """Return the task of the phase a round belongs to."""
