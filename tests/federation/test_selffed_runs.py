@@ -22,7 +22,8 @@ from fedward.federation.local import LocalTransport, run_local
 from fedward.federation.public import PublicImages
 from fedward.federation.site import Site
 from fedward.federation.store import StoredState, load_state
-from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
+from fedward.methods.algorithm import Requirements
+from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
 from fedward.methods.workflow import Ask, Work
 from fedward.report import write_report
 from running import run_experiment
@@ -141,7 +142,7 @@ def test_sites_contrast_with_a_queue_and_a_target_that_stay_there(straight: Path
 def test_the_weights_are_those_of_a_run_in_which_all_goes_up(
     straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SelfFed, "withheld", lambda self, task: ())
+    monkeypatch.setattr(Requirements, "withheld", lambda self, task: ())
     everything = run_local(selffed(), tmp_path / "run", sites=SITES)
     assert_equal(weights(straight), weights(everything))
     assert steady_rows(straight, "metrics") == steady_rows(everything, "metrics")
@@ -156,7 +157,7 @@ def test_under_secure_aggregation_too_and_with_fewer_ciphertexts(
     plain = selffed(beta=1, contrastive="off", rounds=2, warm_up=0)
     experiment = plain.model_copy(update={"secure_aggregation": True})
     few = run_local(experiment, tmp_path / "few", sites=SITES[:2])
-    monkeypatch.setattr(SelfFed, "withheld", lambda self, task: ())
+    monkeypatch.setattr(Requirements, "withheld", lambda self, task: ())
     everything = run_local(experiment, tmp_path / "all", sites=SITES[:2])
     assert json.loads((few / "run.json").read_text())["status"] == "finished"
     assert_equal(weights(few), weights(everything))
