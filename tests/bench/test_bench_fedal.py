@@ -174,7 +174,7 @@ def test_each_number_of_queries_is_judged_just_before_the_next() -> None:
     schedule = SCALES["paper"].schedule
     assert [schedule.queries_before(round_) for round_ in (0, 1, 2, 3, 4, 20, 21, 25)] == [-1, 0, 0, 1, 1, 9, 10, 10]
     settings = method_of(experiment_of(Cell("paper", "images", "fedal", 1))).settings
-    method = method_of(experiment_of(Cell("paper", "images", "fedal", 1)))
+    method = method_of(experiment_of(Cell("paper", "images", "fedal", 1))).active
     due = [method.wanted(round_, 1144, 114) for round_ in range(settings.rounds + 1)]
     made = np.cumsum(np.diff(due) > 0)
     assert [schedule.queries_before(round_) for round_ in range(1, settings.rounds + 1)] == made.tolist()

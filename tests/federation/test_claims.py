@@ -162,7 +162,7 @@ def test_what_is_due_at_an_honest_site_passes(total, missing, known, first, more
     """Also where it can ask about some of its images only, and had labels before the run."""
     target, pool = min(1.0, first + more), max(0, total - missing)
     job = {"rounds": queries + 1, "query_every": 1, "steps": queries, "budget": "by_score"}
-    fedal = METHODS["fedal"](settings_of("fedal", {**job, "initial_fraction": first, "target_fraction": target}))
+    fedal = METHODS["fedal"](settings_of("fedal", {**job, "initial_fraction": first, "target_fraction": target})).active
     began = max(fedal.first(pool), min(known, pool))
     for round_ in range(2, queries + 2):
         assert fedal.wanted(round_, pool, began) - began <= fedal.most_due(round_, total)

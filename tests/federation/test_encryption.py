@@ -35,6 +35,7 @@ from fedward.federation.site import Site
 from fedward.federation.store import SiteModels
 from fedward.federation.wire import Message
 from fedward.methods import method_of
+from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import mean_of as plain_mean
 from fedward.methods.workflow import Ask, Reply, Work
 from flare_app import config_folder, executor_of
@@ -578,7 +579,8 @@ def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
     experiment = secure()
     inner = Tampering(experiment, tmp_path / "cache", lambda site, request, answer: answer)
     transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "run")
-    monkeypatch.setattr(transport, "_withheld", {"train": ("a.",), "pretrain": ("b.",)}.__getitem__)
+    excluded = {"train": ("a.",), "pretrain": ("b.",)}
+    monkeypatch.setattr(transport, "_requirements", Requirements(excluded=excluded))
     work = {"site-1": Work("train"), "site-2": Work("pretrain")}
     with pytest.raises(RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."):
         transport.exchange(requests(experiment, Ask(1, tiny_model(), work), SITES), 60, lambda *_: None)

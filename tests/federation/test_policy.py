@@ -17,6 +17,7 @@ from fedward.federation.wire import Message
 from fedward.federation.wire_checks import check_norm
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import method_of
+from fedward.methods.fedavg import mean_of
 from fedward.methods.workflow import Reply, State
 
 SHIPPED = Path(wire.__file__).parent / "flare" / "policy" / FILE
@@ -291,7 +292,8 @@ def test_a_participant_can_bring_the_weights_that_a_run_may_not_start_from(tmp_p
     replies = [Reply(name, state, 72, 0, 4) for name, state in (("a", honest), ("b", honest), ("c", evil))]
 
     def far_from_target(experiment: Experiment) -> float:
-        mean = method_of(experiment).mean(replies, start)
+        algorithm = method_of(experiment)
+        mean = mean_of(replies, "train", algorithm.weight, algorithm.settings, start)
         second = site(tmp_path / experiment.digest, experiment).handle(request(experiment, mean, 2))
         assert "error" not in second.meta
         return max(float((mean[name] - target[name]).abs().max()) for name in target)
