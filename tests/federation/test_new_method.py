@@ -132,7 +132,7 @@ def test_what_is_not_declared_does_not_leave_a_site(tmp_path, monkeypatch, kind,
         run(tmp_path / "run")
     for row in rows(tmp_path / "run", "rounds"):
         assert set(row["failed"]) == set(SITES)
-        assert all("training numbers of site" in reason for reason in row["failed"].values())
+        assert all(", train: expected only loss" in reason for reason in row["failed"].values())
         assert not any(name in reason for reason in row["failed"].values()), "what was found stays at the site"
 
 
