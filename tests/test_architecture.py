@@ -1,6 +1,8 @@
 """The house rules that a reader relies on: which way imports point, and how long files and functions may be."""
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +174,32 @@ def test_files_and_functions_are_short(path: Path) -> None:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert code_lines(node) <= LONGEST_FUNCTION, f"{node.name}, line {node.lineno}"
+
+
+REFERENCE = re.compile(r":(?:class|func|mod|attr|meth|data):`~?(fedward[\w.]+)`")
+
+
+def exists(name: str) -> bool:
+    """Return whether a dotted name leads to a module, or to an attribute or field in one."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+                return False
+            found = getattr(found, part, None)
+        return True
+    return False
+
+
+def test_docstrings_refer_to_what_exists() -> None:
+    assert exists("fedward.config.Experiment.method")
+    assert not exists("fedward.config.Experiments")
+    missing = {name for path in MODULES for name in REFERENCE.findall(path.read_text("utf-8")) if not exists(name)}
+    assert not missing
 
 
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

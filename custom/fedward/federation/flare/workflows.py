@@ -13,7 +13,7 @@ class FedPerlController(ExperimentController, method="fedperl"):
     """Selects peers: a participant gets the mean of the ``committee`` sites' models most like its own.
 
     With their help it labels its images that have no label. Before ``warm_up`` rounds are over nobody has peers.
-    Arguments: :class:`~fedward.methods.fedperl_settings.FedPerlSettings`.
+    Arguments: :class:`~fedward.methods.fedperl.settings.FedPerlSettings`.
     """
 
 
@@ -28,7 +28,7 @@ class IsoFedController(ExperimentController, method="isofed"):
 class FedALController(ExperimentController, method="fedal"):
     """Has query rounds: every ``query_every`` rounds each site asks its people for labels, ``steps`` times in all.
 
-    In between it averages. Arguments: :class:`~fedward.methods.active.ActiveSettings`.
+    In between it averages. Arguments: :class:`~fedward.methods.fedal.queries.ActiveSettings`.
     """
 
 
@@ -36,7 +36,7 @@ class SelfFedController(ExperimentController, method="selffed"):
     """Runs two phases: ``pretraining_rounds`` in which sites learn without labels, then fine-tuning with them.
 
     In the second, the server may contrast public images of its own between two rounds. Arguments:
-    :class:`~fedward.methods.selffed_settings.SelfFedSettings`.
+    :class:`~fedward.methods.selffed.settings.SelfFedSettings`.
     """
 
 
