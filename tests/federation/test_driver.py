@@ -507,7 +507,7 @@ def test_answers_without_a_step_do_not_keep_a_run_alive(tmp_path):
 
 def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
     """Let FedAvg's workflow note every round's number when it has heard its replies."""
-    declared = Requirements(frozenset({"loss_supervised"}), records=frozenset({"groups"}))
+    declared = Requirements(frozenset({"loss_supervised"}), records=frozenset({"budgets"}))
     begin = FedAvg.__init__
 
     def init(self, settings):
