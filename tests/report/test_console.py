@@ -4,7 +4,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedward.config import Experiment
@@ -126,6 +126,7 @@ def test_a_failed_run_says_why():
     st.lists(st.floats(0, 1), max_size=5),
     st.one_of(st.none(), st.floats(0, 1)),
 )
+@example(0, 0, 0.0, 0, {"0" * 15 + "\x08\t" + "0" * 32 + "\x1f" * 3: "0"}, [], None)
 def test_never_wider_than_eighty_columns(round_, part, seconds, size, failed, values, kept):
     row = replace(ROW, round=round_, part=part, seconds=seconds, bytes_down=size, bytes_up=size, failed=failed)
     row = replace(row, asked=("s",) * 100, replied=("s",) * 100)

@@ -114,8 +114,13 @@ class Console:
             self._wrapped(f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3)
 
     def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
-        lines = textwrap.wrap(
-            text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", max_lines=most, placeholder=" ..."
+        lines = textwrap.wrap(  # with the escapes, which are wider than what they stand for
+            printable(text),
+            WIDTH,
+            initial_indent=indent,
+            subsequent_indent=indent + "  ",
+            max_lines=most,
+            placeholder=" ...",
         )
         for line in lines:
             self._line(line)
