@@ -33,7 +33,7 @@ def lines_of(text: str, title: str) -> list[list[str]]:
 
 def test_rows_differ_from_the_shipped_jobs_by_what_is_asked(out: Path) -> None:
     fedperl_run, lower, upper = (Run.load(run_folder(Cell(row, 1), out)) for row in ("fedperl", "lower", "upper"))
-    assert fedperl_run.experiment["options"] == {**lower.experiment["options"], "warm_up": 1}
+    assert fedperl_run.info.experiment["options"] == {**lower.info.experiment["options"], "warm_up": 1}
     assert (lower.info.experiment["stand_in"]["labelled"], upper.info.experiment["stand_in"]["labelled"]) == (0.2, 1.0)
     assert lower.info.sites == ("site-1", "site-2")
 
