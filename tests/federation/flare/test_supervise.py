@@ -104,6 +104,7 @@ def row(number: int) -> str:
         "failed": {},
         "bytes_down": 0,
         "bytes_up": 0,
+        "peer_models": 0,
     }
     return json.dumps(exchange) + "\n"
 
