@@ -149,9 +149,8 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     exchange = (about["round"] + 1, 0)
     asked = [row for row in rows if row["event"] == "asked"]
     sent = [row for row in asked if (row["details"]["round"], row["details"]["part"]) == exchange]
-    if (
-        not sent and not method_of(run.experiment).requirements.untrained
-    ):  # a model that is not judged is sent to nobody
+    evaluated = not method_of(run.experiment).requirements.untrained  # else the model is sent to nobody
+    if evaluated and not sent:
         raise fault(len(rows), f"a line that asks for round {exchange[0]} with {name}.safetensors", "none")
     if not sent:
         return
