@@ -32,6 +32,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from fedward.client.site import Site
 from fedward.config import Experiment
 from fedward.evaluation.anonymity import (
     chance,
@@ -41,16 +42,15 @@ from fedward.evaluation.anonymity import (
     reconstruct,
     site_offsets,
 )
-from fedward.federation.driver import run_experiment
-from fedward.federation.local import LocalTransport
-from fedward.federation.site import Site
-from fedward.federation.transport import Deliver
-from fedward.federation.wire import Message, roles, unflatten
 from fedward.jobs import load_experiment, site_names
+from fedward.local import LocalTransport
 from fedward.nets import build
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message, roles, unflatten
 from fedward.report import write_report
 from fedward.report.console import Console
 from fedward.seeds import numpy_generator
+from fedward.server.driver import run_experiment
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 
+from fedward.client.ranks import RankSite
 from fedward.config import DataSpec, Experiment, StandIn
-from fedward.federation.ranks import RankSite
 from fedward.nets import build
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import group

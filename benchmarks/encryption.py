@@ -14,11 +14,11 @@ import time
 import numpy as np
 import torch
 
-from fedward.federation import wire
-from fedward.federation.encryption import Adder, SiteKey, mean_of, new_contexts
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.workflow import Ask, State, Work
 from fedward.nets import build
+from fedward.protocol import wire
+from fedward.security.encryption import Adder, SiteKey, mean_of, new_contexts
 
 STEPS = 26
 CLASSES = 8

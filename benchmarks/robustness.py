@@ -24,13 +24,13 @@ import numpy as np
 from fedward.config import DataSpec, Experiment, StandIn
 from fedward.errors import RunError
 from fedward.evaluation import mean_and_interval
-from fedward.federation.driver import run_experiment
-from fedward.federation.local import LocalTransport
-from fedward.federation.transport import Deliver
-from fedward.federation.wire import Message
 from fedward.jobs import site_names
+from fedward.local import LocalTransport
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message
 from fedward.report import write_report
 from fedward.report.console import Console
+from fedward.server.driver import run_experiment
 
 SITES = site_names(10)
 HOSTILE, LONER = "site-8", "site-9"

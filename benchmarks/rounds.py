@@ -29,17 +29,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedward.client.site import Site
 from fedward.config import Experiment
-from fedward.federation.driver import run_experiment
-from fedward.federation.flare.jobs import export_job
-from fedward.federation.local import LocalTransport
-from fedward.federation.site import Site
-from fedward.federation.store import StoredState
-from fedward.federation.transport import Deliver
-from fedward.federation.wire import Message
+from fedward.flare.jobs import export_job
 from fedward.jobs import load_experiment, site_names
+from fedward.local import LocalTransport
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message
 from fedward.report import write_report
 from fedward.report.console import Console
+from fedward.server.driver import run_experiment
+from fedward.storage.store import StoredState
 
 LIMITS = {"overhead": 0.05, "memory": 0.1}
 SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "stand_in.images=240", "evaluate_every=4")

@@ -20,8 +20,8 @@ import psutil
 import yaml
 
 from fedward.config import DataSpec, StandIn
-from fedward.federation.flare.submit import session
-from fedward.federation.policy import FILE
+from fedward.flare.submit import session
+from fedward.security.policy import FILE
 from fedward.sites import phantom_site
 
 PROVISIONING = Path(__file__).resolve().parents[1] / "provisioning"

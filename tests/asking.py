@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
+from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
-from fedward.federation import wire
-from fedward.federation.site_log import SiteLog
-from fedward.federation.versions import versions
-from fedward.federation.wire import Message
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
 from fedward.methods.workflow import Ask
+from fedward.protocol import wire
+from fedward.protocol.versions import versions
+from fedward.protocol.wire import Message
 
 REPORTED = FedPerl(FedPerlSettings()).requirements.reported
 """What the sites of a job may tell of their training."""

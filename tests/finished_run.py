@@ -6,9 +6,9 @@ from pathlib import Path
 from torch import Tensor
 
 from fedward.config import Experiment
-from fedward.federation import wire
-from fedward.federation.run_folder import RunFolder
+from fedward.protocol import wire
 from fedward.storage import Summary
+from fedward.storage.run_folder import RunFolder
 
 
 def finished_run(folder: Path, experiment: Experiment, model: Mapping[str, Tensor]) -> Path:

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from fedward.federation import driver, local
+from fedward import local
 from fedward.report.console import Console
+from fedward.server import driver
 
 
 def run_experiment(*args: Any, **options: Any) -> Path:
-    """Run as :func:`fedward.federation.driver.run_experiment`."""
+    """Run as :func:`fedward.server.driver.run_experiment`."""
     # Looked up now: a test that needs no report replaces what writes it.
     return driver.run_experiment(*args, **{"console": Console(), "report": local.write_report, **options})

@@ -24,36 +24,41 @@ MAY_USE: dict[str, set[str]] = {
     "terminal": set(),
     "yaml_text": set(),
     "views": {"errors"},
-    "evaluation": {"errors"},
+    "evaluation": {"errors", "sites"},
     "nets": {"errors", "seeds"},
     "sites": {"errors", "private", "seeds", "yaml_text"},
     "annotation": {"config", "errors", "private", "sites"},
     "methods": {"errors", "seeds"},
     "config": {"digests", "errors", "evaluation", "methods", "nets"},
     "jobs": {"config", "errors", "yaml_text"},
-    "storage": {"errors", "evaluation"},
-    "report": {"config", "errors", "evaluation", "storage", "terminal"},
     "training": {"errors", "methods", "seeds", "sites", "views"},
-    "federation": {
-        *("annotation", "config", "digests", "errors", "evaluation", "jobs", "methods", "nets", "report", "seeds"),
-        *("private", "sites", "storage", "terminal", "training", "views", "yaml_text"),
+    "protocol": {"digests", "errors", "evaluation", "methods", "terminal", "training"},
+    "storage": {"config", "digests", "errors", "evaluation", "methods", "nets", "protocol"},
+    "report": {"config", "errors", "evaluation", "storage", "terminal"},
+    "security": {"config", "digests", "errors", "methods", "nets", "private", "protocol", "storage", "yaml_text"},
+    "client": {
+        *("annotation", "config", "digests", "errors", "evaluation", "methods", "nets", "protocol", "report"),
+        *("security", "seeds", "sites", "storage", "terminal", "training", "views"),
+    },
+    "server": {
+        *("client", "config", "digests", "errors", "evaluation", "methods", "protocol", "report", "sites"),
+        *("storage", "terminal", "training"),
+    },
+    "local": {"client", "config", "protocol", "report", "security", "server", "storage"},
+    "flare": {
+        *("annotation", "client", "config", "errors", "evaluation", "jobs", "methods", "protocol", "report"),
+        *("security", "server", "sites", "storage", "terminal"),
+    },
+    "operation": {
+        *("client", "digests", "errors", "flare", "methods", "protocol", "report", "server", "storage", "terminal"),
     },
     "bench": {
-        *("config", "digests", "errors", "evaluation", "federation", "jobs", "nets", "report", "seeds", "sites"),
-        "training",
+        *("client", "config", "digests", "errors", "evaluation", "jobs", "local", "nets", "report", "seeds"),
+        *("sites", "storage", "training"),
     },
-    "operation": {"digests", "errors", "federation", "terminal"},
     "cli": {
-        "annotation",
-        "bench",
-        "config",
-        "errors",
-        "federation",
-        "jobs",
-        "operation",
-        "report",
-        "sites",
-        "terminal",
+        *("annotation", "bench", "client", "config", "errors", "flare", "jobs", "local", "operation", "security"),
+        *("server", "sites", "storage", "terminal"),
     },
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
@@ -132,7 +137,7 @@ def test_nothing_imports_the_command() -> None:
 def test_only_the_flare_engine_imports_flare() -> None:
     users = {name_of(path) for path in MODULES if "nvflare" in packages_used(path)}
     assert users
-    assert all(name.startswith("federation/flare/") for name in users)
+    assert all(name.startswith("flare/") for name in users)
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if room_of(path) == "methods"], ids=name_of)
@@ -160,9 +165,7 @@ def test_chance_comes_from_derived_generators_and_nothing_is_pickled(path: Path)
 
 @pytest.mark.parametrize("module", ["executor", "shareables", "places"])
 def test_an_idle_flare_site_imports_no_torch(module: str) -> None:
-    code = (
-        f"import sys, fedward.federation.flare.{module}; print(sorted({{'torch', 'monai', 'timm'}} & set(sys.modules)))"
-    )
+    code = f"import sys, fedward.flare.{module}; print(sorted({{'torch', 'monai', 'timm'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
 

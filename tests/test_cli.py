@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from fedward import __version__, cli
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.federation.flare.configurations import experiment_in
-from fedward.federation.local import LocalTransport
+from fedward.flare.configurations import experiment_in
 from fedward.jobs import JOBS
+from fedward.local import LocalTransport
 from fedward.sites.partition import FEDPERL_SOURCES, SERVER_SOURCE
 
 TINY = [
@@ -575,7 +575,7 @@ def test_a_full_disk_is_a_sentence(
     def full(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("fedward.federation.run_folder.save_state", full)
+    monkeypatch.setattr("fedward.storage.run_folder.save_state", full)
     text = refused(capsys, 1, "run", "fedavg", "--out", tmp_path / "run", "--sites", 2, *SET)
     assert text.startswith(f"fedward: {tmp_path / 'run'}: ")
     assert "No space left" in text
@@ -586,7 +586,7 @@ def test_an_error_of_no_file_is_not_told_as_one(monkeypatch: pytest.MonkeyPatch,
     def lost(path: Path) -> None:
         raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
 
-    monkeypatch.setattr("fedward.federation.progress.progress", lost)
+    monkeypatch.setattr("fedward.server.progress.progress", lost)
     with pytest.raises(ConnectionResetError):
         run("status", tmp_path)
 

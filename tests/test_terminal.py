@@ -9,9 +9,9 @@ import pytest
 from nvflare.fuel.hci.table import Table
 
 from fedward.cli import main
-from fedward.federation.run_folder import RunFolder
 from fedward.report.console import Console
 from fedward.storage import Summary
+from fedward.storage.run_folder import RunFolder
 from fedward.terminal import one_line, printable, printing_safely
 from tiny import tiny
 

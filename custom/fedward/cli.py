@@ -209,7 +209,7 @@ def _share(text: str) -> float:
 def _run(options: argparse.Namespace) -> int:
     if options.engine == "simulator":
         return _run_simulator(options)
-    from fedward.federation.local import run_local
+    from fedward.local import run_local
 
     if options.resume:
         return _resume(options)
@@ -222,8 +222,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from fedward.federation.local import run_local
-    from fedward.federation.run_folder import RunFolder
+    from fedward.local import run_local
+    from fedward.storage.run_folder import RunFolder
 
     if options.set or options.job or options.init or options.out or options.sites is not None:
         raise ConfigError(
@@ -249,8 +249,8 @@ def _hint(options: argparse.Namespace) -> str:
 
 
 def _run_simulator(options: argparse.Namespace) -> int:
-    from fedward.federation.flare.jobs import export_job
-    from fedward.federation.flare.launchers import ARENAS
+    from fedward.flare.jobs import export_job
+    from fedward.flare.launchers import ARENAS
 
     if options.resume:
         raise ConfigError(
@@ -291,7 +291,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from fedward.sites.doctor import run
 
     if (options.subject / "startup").is_dir():
-        from fedward.federation.flare import kit_doctor
+        from fedward.flare import kit_doctor
 
         return kit_doctor.run(options.subject, options.job)
     if options.job:
@@ -309,7 +309,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _approve(options: argparse.Namespace) -> int:
-    from fedward.federation.flare import approve
+    from fedward.flare import approve
 
     if options.digest is None and options.withdraw:
         remedy = "Copy it whole from `fedward approve KIT`."
@@ -331,7 +331,7 @@ def _partition(options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace) -> int:
-    from fedward.federation.flare.jobs import export_job, stale_jobs
+    from fedward.flare.jobs import export_job, stale_jobs
 
     if options.check:
         if options.only or options.clinical or options.set or options.sites or options.init:
@@ -364,8 +364,8 @@ def _jobs(options: argparse.Namespace) -> int:
 
 def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace) -> None:
     """Say what of a clinical job sites with the default policy refuse, and by which SHA-256 they allow its weights."""
-    from fedward.federation.initial import Weights, first_model
-    from fedward.federation.policy import refused_by_default
+    from fedward.security.policy import refused_by_default
+    from fedward.storage.initial import Weights, first_model
 
     weights = first_model(experiment, Weights.of(options.init)) if options.init else None
     if weights:
@@ -375,7 +375,7 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
 
 
 def _submit(options: argparse.Namespace) -> int:
-    from fedward.federation.flare.submit import fetch, session, submit, wait
+    from fedward.flare.submit import fetch, session, submit, wait
 
     name = options.run or uuid4().hex
     print(f"run {name}; Ctrl-C ends the waiting, not the job. If it breaks off: --continue {name}", flush=True)
@@ -390,7 +390,7 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _supervise(options: argparse.Namespace, name: str) -> int:
-    from fedward.federation.flare.supervise import Supervisor
+    from fedward.flare.supervise import Supervisor
 
     if options.timeout:
         raise ConfigError(
@@ -406,8 +406,8 @@ def _supervise(options: argparse.Namespace, name: str) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     if (options.subject / "startup").is_dir():
-        from fedward.federation.flare import status
-        from fedward.federation.flare.submit import session
+        from fedward.flare import status
+        from fedward.flare.submit import session
 
         with redirect_stdout(sys.stderr), session(options.subject) as flare:  # FLARE prints that it connects
             found = status.describe(flare, options.job)
@@ -420,15 +420,15 @@ def _status(options: argparse.Namespace) -> int:
             found=str(options.subject),
             remedy="Name the kit; a run folder is one run.",
         )
-    from fedward.federation.progress import lines, progress
+    from fedward.server.progress import lines, progress
 
     print("\n".join(lines(progress(options.subject))))
     return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fedward.federation.audit_check import verify
-    from fedward.federation.site_check import read_site_log
+    from fedward.operation.audit_check import verify
+    from fedward.operation.site_check import read_site_log
 
     if options.run:
         print(verify(options.run, options.site))
@@ -445,7 +445,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from fedward.federation.reports import rewrite_report
+    from fedward.operation.reports import rewrite_report
 
     options.out = options.run
     print(rewrite_report(options.run, options.compare))
@@ -465,7 +465,7 @@ def _new_folder(options: argparse.Namespace) -> Path:
 
 def _sites(options: argparse.Namespace, experiment: Experiment) -> list[str]:
     """Return the sites' names: as many as asked for, else those that have files, else the job's."""
-    from fedward.federation.site_data import named_sites
+    from fedward.client.site_data import named_sites
 
     named = named_sites(options.site_files) if options.site_files else []
     return (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)

@@ -20,7 +20,7 @@ from fedward.bench.fedal_sites import CLASSES, COLUMNS, POOL, federation, pooled
 from fedward.bench.fedal_table import bought_table, curve_table, table_3, table_4
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError, RunError
-from fedward.federation.local import LocalTransport
+from fedward.local import LocalTransport
 from fedward.methods import method_of
 from fedward.report.run import Run
 from fedward.sites import SiteData, load_site
@@ -192,7 +192,7 @@ def out(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("out")
     write_site_files(data, "lesions", 1, site_folder(folder, "lesions", 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.federation.local.write_report", lambda path: None)
+        patch.setattr("fedward.local.write_report", lambda path: None)
         for row in ROWS_RUN:
             run_cell(Cell("tiny", "lesions", row, 1), folder)
     return folder
@@ -263,7 +263,7 @@ def test_a_killed_cell_goes_on_and_has_the_result_of_an_undisturbed_one(
             raise KeyboardInterrupt
         exchange(self, requests, timeout, deliver)
 
-    monkeypatch.setattr("fedward.federation.local.write_report", lambda path: None)
+    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
     write_site_files(data, "lesions", 1, site_folder(tmp_path, "lesions", 1))
     cell = Cell("tiny", "lesions", "fedal", 1)
     with monkeypatch.context() as patch:

@@ -11,7 +11,7 @@ from fedward.bench.runs import read_results, require_all, require_same, run_or_r
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.federation.local import run_local
+from fedward.local import run_local
 from fedward.report.run import Run
 from tiny import tiny
 

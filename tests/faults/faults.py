@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedward.federation.policy import OPEN
+from fedward.security.policy import OPEN
 from local_federation import HOSPITALS, SERVER, Federation
 
 INJECT = Path(__file__).with_name("inject")
 
 POINTS = {
-    "send": ("server", "before", "fedward.federation.flare.transport", "FlareTransport._send"),
+    "send": ("server", "before", "fedward.flare.transport", "FlareTransport._send"),
     "train": ("site", "before", "fedward.methods.fedavg", "supervised_loss"),
     "upload": ("site", "before", "nvflare.private.fed.client.client_runner", "ClientRunner._try_send_result_once"),
     "aggregate": ("server", "before", "fedward.methods.aggregation", "weighted_average"),
-    "save": ("server", "before", "fedward.federation.store", "save_json"),
+    "save": ("server", "before", "fedward.storage.store", "save_json"),
 }
 """Point of a round -> whose process passes it, and the function."""
 

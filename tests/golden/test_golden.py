@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from fedward.config import StandIn
-from fedward.federation.initial import initial_model
-from fedward.federation.local import run_local
-from fedward.federation.run_folder import RunFolder
-from fedward.federation.store import StoredState
+from fedward.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
+from fedward.storage.initial import initial_model
+from fedward.storage.run_folder import RunFolder
+from fedward.storage.store import StoredState
 from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from fedward.federation.local import run_local
-from fedward.federation.ranks import Processes
-from fedward.federation.site import Site
+from fedward.client.ranks import Processes
+from fedward.client.site import Site
+from fedward.local import run_local
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective

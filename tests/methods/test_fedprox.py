@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from stepping import Stepping
 from torch import Tensor, nn
 
-from fedward.federation.local import run_local
-from fedward.federation.store import StoredState
+from fedward.local import run_local
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedprox import FedProx, FedProxSettings, ProximalSupervised, proximal
 from fedward.methods.local import Batch, RoundInputs
+from fedward.storage.store import StoredState
 from tiny import tiny
 
 grid = settings(deadline=None, max_examples=50)

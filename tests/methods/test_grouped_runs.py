@@ -10,12 +10,12 @@ import torch
 from grouped import assert_same
 from torch import Tensor
 
+from fedward.client.site import Site
 from fedward.config import Experiment, StandIn
 from fedward.errors import RunError
-from fedward.federation.local import LocalTransport, run_local
-from fedward.federation.site import Site
-from fedward.federation.store import SiteModels, StoredState
+from fedward.local import LocalTransport, run_local
 from fedward.nets import build
+from fedward.storage.store import SiteModels, StoredState
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-6", "site-9"]

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.federation.store import load_state, save_state
 from fedward.methods import METHODS, settings_of
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.fedavg import Supervised, draw_participants
@@ -20,6 +19,7 @@ from fedward.methods.selffed import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
 from fedward.methods.workflow import Ask, Federation, Reply, State
+from fedward.storage.store import load_state, save_state
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-3"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedward.federation.run_folder import RunFolder
+from fedward.storage.run_folder import RunFolder
 from finished_run import finished_run
 from tiny import tiny
 

@@ -18,8 +18,8 @@ from nvflare.fuel.sec.security_content_service import LoadResult, SecurityConten
 from nvflare.security.security import FLAuthorizer
 
 from fedward.cli import main
-from fedward.federation.flare import kit_doctor
-from fedward.federation.flare.kit_doctor.certificates import fingerprint
+from fedward.flare import kit_doctor
+from fedward.flare.kit_doctor.certificates import fingerprint
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
 PROJECT = PROVISIONING / "project.yml"

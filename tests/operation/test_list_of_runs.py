@@ -6,8 +6,8 @@ import pytest
 
 from fedward.cli import main
 from fedward.digests import file_digest
-from fedward.federation.lock import sole_writer
 from fedward.operation.runs import runs
+from fedward.storage.lock import sole_writer
 
 
 def test_a_run_is_listed_with_where_its_model_comes_from(ended):

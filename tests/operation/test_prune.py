@@ -10,9 +10,9 @@ import pytest
 
 from fedward.cli import main
 from fedward.errors import ConfigError, RunError
-from fedward.federation.audit_check import verify
-from fedward.federation.lock import sole_writer
+from fedward.operation.audit_check import verify
 from fedward.operation.prune import find, remove
+from fedward.storage.lock import sole_writer
 
 YEAR = 365
 

@@ -6,9 +6,9 @@ import pytest
 from run_folders import SITES, average, write_run
 
 from fedward.errors import FedwardError, RunError
-from fedward.federation.run_folder import RunFolder
 from fedward.report import Run
 from fedward.storage import FORMAT
+from fedward.storage.run_folder import RunFolder
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import DataError, RunError
-from fedward.federation.flare.jobs import export_job
-from fedward.federation.flare.submit import fetch, session, submit, wait
-from fedward.federation.ledger import epsilon, ledger_file, spent
+from fedward.flare.jobs import export_job
+from fedward.flare.submit import fetch, session, submit, wait
+from fedward.security.ledger import epsilon, ledger_file, spent
 from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
@@ -39,7 +39,7 @@ def lead(federation: Federation) -> Iterator[Session]:
 
 
 def noise_filter() -> dict[str, Any]:
-    return {"path": "fedward.federation.flare.privacy.GaussianUpdateFilter", "args": NOISE}
+    return {"path": "fedward.flare.privacy.GaussianUpdateFilter", "args": NOISE}
 
 
 def job(folder: Path, rounds: int) -> Path:

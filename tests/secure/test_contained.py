@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from fedward.errors import RunError
-from fedward.federation.flare import health
-from fedward.federation.flare.jobs import export_job
-from fedward.federation.flare.submit import fetch, session, submit, wait
+from fedward.flare import health
+from fedward.flare.jobs import export_job
+from fedward.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import tiny
 

@@ -16,10 +16,10 @@ import pytest
 
 import local_federation
 from careless import let_everything_pass, restart
-from fedward.federation.flare.classes import EXECUTOR
-from fedward.federation.flare.jobs import export_job
-from fedward.federation.flare.site_policy import RESOURCES
-from fedward.federation.flare.submit import fetch, session, submit, wait
+from fedward.flare.classes import EXECUTOR
+from fedward.flare.jobs import export_job
+from fedward.flare.site_policy import RESOURCES
+from fedward.flare.submit import fetch, session, submit, wait
 from foreign_jobs import CLIENT, SERVER, Change, args, bring, component, edit, loader, replaced, rewritten
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
@@ -175,7 +175,7 @@ NOISE = {
     "tasks": ["fedward"],
     "filters": [
         {
-            "path": "fedward.federation.flare.privacy.GaussianUpdateFilter",
+            "path": "fedward.flare.privacy.GaussianUpdateFilter",
             "args": {"clip": 1.0, "noise_multiplier": 1e-3, "delta": 0.5},
         }
     ],
@@ -221,8 +221,8 @@ ATTACKS = [
     ),
     Attack(
         "a function that a listed module imports",
-        lambda *_: component(CLIENT, "fedward.federation.flare.executor.os.system", command="true"),
-        "the class fedward.federation.flare.executor.os.system",
+        lambda *_: component(CLIENT, "fedward.flare.executor.os.system", command="true"),
+        "the class fedward.flare.executor.os.system",
     ),
     Attack(
         "a method of a listed class",

@@ -11,9 +11,9 @@ import pytest
 from fedward.cli import main
 from fedward.config import Experiment
 from fedward.errors import RunError
-from fedward.federation.flare.configurations import experiment_in
-from fedward.federation.flare.jobs import export_job
-from fedward.federation.flare.submit import fetch, results, session, submit, wait
+from fedward.flare.configurations import experiment_in
+from fedward.flare.jobs import export_job
+from fedward.flare.submit import fetch, results, session, submit, wait
 from foreign_jobs import SERVER, args, edit
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
@@ -32,7 +32,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         rules = running.kit(NOISY) / "local" / "privacy.json"
         policy = json.loads(rules.read_text())
         noise = {"clip": 1e-4, "noise_multiplier": 40.0, "delta": 1e-5, "max_epsilon": 8.0}
-        path = "fedward.federation.flare.privacy.GaussianUpdateFilter"
+        path = "fedward.flare.privacy.GaussianUpdateFilter"
         policy["scopes"][0]["task_result_filters"] = [{"path": path, "args": noise}]
         rules.write_text(json.dumps(policy))
         yield running

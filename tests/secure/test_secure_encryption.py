@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import local_federation
-from fedward.federation.flare.jobs import export_job
-from fedward.federation.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs import export_job
+from fedward.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import clinical
 

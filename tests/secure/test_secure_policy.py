@@ -14,12 +14,12 @@ from torch import Tensor
 from fedward.cli import main
 from fedward.config import DataSpec, Experiment
 from fedward.errors import RunError
-from fedward.federation.flare.configurations import experiment_in
-from fedward.federation.flare.jobs import export_job
-from fedward.federation.flare.status import job_progress
-from fedward.federation.flare.submit import fetch, session, submit, wait
-from fedward.federation.initial import initial_model
-from fedward.federation.policy import FILE
+from fedward.flare.configurations import experiment_in
+from fedward.flare.jobs import export_job
+from fedward.flare.status import job_progress
+from fedward.flare.submit import fetch, session, submit, wait
+from fedward.security.policy import FILE
+from fedward.storage.initial import initial_model
 from finished_run import finished_run
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
@@ -171,7 +171,7 @@ def test_a_hospital_that_requires_noise_and_adds_some_takes_part(federation, lea
     scopes = federation.kit(VICTIM) / "local" / "privacy.json"
     kept, noise = scopes.read_text(), {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 20.0}
     content = json.loads(kept)
-    path = "fedward.federation.flare.privacy.GaussianUpdateFilter"
+    path = "fedward.flare.privacy.GaussianUpdateFilter"
     content["scopes"][0]["task_result_filters"] = [{"path": path, "args": noise}]
     scopes.write_text(json.dumps(content))
     try:

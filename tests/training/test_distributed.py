@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedward.client.site import public_text
 from fedward.errors import DataError, RunError
-from fedward.federation.site import public_text
 from fedward.training.distributed import launch as launching
 from fedward.training.distributed import sharing
 from fedward.training.distributed.launch import launch, private_folder

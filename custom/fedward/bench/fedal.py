@@ -22,8 +22,8 @@ from fedward.bench.processes import run_all
 from fedward.bench.runs import require_all, require_same_images, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.federation.store import save_json
 from fedward.report.run import Run
+from fedward.storage.store import save_json
 
 
 class Row(NamedTuple):

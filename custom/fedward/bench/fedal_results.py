@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from fedward.bench.fedal_paper import HOSPITALS, METRICS
 from fedward.bench.fedal_sites import CLASSES, site_of
+from fedward.client.labels import bought
 from fedward.errors import RunError
 from fedward.evaluation import best_global, last_round, mean_over_sites
-from fedward.federation.labels import bought
 from fedward.report.run import Run
 
 CHOOSES = "f1_macro"

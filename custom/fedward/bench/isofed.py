@@ -19,10 +19,10 @@ from fedward.bench.processes import run_all
 from fedward.bench.runs import require_all, require_same_images, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
-from fedward.federation.store import save_json
 from fedward.jobs import site_names
 from fedward.report.run import Run
 from fedward.sites.partition import write_isolated_site_files
+from fedward.storage.store import save_json
 
 SITES = 4
 GAMMAS = (0.8, 0.5)
@@ -225,9 +225,9 @@ def judge(experiment: Experiment, model: Path, site_file: Path) -> Scores:
     import torch
     from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
-    from fedward.federation.store import StoredState
     from fedward.nets import build
     from fedward.sites import load_site
+    from fedward.storage.store import StoredState
     from fedward.training.batches import Pixels
     from fedward.training.evaluation import predict
 

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.federation.local import run_local
-from fedward.federation.run_folder import RunFolder
+from fedward.local import run_local
 from fedward.report.run import Run
 from fedward.report.tables import took_no_step
+from fedward.storage.run_folder import RunFolder
 
 _MIXED = "Name another folder with --out: a table must not mix them."
 Cell = TypeVar("Cell")
@@ -143,7 +143,7 @@ def run_or_resume(
 
     ``init`` is the folder of a finished run, whose weights a new one starts from.
 
-    Raises as :func:`require_same` and :func:`~fedward.federation.local.run_local` do.
+    Raises as :func:`require_same` and :func:`~fedward.local.run_local` do.
     """
     require_same(folder, experiment, init)
     started = (folder / "run.json").exists()

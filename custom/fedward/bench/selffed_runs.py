@@ -22,9 +22,9 @@ from fedward.bench.selffed import (
 )
 from fedward.bench.selffed_sites import POOL, SITES, write_npz, write_skin
 from fedward.errors import ConfigError
-from fedward.federation.store import save_json
 from fedward.jobs import site_names
 from fedward.report.run import Run
+from fedward.storage.store import save_json
 
 
 def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:

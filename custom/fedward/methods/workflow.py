@@ -1,7 +1,7 @@
 """What a method's server half says to its driver: the question asked of each site, and the replies.
 
 A workflow is a generator that yields an :class:`Ask` and receives ``list[Reply]`` in site-name order. It knows
-tensors and site names only; the driver in :mod:`fedward.federation` decides how they travel.
+tensors and site names only; the driver in :mod:`fedward.server` decides how they travel.
 """
 
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence

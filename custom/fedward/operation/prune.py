@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.federation.flare.kit_doctor.kit import Kit, job_store, open_kit
-from fedward.federation.flare.places import RUNS, named_folder
-from fedward.federation.lock import is_held, sole_writer
+from fedward.flare.kit_doctor.kit import Kit, job_store, open_kit
+from fedward.flare.places import RUNS, named_folder
 from fedward.operation.folders import run_folders
+from fedward.storage.lock import is_held, sole_writer
 
 _JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """Name of a folder that FLARE makes for a job."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError
-from fedward.federation.disk import replace
-from fedward.federation.flare.kit_doctor.kit import open_kit, read_json
+from fedward.flare.kit_doctor.kit import open_kit, read_json
+from fedward.storage.disk import replace
 
 _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
 """What FLARE's rules can name: spaces and colons mean something else there."""

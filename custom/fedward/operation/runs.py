@@ -7,10 +7,10 @@ from typing import Any
 
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, FedwardError
-from fedward.federation.audit_check import verify
-from fedward.federation.progress import progress
-from fedward.federation.run_folder import RunFolder
+from fedward.operation.audit_check import verify
 from fedward.operation.folders import run_folders
+from fedward.server.progress import progress
+from fedward.storage.run_folder import RunFolder
 from fedward.terminal import one_line
 
 _WIDTH = 80
@@ -23,11 +23,11 @@ def runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
     ``folder``, ``job``
         where it lies, and the name of that folder.
     ``started``, ``ended``, ``status``, ``reason``
-        times in UTC; as in :func:`fedward.federation.progress.progress`; why it failed.
+        times in UTC; as in :func:`fedward.server.progress.progress`; why it failed.
     ``id``, ``engine``, ``method``, ``net``, ``seed``, ``sites``, ``round``, ``rounds``
         of the run and its experiment; ``sites`` are names, ``round`` is the last one that was committed.
     ``metric``, ``best``, ``last``
-        as in :func:`fedward.federation.progress.progress`.
+        as in :func:`fedward.server.progress.progress`.
     ``model``, ``init``
         SHA-256 of the last model, None if it is not there; of the weights that the run started from, None if fresh.
     ``versions``

@@ -55,7 +55,7 @@ class RunInfo(_Closed):
     experiment: dict[str, Any]
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
-    """The weights it started from, where these were not fresh; see :mod:`fedward.federation.initial`."""
+    """The weights it started from, where these were not fresh; see :mod:`fedward.storage.initial`."""
     stays_at_sites: _Names = ()
     """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
     untrained: _Names = ()

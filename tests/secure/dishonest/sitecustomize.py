@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(os.environ["FEDWARD_DISHONEST"]) if "FEDWARD_DISHONEST" in os.environ else None
-TRANSPORT = "fedward.federation.flare.transport"
+TRANSPORT = "fedward.flare.transport"
 
 
 def without_head(meta):

@@ -1,0 +1,1 @@
+"""A site: its data, training, answers, and what it keeps."""

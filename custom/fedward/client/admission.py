@@ -1,0 +1,183 @@
+"""What a site checks before it works: its policy and its administrator's approval, at every request."""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.methods import method_of
+from fedward.methods.local import Phase
+from fedward.protocol import wire
+from fedward.protocol.wire import Message
+from fedward.report.words import count
+from fedward.security.approvals import FOLDER, Approvals
+from fedward.security.policy import (
+    OPEN,
+    Circumstances,
+    Finding,
+    JobRefusedError,
+    Policy,
+    at_most,
+    refuse_unless,
+    require,
+)
+from fedward.sites import SiteData
+from fedward.storage.initial import initial_model
+from fedward.training.batches import phase_images, step_count
+
+_RELATIVE, _ABSOLUTE = 1e-5, 1e-6
+"""How far a first model may differ from the one this site makes of the same seed: processors round differently."""
+
+_log = logging.getLogger(__name__)
+
+
+class Admission:
+    """Decides whether a site answers a request.
+
+    The policy is read anew for each request, so that a change or an approval counts from the next one on.
+
+    Args:
+        site: the site's name, for the texts.
+        experiment: what the job says.
+        folder: the site's own folder, where approvals lie.
+        read: returns the policy; by default one that forbids nothing.
+        noise: whether the job's privacy scope adds noise to updates here.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        experiment: Experiment,
+        folder: Path,
+        read: Callable[[], Policy] = lambda: OPEN,
+        noise: bool = False,
+    ) -> None:
+        self._site, self._experiment, self._read, self._noise = site, experiment, read, noise
+        self._approvals = Approvals(folder / FOLDER)
+        self._method = method_of(experiment)
+
+    def waiting(self, request: Message) -> Message | None:
+        """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
+
+        Args:
+            request: of the site's own job and one of its rounds, as its log has found.
+
+        Raises:
+            JobRefusedError: the policy forbids the job, or cannot be read.
+            PolicyError: the policy forbids this request.
+        """
+        policy = self._policy()
+        sums = request.meta["task"] == wire.DECRYPT
+        known = Circumstances(None if sums else _members(request), self._noise, _weights(request))
+        require(self._site, policy, self._experiment, known)
+        if not sums:
+            self._check_request(policy, request)
+            self._check_first_model(policy, request)
+        if policy.approval == "none" or self._approved():
+            return None
+        digest = self._experiment.digest
+        return Message({"site": self._site, "round": request.meta["round"], "waiting": digest})
+
+    def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
+        """Raise PolicyError where a round would learn from too few or too many of this site's images, or in few steps.
+
+        How many is computed and nothing is listed: a job may say billions of epochs.
+        """
+        policy, settings = self._policy(), self._method.settings
+        batch, steps, seen = settings.batch * data.processes, 0, 0
+        found = []
+        for phase in phases:
+            labelled, unlabelled = _held(phase, data)
+            paced = [labelled] if phase.objective.uses.pace == "labelled" else [labelled, unlabelled]
+            images = phase_images(settings, [number for number in paced if number])
+            steps += step_count(images, batch)
+            seen += images * (bool(labelled) + bool(unlabelled))
+            for kind, number in (("labelled", labelled), ("unlabelled", unlabelled)):
+                different = min(number, images)
+                kept = not different or different >= policy.minimum_images
+                allowed = f"at least {policy.minimum_images} different {kind} images"
+                found.append(Finding("minimum_images", allowed, "the round would use fewer of this site's", kept))
+        if steps:
+            allowed = f"at least {policy.minimum_steps}"
+            kept = steps >= policy.minimum_steps
+            found.append(Finding("minimum_steps", allowed, "the round would take fewer here", kept))
+        allowed, _, kept = at_most(policy.maximum_images, seen * self._method.requirements.exchanges)
+        found.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
+        refuse_unless(self._site, found)
+
+    def check_questions(self, number: int) -> None:
+        """Raise PolicyError where a run would ask for so many labels here and the policy allows fewer."""
+        allowed, _, kept = at_most(self._policy().maximum_questions, number)
+        told = "the run would ask for more here"  # how many follows from the number of images
+        refuse_unless(self._site, [Finding("maximum_questions", allowed, told, kept)])
+
+    def _policy(self) -> Policy:
+        try:
+            return self._read()
+        except ConfigError as error:
+            _log.error("site %s: %s", self._site, error)
+            raise self._closed("a file with the site's rules", "one that cannot be used") from error
+
+    def _approved(self) -> bool:
+        try:
+            return self._approvals.ask(self._experiment)
+        except ConfigError as error:
+            _log.error("site %s: %s", self._site, error)
+            raise self._closed("a folder with approvals", "one that cannot be trusted") from error
+
+    def _closed(self, expected: str, found: str) -> JobRefusedError:
+        remedy = "It refuses every job; its administrator finds the reason in the site's own log."
+        return JobRefusedError(f"policy of {self._site}", expected=expected, found=found, remedy=remedy)
+
+    def _check_request(self, policy: Policy, request: Message) -> None:
+        meta, limit = request.meta, policy.maximum_questions
+        labels, roles = meta.get("labels", 0), wire.roles(request)
+        peers = [f"peer{index}" for index in range(self._method.requirements.peers)]
+        asked, kept = f"the request brings {len(roles)}", roles == peers[: len(roles)]
+        found = [Finding("lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept)]
+        asked, kept = "the request asks for more", labels >= 0 and (limit is None or labels <= limit)
+        found.append(Finding("maximum_questions", f"at most {limit} labels", asked, kept))
+        refuse_unless(self._site, found)
+
+    def _check_first_model(self, policy: Policy, request: Message) -> None:
+        """Compare the model of the first exchange with the one it has to be: a fresh one, or the weights allowed."""
+        meta = request.meta
+        if policy.starting_weights == "any" or (meta["round"], meta["part"]) != (1, 0):
+            return
+        if "weights" in meta:
+            allowed, same = "those that the request names", wire.model_digest(request.arrays) == meta["weights"]
+        else:
+            allowed, same = "fresh ones of the job's seed", self._is_fresh(request)
+        refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
+
+    def _is_fresh(self, request: Message) -> bool:
+        fresh = wire.flatten("model", initial_model(self._experiment, None)[0])
+        sent = {name: array for name, array in request.arrays.items() if name.startswith("model/")}
+        return set(sent) == set(fresh) and all(
+            array.shape == fresh[name].shape and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
+            for name, array in sent.items()
+        )
+
+
+def _held(phase: Phase, data: SiteData) -> tuple[int, int]:
+    """Return how many labelled and unlabelled images a phase may draw from."""
+    uses, labelled, unlabelled = phase.objective.uses, len(data.labelled), len(data.unlabelled)
+    others = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}[uses.unlabelled]
+    return labelled if uses.labelled else 0, others
+
+
+def _weights(request: Message) -> str | None:
+    """Return the SHA-256 that a request names of the weights its run began with; None if it names none."""
+    value = request.meta.get("weights")
+    return value if value is None or re.fullmatch(r"[0-9a-f]{64}", str(value)) else "what is no SHA-256"
+
+
+def _members(request: Message) -> int:
+    """Return how many sites the run has by a request's word; one that does not say has this one."""
+    value: Any = request.meta.get("members")
+    return value if isinstance(value, int) and not isinstance(value, bool) else 1

@@ -1,0 +1,296 @@
+"""Which labels a site may use in a run of active learning, and how it comes by further ones.
+
+What a site knows of a run is a note in its own folder, for each exchange: the images it asked about, and the labels it
+had. It is written before anybody is asked and again with the answers. So a round asked for again has the labels it had,
+questions are asked once, and no kill loses either.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedward.annotation import Queue, queue_folder
+from fedward.client.memory import SiteNotes
+from fedward.errors import WorkError
+from fedward.sites import SiteData
+
+_log = logging.getLogger(__name__)
+
+Choose = Callable[[Sequence[str], int], Sequence[str]]
+"""(ids, number) -> so many of the ids, the most wanted first."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came back for the images a site asked about."""
+
+    labels: dict[str, int] = field(default_factory=dict)
+    cannot_tell: frozenset[str] = frozenset()
+    """Images that were looked at and got no class."""
+    unusable: int = 0
+    """Answers that are no class of the job, or about images that are none of the site's training images."""
+    unasked: int = 0
+    """Answers about training images without a label of their own that this run has not asked about."""
+
+
+class Annotators(Protocol):
+    """Who gives labels."""
+
+    known: dict[str, int]
+    """Labels that need no asking: id -> class index."""
+    pool: Sequence[str]
+    """Ids of the training images that have a label or may get one."""
+
+    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
+        """Ask about images, the most wanted first; asking again changes nothing.
+
+        Called in each exchange, also with no images: a run that asks is not over.
+        """
+
+    def answers(self, asked: Collection[str]) -> Answers:
+        """Return what is known by now of the images asked about."""
+
+
+class Oracle:
+    """The data's own labels, each of which is seen once it is asked for."""
+
+    def __init__(self, data: SiteData) -> None:
+        self._truth = _labels(data)
+        self.known: dict[str, int] = {}
+        self.pool: Sequence[str] = list(self._truth)
+
+    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
+        """Nothing to do: an oracle knows."""
+
+    def answers(self, asked: Collection[str]) -> Answers:
+        """Return the label of each."""
+        return Answers({name: self._truth[name] for name in asked})
+
+
+class Nobody:
+    """A site without annotators trains with the labels it has."""
+
+    def __init__(self, data: SiteData) -> None:
+        self.known = _labels(data)
+        self.pool: Sequence[str] = list(self.known)
+
+    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
+        """Nobody is asked: all of the pool is known."""
+
+    def answers(self, asked: Collection[str]) -> Answers:
+        """Return none."""
+        return Answers()
+
+
+class People:
+    """Clinicians at the site, through its queue; the labels that its data holds are known beforehand."""
+
+    def __init__(self, data: SiteData, queue: Queue) -> None:
+        self._queue, self._site = queue, data.site
+        self._classes = {name: index for index, name in enumerate(data.classes)}
+        self.known = _labels(data)
+        self.pool: Sequence[str] = [*data.labelled.ids, *data.unlabelled.ids]
+
+    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
+        """Put the images into the queue."""
+        scores = [float(len(ids) - rank) for rank in range(len(ids))]
+        if new := self._queue.request(run, round_, strategy, ids, scores):
+            _log.info("site %s, round %d: %d images wait for a class", self._site, round_, new)
+
+    def answers(self, asked: Collection[str]) -> Answers:
+        """Return the usable labels; others are counted, and told in the log."""
+        given = self._queue.labels()
+        labels = {name: self._classes[given[name]] for name in asked if given.get(name) in self._classes}
+        strange = sorted({given[name] for name in asked if name in given} - set(self._classes))
+        unusable = sum(given.get(name) in strange for name in asked)
+        foreign = len(set(given) - set(self.pool))
+        if strange:
+            _log.warning(
+                "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again.",
+                *(self._site, unusable, ", ".join(map(repr, strange[:5])), ", ".join(self._classes)),
+            )
+        if foreign:
+            _log.warning(
+                "site %s: %d answers are not used: they are about images that are no training images of the site file.",
+                *(self._site, foreign),
+            )
+        unasked = len(set(given) & set(self.pool) - set(asked) - set(self.known))
+        cannot_tell = (self._queue.cannot_tell() & set(asked)) - set(labels)  # an answer may change in between
+        return Answers(labels, cannot_tell, unusable + foreign, unasked)
+
+
+def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
+    """Return who answers at a site, as its file says."""
+    if data.annotation == "oracle":
+        return Oracle(data)
+    if data.annotation == "queue" and site_file is not None:
+        return People(data, Queue(queue_folder(site_file)))
+    if len(data.unlabelled):
+        _log.warning(
+            "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people.",
+            *(data.site, len(data.unlabelled)),
+        )
+    return Nobody(data)
+
+
+def _labels(data: SiteData) -> dict[str, int]:
+    return dict(zip(data.labelled.ids, map(int, data.labelled.labels), strict=True))
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What a site knows after an exchange, or in the middle of one."""
+
+    asked: tuple[str, ...] = ()
+    """All images asked about in the run, in order."""
+    new: int = 0
+    """How many of them in this exchange, at the end."""
+    labels: dict[str, int] = field(default_factory=dict)
+    cannot_tell: int = 0
+    unusable: int = 0
+    done: bool = False
+    """Whether the answers are in."""
+
+    @classmethod
+    def of(cls, raw: Any) -> "_Note":
+        return cls(**{**raw, "asked": tuple(raw["asked"])}) if raw else cls()
+
+
+def bought(folder: Path, run: str, round_: int) -> dict[str, int]:
+    """Return the labels (id -> class index) that a site bought in a run before a round; arguments as of SiteNotes."""
+    return _Note.of(SiteNotes(folder, run).before(round_, 0)).labels
+
+
+class SiteLabels:
+    """The labels one site may use in one run.
+
+    Args:
+        site: its name, for messages.
+        annotators: who gives labels.
+        folder: for notes of all runs.
+        run: the run's id.
+        wait: seconds an exchange waits at most for answers to what it asked.
+    """
+
+    def __init__(self, site: str, annotators: Annotators, folder: Path, run: str, wait: float = 0.0) -> None:
+        self._site, self._annotators, self._run, self._wait = site, annotators, run, wait
+        self._notes = SiteNotes(folder, run)
+
+    @property
+    def pool(self) -> Sequence[str]:
+        """Ids of the training images that have a label or may get one."""
+        return self._annotators.pool
+
+    @property
+    def known(self) -> int:
+        """Labels the site had before the run."""
+        return len(self._annotators.known)
+
+    def before(self, round_: int, part: int) -> dict[str, int]:
+        """Return the labels a site could use before an exchange."""
+        return {**self._annotators.known, **_Note.of(self._notes.before(round_, part)).labels}
+
+    def taken_before(self, round_: int, part: int) -> int:
+        """Return for how many images the site had a label, or had asked for one, before an exchange."""
+        return self.known + len(_Note.of(self._notes.before(round_, part)).asked)
+
+    def free(self, round_: int, part: int) -> list[str]:
+        """Return ids of the pool that had no label and had not been asked about before an exchange."""
+        return self._free(_Note.of(self._notes.before(round_, part)))
+
+    def _free(self, note: _Note) -> list[str]:
+        taken = {*self._annotators.known, *note.asked}
+        return [name for name in self.pool if name not in taken]
+
+    def renew(
+        self, round_: int, part: int, wanted: int, strategy: str, choose: Choose, aborted: Callable[[], bool]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Ask for labels until ``wanted`` were asked for in all, and take what has been answered.
+
+        Args:
+            round_, part: the exchange.
+            wanted: labels the site is to have or have asked for by now, those before the run among them.
+            strategy: how they are chosen, in a word.
+            choose: called with what has not been asked about, unless the exchange was carried out before.
+            aborted: asked while waiting.
+
+        Returns:
+            The labels to use (id -> class index), and what may be told: those of ``messages.LabelCounts``.
+
+        Raises:
+            WorkError: aborted while waiting.
+        """
+        noted = self._notes.at(round_, part)
+        earlier = noted or self._notes.before(round_, part)
+        note = _Note.of(earlier)
+        if noted is None:
+            if round_ > 1 and earlier is None:
+                self._tell_that_it_begins(round_)
+            note = self._choose(note, wanted, choose)
+            self._notes.save(round_, part, asdict(note))
+        if not note.done:
+            new = note.asked[len(note.asked) - note.new :]
+            self._annotators.ask(self._run, round_, strategy, new)
+            answers = self._answers(note, set(new), aborted)
+            self._tell(round_, note, answers)
+            undecided, unusable = len(answers.cannot_tell), answers.unusable
+            note = replace(note, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True)
+            self._notes.save(round_, part, asdict(note))
+        return {**self._annotators.known, **note.labels}, self._counts(note)
+
+    def _choose(self, note: _Note, wanted: int, choose: Choose) -> _Note:
+        free = self._free(note)
+        budget = min(len(free), max(0, wanted - self.known - len(note.asked)))
+        chosen = tuple(choose(free, budget)) if budget else ()
+        return replace(note, asked=(*note.asked, *chosen), new=len(chosen), done=False)
+
+    def _answers(self, note: _Note, new: set[str], aborted: Callable[[], bool]) -> Answers:
+        """Return what has been answered, once all that is new has been, or the time for waiting is over."""
+        ends = time.monotonic() + self._wait * bool(new)
+        while True:
+            answers = self._annotators.answers(note.asked)
+            if not new - set(answers.labels) - answers.cannot_tell or time.monotonic() >= ends:
+                return answers
+            if aborted():
+                raise WorkError(
+                    f"site {self._site}, waiting for labels",
+                    expected="answers",
+                    found="an abort",
+                    remedy="The run was stopped; questions and answers are kept.",
+                )
+            time.sleep(1.0)
+
+    def _tell_that_it_begins(self, round_: int) -> None:
+        """Log that labelling begins in the middle of a run, which is right for a site that joins only now."""
+        _log.warning(
+            "site %s, round %d: no note of earlier questions of this run, so they begin anew. If the site has "
+            "taken part in it before, its folder was replaced: put the former one in its place.",
+            *(self._site, round_),
+        )
+
+    def _tell(self, round_: int, note: _Note, answers: Answers) -> None:
+        """Log which labels do not train: those of the round before that are gone, and those of other runs."""
+        if gone := set(note.labels) - set(answers.labels) - answers.cannot_tell:
+            _log.warning(
+                "site %s, round %d: %d labels that it had before are gone from the queue, and train no more. "
+                "If nobody took them back, the queue's file was replaced: put the former one in its place.",
+                *(self._site, round_, len(gone)),
+            )
+        if answers.unasked:
+            _log.info(
+                "site %s, round %d: %d answers of earlier runs are not used by this one, unless it asks for them",
+                *(self._site, round_, answers.unasked),
+            )
+
+    def _counts(self, note: _Note) -> dict[str, int]:
+        waiting = len(note.asked) - len(note.labels) - note.cannot_tell
+        return {
+            "asked": note.new,
+            "bought": len(note.labels),
+            "waiting": max(0, waiting),
+            "cannot_tell": note.cannot_tell,
+            "unusable": note.unusable,
+        }

@@ -1,0 +1,246 @@
+"""A site's own log: what it was asked, and what it gave. The server cannot touch it, and its log must agree with it.
+
+``answers/<run id>.jsonl`` in the site's folder is a :mod:`chain <fedward.storage.chain>` that starts from the run's
+id. An answer is in it, and on the disk, before it leaves. A line holds nothing but what the server was sent, and hashes
+of that: it may be given away.
+
+===========================  =========================================================================================
+field                        content
+===========================  =========================================================================================
+``time``, ``site``, ``job``  when, who, and FLARE's id of the job
+``event``                    ``answered``; ``failed``: an error in place of an answer; ``refused``: nothing was read;
+``round``, ``part``          the exchange; with ``task``, ``labels``, ``model`` and ``peers`` what was asked, the models
+                             by their SHA-256
+``head``                     of the server's audit log, when it asked
+``experiment``               SHA-256 of the job's settings, by the server's word
+``versions``                 of the server and of this site
+``gave``, ``norm``           SHA-256 of the update that left, and its L2 norm unless it was encrypted
+``labelled`` ...             counts that left, and the SHA-256 of the metrics
+``error``                    the text that left in place of an answer
+``ledger``                   head of the site's privacy ledger, where it has one
+===========================  =========================================================================================
+
+A site answers each exchange for one request only (:func:`check_turn`). What the server asks beyond that is refused
+before any data are read.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedward.config import Experiment
+from fedward.digests import arrays_digest, canonical, digest
+from fedward.errors import WireError
+from fedward.methods import method_of
+from fedward.protocol import wire
+from fedward.protocol.versions import versions
+from fedward.protocol.wire import Message
+from fedward.security.ledger import head, ledger_file
+from fedward.storage import chain
+from fedward.storage.audit import now
+from fedward.terminal import shown
+
+FOLDER = "answers"
+"""In a site's folder."""
+
+_MOST_ERRORS = 1000
+"""Lines of one run that tell of no answer. More are not written: nobody fills a site's disk by asking wrongly."""
+
+_MOST_RUNS = 3
+"""Runs that one job may name at a site, in one process. The log of each is a file."""
+
+_ANSWERED = '"event":"answered"'
+_WORK = ("task", "labels", "peers")
+_COUNTS = ("labelled", "unlabelled", "steps")
+_SAME = "Server and sites must run the same job and the same version of fedward."
+
+
+class SiteLog:
+    """Admits requests and writes down the answers to them, one at a time.
+
+    Args:
+        folder: the site's own.
+        site: its name.
+        experiment: what its job says.
+        job: FLARE's id of the job; empty in one process. A job works on one run.
+    """
+
+    def __init__(self, folder: Path, site: str, experiment: Experiment, job: str = "") -> None:
+        self._folder, self._site, self._experiment, self._job = folder / FOLDER, site, experiment, job
+        self._ledger = ledger_file(folder, site)
+        self._run: str | None = None
+        """Of the request that is being answered; None where it names none, or the log is broken."""
+        self._asked: dict[str, Any] = {}
+        self._admitted = False
+        self._named: set[str] = set()
+        """Runs that requests have named so far."""
+
+    def admit(self, request: Message) -> None:
+        """Take note of a request, and refuse one that must not be answered.
+
+        Raises:
+            WireError: the request is not of this job, version or run, lacks a head, or is not this exchange's turn.
+            RunError: the log was changed by somebody.
+        """
+        self._run, self._admitted, meta = None, False, request.meta
+        run = _hexadecimal("run id", meta.get("run"), 32)
+        if self._job and run not in self._named and len(self._named) == _MOST_RUNS:
+            raise _refused("run of this job", f"one of {_MOST_RUNS} that it has named", run, "Send a job for each run.")
+        self._named.add(run)
+        given = self._given(run)
+        self._run, self._asked = run, _told(request)
+        _check_same(self._experiment, meta)
+        _hexadecimal("head of the audit log", meta.get("head"), 64)
+        _check_exchange(self._experiment, meta)
+        self._check_job(run, given)
+        check_turn(given, self._asked)
+        self._admitted = True
+
+    def add(self, answer: Message) -> None:
+        """Write down the answer to the request that was admitted or refused last; on the disk when this returns.
+
+        Args:
+            answer: as it leaves; where noise is added, with the noise in it.
+
+        Raises:
+            WireError: in another job, the site has answered another request for this exchange in the meantime.
+        """
+        run, self._run = self._run, None
+        if run is None or "waiting" in answer.meta:  # for the job's approval: nothing was read, and it is asked again
+            return
+        event = "refused" if not self._admitted else "failed" if "error" in answer.meta else "answered"
+        path = self._path(run)
+        row = {"time": now(), "site": self._site, "job": self._job, "event": event, **self._asked, **_given(answer)}
+        with chain.locked(path):
+            if event == "answered":
+                check_turn(self._given(run), self._asked)
+            if event == "answered" or _errors(path) < _MOST_ERRORS:
+                chain.Chain(path, run).add({**row, "ledger": head(self._ledger) or None})
+
+    def _given(self, run: str) -> list[dict[str, Any]]:
+        """Return the lines of this site's answers in a run; RunError if somebody changed the log."""
+        lines, _ = chain.read(self._path(run))
+        rows = chain.checked(lines, run, f"{FOLDER}/{run}.jsonl")
+        return [row for row in rows if (row.get("site"), row.get("event")) == (self._site, "answered")]
+
+    def _path(self, run: str) -> Path:
+        return self._folder / f"{run}.jsonl"
+
+    def _check_job(self, run: str, given: Sequence[Mapping[str, Any]]) -> None:
+        """Raise WireError where the job has worked on another run: in a new one the rounds would begin anew."""
+        if not self._job or any(row["job"] == self._job for row in given):
+            return
+        mine = f'"job":{canonical(self._job)}'
+        for path in self._folder.glob("*.jsonl"):
+            with path.open(encoding="utf-8") as file:
+                if path.stem != run and any(_ANSWERED in line and mine in line for line in file):
+                    raise _refused("run of this job", path.stem, run, "Send a job of its own for each run.")
+
+
+def check_turn(given: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> None:
+    """Raise WireError unless an exchange may be answered: each is for one request only, and rounds go forward.
+
+    A resumed run asks for its last exchange again, or goes back one round where its newest state is damaged. It has the
+    same model then, and the same work for the site, and is answered again. Where other sites have answered in the
+    meantime, the model of what follows differs: the site sits that exchange out.
+
+    Args:
+        given: lines of the answers that the site has given in the run.
+        asked: ``round``, ``part``, ``task``, ``labels``, ``model`` and ``peers`` of the request.
+    """
+    where = f"round {asked['round']}, part {asked['part']}"
+    newest = max((row["round"] for row in given), default=0)
+    if asked["round"] < newest - 1:
+        raise _refused(where, f"round {newest - 1} or later: round {newest} is answered", "an earlier one")
+    before = [row for row in given if (row["round"], row["part"]) == (asked["round"], asked["part"])]
+    if asked["task"] == wire.DECRYPT:
+        if not any(row["gave"] for row in before if row["task"] != wire.DECRYPT):
+            raise _refused(where, "a sum with an update of this site", "a round in which it gave none")
+        return
+    for row in before:
+        if row["task"] == wire.DECRYPT:
+            continue
+        if row["model"] != asked["model"]:
+            expected = f"the model of the request that this site has answered, SHA-256 {row['model']}"
+            raise _refused(where, expected, f"another, {asked['model']}")
+        if "idle" not in (row["task"], asked["task"]) and any(row[name] != asked[name] for name in _WORK):
+            expected = f"the work of the request that this site has answered, {row['task']}"
+            raise _refused(where, expected, f"{asked['task']} with other peers or labels")
+
+
+def _check_same(experiment: Experiment, meta: Mapping[str, Any]) -> None:
+    """Raise WireError where the server runs another version of fedward, or a job of other settings."""
+    theirs, ours = _versions(meta), versions()
+    if theirs.get("fedward") != ours["fedward"]:
+        raise _refused(
+            "version of fedward", f"{ours['fedward']}, as here", f"{theirs.get('fedward', 'none')} at the server"
+        )
+    if meta.get("experiment") != experiment.digest:
+        found = f"{shown(meta.get('experiment'))} at the server"
+        raise _refused("settings of the job", f"SHA-256 {experiment.digest}, as in this site's job", found)
+
+
+def _check_exchange(experiment: Experiment, meta: Mapping[str, Any]) -> None:
+    """Raise WireError for an exchange that the job does not have. After its rounds the last model is evaluated once."""
+    if not isinstance(meta.get("task"), str):
+        raise _refused("task of a request", "a name", shown(meta.get("task")))
+    if not _whole(meta.get("labels", 0)):
+        raise _refused("labels of a request", "a whole number, or none", shown(meta["labels"]))
+    method = method_of(experiment)
+    last = method.settings.rounds + (meta["task"] == "idle")
+    for name, first, most in (("round", 1, last), ("part", 0, method.requirements.exchanges - 1)):
+        if not _whole(meta.get(name)) or not first <= meta[name] <= most:
+            raise _refused(f"{name} of a request", f"one from {first} to {most}, as in the job", shown(meta.get(name)))
+
+
+def _told(request: Message) -> dict[str, Any]:
+    """Return what a request asks and says of its server, fit for a line however it was made."""
+    meta = request.meta
+    text = {name: _text(meta.get(name)) for name in ("task", "head", "experiment")}
+    numbers = {name: meta.get(name) if _whole(meta.get(name)) else None for name in ("round", "part", "labels")}
+    model = None if meta.get("task") == wire.DECRYPT else wire.model_digest(request.arrays)
+    models = {"model": model, "peers": wire.peers_digest(request)}
+    return {**numbers, **text, **models, "versions": {"server": _versions(meta), "site": versions()}}
+
+
+def _given(answer: Message) -> dict[str, Any]:
+    """Return what an answer gives away, fit for a line."""
+    meta, arrays = answer.meta, answer.arrays
+    plain = bool(arrays) and all(array.dtype == np.float32 for array in arrays.values())
+    return {
+        "gave": arrays_digest(arrays) if arrays else None,
+        "norm": wire.norm(arrays) if plain else None,
+        **{name: meta.get(name) for name in _COUNTS},
+        "metrics": digest(meta["metrics"]) if meta.get("metrics") else None,
+        "error": meta.get("error"),
+    }
+
+
+def _errors(path: Path) -> int:
+    return sum(1 for line in chain.read(path)[0] if (row := chain.parse(line)) and row.get("event") != "answered")
+
+
+def _versions(meta: Mapping[str, Any]) -> dict[str, str]:
+    found = meta.get("versions")
+    return {name: _text(found.get(name)) or "none" for name in versions()} if isinstance(found, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value[:100] if isinstance(value, str) else None
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
+
+
+def _hexadecimal(what: str, value: Any, digits: int) -> str:
+    if not isinstance(value, str) or not re.fullmatch(rf"[0-9a-f]{{{digits}}}", value):
+        raise _refused(what, f"{digits} hexadecimal digits", shown(value))
+    return value
+
+
+def _refused(where: str, expected: str, found: str, remedy: str = _SAME) -> WireError:
+    return WireError(where, expected=expected, found=found, remedy=remedy)

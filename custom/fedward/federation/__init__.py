@@ -1,1 +1,0 @@
-"""The way between server and sites: driver, wire list, stores, run folder, and the engines."""

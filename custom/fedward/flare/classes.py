@@ -1,0 +1,37 @@
+"""The classes a job may name at a site and at the server: those of the exported jobs, each written out.
+
+FLARE's ``class_allow_list`` admits whole packages too, and its builder calls whatever a module of theirs holds: one
+package would admit thousands of functions. What a participant's own files name, such as its launcher and its privacy
+filters, needs no entry: FLARE looks the list up for jobs only.
+"""
+
+from typing import Literal
+
+Role = Literal["site", "server"]
+
+EXECUTOR = "fedward.flare.executor.MonaiTrainerExecutor"
+TO_SERVER = "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent"
+TENSORBOARD = "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver"
+
+CONTROLLERS = {
+    "fedperl": "fedward.flare.workflows.FedPerlController",
+    "isofed": "fedward.flare.workflows.IsoFedController",
+    "fedal": "fedward.flare.workflows.FedALController",
+    "selffed": "fedward.flare.workflows.SelfFedController",
+}
+"""Method -> its controller."""
+AVERAGING = "fedward.flare.workflows.AveragingController"
+"""That of all other methods."""
+
+ALLOWED: dict[Role, tuple[str, ...]] = {
+    "site": (EXECUTOR, TO_SERVER),
+    "server": (*CONTROLLERS.values(), AVERAGING, TENSORBOARD),
+}
+
+APP_CHECK = "fedward.flare.apps.AppCheck"
+LAUNCHER: dict[Role, str] = {
+    "site": "fedward.flare.launchers.SiteJobLauncher",
+    "server": "fedward.flare.launchers.ServerJobLauncher",
+}
+METRICS = "fedward.flare.kit_metrics.KitMetrics"
+"""What the kits' own files name besides."""

@@ -1,0 +1,145 @@
+"""The configuration of a job for the server and for sites, and the experiment that stands in it.
+
+An experiment stands in a job once: as the arguments of the controller, in the server's file. Sites have that file
+too, and their executor reads it. Light to import: the parent process of each participant compares every job's
+configuration with these.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedward.errors import ConfigError
+from fedward.flare.classes import AVERAGING, CONTROLLERS, EXECUTOR, TENSORBOARD, TO_SERVER
+from fedward.flare.shareables import TASK
+
+if TYPE_CHECKING:
+    from fedward.config import Experiment
+
+SERVER, CLIENT = "config_fed_server.json", "config_fed_client.json"
+"""The files' names, in an app's folder ``config``."""
+
+WEIGHTS = ("model.safetensors", "model.json")
+"""What lies beside the server's file where a job starts from a finished run."""
+
+Tracking = Literal["tensorboard", "mlflow", "wandb"]
+
+_EVENT = "analytix_log_stats"
+"""FLARE's event of a scalar, under which sites send theirs."""
+_GONE, _LEAD = 30.0, 5.0
+"""Seconds after the server misses a site's heartbeats until its tasks end, and that each later one waits for it."""
+
+
+def server_config(
+    path: str, args: Mapping[str, Any], interval: float, tracking: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the server's file.
+
+    Args:
+        path: of the controller's class.
+        args: the controller's.
+        interval: seconds that idle sites wait.
+        tracking: what receives the sites' scalars; by default TensorBoard, see :func:`receiver`.
+    """
+    return {
+        "format_version": 2,
+        "server": {"task_request_interval": interval},
+        "dead_client_grace_period": _GONE,
+        "dead_client_check_lead_time": _LEAD,
+        "workflows": [{"id": "controller", "path": path, "args": args}],
+        "components": [tracking or receiver("tensorboard")],
+    }
+
+
+def client_config(interval: float) -> dict[str, Any]:
+    """Return a site's file; ``interval`` are the seconds between two questions for work."""
+    return {
+        "format_version": 2,
+        "default_task_fetch_interval": interval,
+        "executors": [{"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}],
+        "components": [{"id": "to_server", "path": TO_SERVER, "args": {"events_to_convert": [_EVENT]}}],
+    }
+
+
+def receiver(tracking: Tracking, job: str = "") -> dict[str, Any]:
+    """Return the server's component that receives the sites' scalars; each is FLARE's own.
+
+    MLflow writes a database into the job's results, Weights & Biases offline files: none sends anything anywhere.
+    """
+    path, args = _RECEIVERS[tracking](job)
+    return {"id": tracking, "path": path, "args": {**args, "events": [f"fed.{_EVENT}"]}}
+
+
+_RECEIVERS: dict[Tracking, Callable[[str], tuple[str, dict[str, Any]]]] = {
+    "tensorboard": lambda job: (TENSORBOARD, {"tb_folder": "tb_events"}),
+    "mlflow": lambda job: (
+        "nvflare.app_opt.tracking.mlflow.mlflow_receiver.MLflowReceiver",
+        {"kw_args": {"experiment_name": "fedward", "run_name": job}},
+    ),
+    "wandb": lambda job: (
+        "nvflare.app_opt.tracking.wandb.wandb_receiver.WandBReceiver",
+        {"wandb_args": {"project": "fedward", "group": job, "name": job, "job_type": "federation"}},
+    ),
+}
+
+
+def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:
+    """Return (path, arguments) of the controller that runs an experiment.
+
+    All settings of the method are written out, also those that have their defaults: what a job does can be read in
+    it, and no other version's defaults change it.
+    """
+    from fedward.methods import settings_of
+
+    settings = settings_of(experiment.method, experiment.options).model_dump(mode="json")
+    shared = experiment.model_dump(mode="json", exclude={"method", "options"})
+    path = CONTROLLERS.get(experiment.method, AVERAGING)
+    return path, {**({"method": experiment.method} if path == AVERAGING else {}), **settings, "experiment": shared}
+
+
+def experiment_of(method: str, arguments: Mapping[str, Any], where: str) -> "Experiment":
+    """Return the experiment that a controller's arguments describe, ``init`` left out; the inverse of the above.
+
+    Args:
+        method: which the controller runs.
+        arguments: the method's settings, and ``experiment`` for all else.
+        where: named in errors.
+
+    Raises:
+        ConfigError: an argument that is unknown or wrong.
+    """
+    from fedward.config import Experiment
+
+    shared = arguments.get("experiment", {})
+    if not isinstance(shared, Mapping) or {"method", "options"} & set(shared):
+        raise ConfigError(
+            where,
+            expected="an argument experiment that is a mapping, without method and options",
+            found=f"{shared!r:.80}",
+            remedy="The controller's class says the method, its other arguments are the options.",
+        )
+    settings = {name: value for name, value in arguments.items() if name not in ("experiment", "init")}
+    return Experiment.parse({**shared, "method": method, "options": settings}, where)
+
+
+def experiment_in(config: Path) -> "Experiment":
+    """Return the experiment of a job's app, from its folder ``config``: what the server's file says.
+
+    Raises:
+        ConfigError: there is no such file, it is not of an exported job, or its settings are wrong.
+    """
+    where = f"file {SERVER} of the job"
+    try:
+        (workflow,) = json.loads((config / SERVER).read_text(encoding="utf-8"))["workflows"]
+        path, arguments = str(workflow["path"]), dict(workflow["args"])
+        named = {path: method for method, path in CONTROLLERS.items()}
+        method = str(arguments.pop("method") if path == AVERAGING else named[path])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            where,
+            expected="one controller of fedward, with its arguments",
+            found=f"{type(error).__name__}: {error}",
+            remedy="Export the job with `fedward jobs`, and send it as it is.",
+        ) from error
+    return experiment_of(method, arguments, where)

@@ -1,0 +1,135 @@
+"""The server's half of a FLARE job: what all controllers of ``workflows.py`` have in common."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.workflows.model_controller import ModelController
+from nvflare.widgets.info_collector import InfoCollector
+
+from fedward.errors import FedwardError
+from fedward.flare.artifacts import write_artifacts
+from fedward.flare.configurations import experiment_of
+from fedward.flare.encryption import SERVER, context_of
+from fedward.flare.places import (
+    metrics_folder,
+    put_into_results,
+    results_folder,
+    run_folder,
+    site_folders,
+)
+from fedward.flare.status import STATS
+from fedward.flare.transport import FlareTransport
+from fedward.methods import settings_of
+from fedward.protocol.transport import Transport
+from fedward.report import write_report
+from fedward.report.console import Console
+from fedward.security.encryption import Adder
+from fedward.security.encryption_transport import EncryptedTransport
+from fedward.server.driver import run_experiment
+from fedward.server.job_metrics import JobMetrics
+from fedward.server.progress import progress
+from fedward.storage.initial import Source
+
+
+class ExperimentController(ModelController):  # type: ignore[misc]
+    """Runs an experiment on the sites of a FLARE job.
+
+    A run whose folder exists already is continued; see :func:`~fedward.flare.places.run_folder` for where
+    that is. The job's results hold the run also when it fails, but not one that this job may not continue. An error of
+    the run ends the job as failed, with its text.
+
+    A class of one method takes that method's settings as arguments, under their names, with their types and defaults.
+
+    Args:
+        experiment: all else of an :class:`~fedward.config.Experiment`, as plain JSON values: data, network, seed.
+        init: ``folder`` and ``sha256`` of the weights that the run starts from, which lie in the app's ``config``
+            folder; see :func:`~fedward.flare.jobs.export_job`.
+        settings: those of the method.
+
+    Raises:
+        ConfigError: an argument that is unknown or wrong.
+    """
+
+    method: str
+
+    def __init_subclass__(cls, method: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if method:
+            cls.method, cls.__signature__ = method, _signature(method)
+
+    def __init__(
+        self, experiment: dict[str, Any] | None = None, init: dict[str, str] | None = None, **settings: Any
+    ) -> None:
+        super().__init__(persistor_id="")
+        arguments = {**settings, "experiment": experiment or {}}
+        self.experiment = experiment_of(self.method, arguments, f"arguments of {type(self).__name__}")
+        self.init = init
+        self.folder: Path | None = None
+        """The run's, once this job has opened it."""
+        self._metrics: JobMetrics | None = None
+
+    def run(self) -> None:
+        """Run the experiment to its end; FLARE calls this in a thread of its own."""
+        workspace, job_id = self.engine.get_workspace(), self.fl_ctx.get_job_id()
+        job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
+        folder = run_folder(workspace, job_id, job)
+        if metrics := metrics_folder():
+            self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
+        try:
+            self.folder = run_experiment(
+                self.experiment,
+                folder,
+                self._transport(folder),
+                engine="flare",
+                console=Console(),
+                report=write_report,
+                resume=(folder / "run.json").exists(),
+                site_folders=site_folders(workspace),
+                init=Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None,
+                watch=self._opened,
+            )
+        finally:
+            if self.folder:  # else the run was refused: its folder holds another one's
+                put_into_results(self.folder, results_folder(workspace, job_id))
+                write_artifacts(results_folder(workspace, job_id))
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Answer FLARE's command ``show_stats`` with the run's progress."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
+            fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, self._progress())
+
+    def _opened(self, folder: Path) -> None:
+        """Take note that the run has written to its folder."""
+        self.folder = folder
+        if self._metrics:
+            self._metrics(folder)
+
+    def _progress(self) -> dict[str, Any]:
+        if self.folder is None:
+            return {}
+        try:
+            return progress(self.folder)
+        except FedwardError as error:
+            return {"error": str(error)}
+
+    def _transport(self, folder: Path) -> Transport:
+        transport, experiment = FlareTransport(self), self.experiment
+        if not experiment.secure_aggregation:
+            return transport
+        return EncryptedTransport(transport, experiment, Adder(context_of(SERVER, self.fl_ctx)), folder)
+
+
+def _signature(method: str) -> inspect.Signature:
+    """Return the arguments of a method's controller: its settings, with their types and defaults, and the common."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    fields = type(settings_of(method, {})).model_fields.items()
+    settings = [
+        inspect.Parameter(name, kind, default=field.get_default(call_default_factory=True), annotation=field.annotation)
+        for name, field in fields
+    ]
+    common = inspect.signature(ExperimentController.__init__).parameters
+    return inspect.Signature([*settings, *(common[name].replace(kind=kind) for name in ("experiment", "init"))])

@@ -1,0 +1,136 @@
+"""A site's half of a FLARE job: unpacks the request, lets the site answer, packs the answer."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nvflare.apis.analytix import AnalyticsDataType
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
+from nvflare.fuel.utils.memory_utils import cleanup_memory
+
+from fedward.flare.configurations import experiment_in
+from fedward.flare.launchers import RESTARTS
+from fedward.flare.places import site_folders, site_state
+from fedward.flare.shareables import pack_answer, unpack
+
+if TYPE_CHECKING:
+    from fedward.client.site import Site
+    from fedward.security.policy import Policy
+
+
+class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
+    """Lets a site answer the controller's requests: it trains with MONAI's trainer, evaluates, and asks for labels.
+
+    The trainer (:mod:`fedward.training.trainer`) is the same for all methods; what a method minimises stands in its own
+    file. There are no arguments: the experiment is that of the controller, in the server's file of the same app. So the
+    two cannot differ in a job as it is exported. The :class:`Site` is built at the first request.
+
+    No exception leaves it: FLARE fails the whole job when one site's process dies.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._site: Site | None = None
+
+    def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
+        """Return the site's answer; an error becomes an answer that names its kind."""
+        name, round_ = fl_ctx.get_identity_name(), None
+        try:
+            meta, arrays = unpack(shareable)
+            round_ = meta.get("round")
+            answer = self._answer(fl_ctx, meta, arrays, abort_signal)
+        except Exception as error:
+            self.log_exception(fl_ctx, f"round {round_}: {error}")
+            reason = f"{type(error).__name__}: the details are in the site's own log"
+            return pack_answer({"site": name, "round": round_, "error": reason}, {})
+        finally:
+            cleanup_memory()
+        return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Write an answer into the site's log once FLARE's filters have had it; then send its scalars, for tracking.
+
+        What cannot be written stays here.
+        """
+        super().handle_event(event_type, fl_ctx)
+        if event_type != EventType.AFTER_TASK_RESULT_FILTER or self._site is None:
+            return
+        from fedward.protocol.wire import Message
+
+        leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
+        try:
+            answer = Message(*unpack(leaving))
+            self._site.log.add(answer)
+        except Exception as error:
+            self.log_exception(fl_ctx, f"the site's log: {error}")
+            leaving.clear()
+            leaving.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
+            return
+        for tag, step, value in scalars(answer.meta):
+            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
+            send_analytic_dxo(self, dxo, fl_ctx)
+
+    def _answer(self, fl_ctx: FLContext, meta: dict[str, Any], arrays: dict[str, Any], abort_signal: Signal) -> Any:
+        from fedward.protocol.wire import Message
+
+        if self._site is None:
+            self._site = self._new_site(fl_ctx)
+        return self._site.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
+
+    def _new_site(self, fl_ctx: FLContext) -> "Site":
+        from fedward.client.admission import Admission
+        from fedward.client.site import Site
+        from fedward.client.site_log import SiteLog
+        from fedward.flare.encryption import SITE, context_of
+        from fedward.security.encryption import SiteKey
+
+        workspace = fl_ctx.get_engine().get_workspace()
+        experiment = experiment_in(Path(workspace.get_app_config_dir(fl_ctx.get_job_id())))
+        key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
+        name, folder = fl_ctx.get_identity_name(), site_state(workspace)
+        log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
+        admission = None if _simulated(fl_ctx) else Admission(name, experiment, folder, *_rules(fl_ctx))
+        return Site(name, experiment, folder, site_folders(workspace), key, log=log, admission=admission)
+
+
+def _simulated(fl_ctx: FLContext) -> bool:
+    """Return whether FLARE's simulator runs this process. It says so itself: a job's id would be the server's word."""
+    return fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True
+
+
+def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
+    """Return the reader of this site's policy, and whether the job's privacy scope adds noise."""
+    from fedward.flare.privacy import GaussianUpdateFilter
+    from fedward.security.policy import FILE, read_policy
+
+    file = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()) / FILE
+    scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
+    filters = scope.task_result_filters[FilterKey.OUT] if scope else []
+    return partial(read_policy, file), any(isinstance(each, GaussianUpdateFilter) for each in filters)
+
+
+def _restarts() -> dict[str, int]:
+    """Return the field that tells how often this job's process was killed at its site; none if it never was."""
+    count = int(os.environ.get(RESTARTS, "0"))
+    return {"restarts": count} if count else {}
+
+
+def scalars(meta: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
+    """Yield (tag, round, value) of an answer's training means and summary metrics, for tracking.
+
+    Metrics are those of the model the round started from, so they belong to the round before, and come first: Weights
+    & Biases drops what comes behind a later round.
+    """
+    for row in meta.get("metrics", []):
+        if "/" not in row["name"] and row["value"] is not None:
+            yield f"{row['split']}/{row['name']}", meta["round"] - 1, row["value"]
+    for name, value in meta.get("train", {}).items():
+        yield f"train/{name}", meta["round"], value

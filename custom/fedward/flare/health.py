@@ -1,0 +1,50 @@
+"""Whether a participant is connected: ``python3 -m fedward.flare.health [KIT]``, by default ``FEDWARD_KIT``.
+
+For the health checks of containers and service managers. FLARE's own processes say nothing of that to others on the
+machine, so the connections are looked at. A connection stands only after both sides have accepted each other's
+certificate: FLARE closes others at once.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+
+from fedward.errors import ConfigError, FedwardError
+from fedward.flare.kit_doctor.kit import Kit, open_kit
+
+KIT = "FEDWARD_KIT"
+"""Environment variable: the participant's kit."""
+
+
+def connected(kit: Kit) -> bool:
+    """Return whether this account's processes hold a site's connection to its server, or a server's open port."""
+    connections = [one for one in psutil.net_connections("tcp") if one.pid]  # others' have none
+    if kit.role == "server":
+        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == kit.port for one in connections)
+    return any(one.status == psutil.CONN_ESTABLISHED and one.raddr.port == kit.port for one in connections)
+
+
+def main(arguments: list[str]) -> int:
+    """Print one line; return 0 if the participant is connected, else 1."""
+    try:
+        kit = open_kit(_folder(arguments))
+    except FedwardError as error:
+        print(error)
+        return 1
+    well = connected(kit)
+    print(f"{kit.role} {kit.name}: {'connected' if well else 'not connected'}, port {kit.port}")
+    return 0 if well else 1
+
+
+def _folder(arguments: list[str]) -> Path:
+    if arguments or KIT in os.environ:
+        return Path(arguments[0] if arguments else os.environ[KIT])
+    raise ConfigError(
+        "health", expected=f"a kit, as argument or in {KIT}", found="none", remedy="Name the participant's folder."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,212 @@
+"""Jobs as FLARE reads them: written from the experiments, never edited by hand."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.flare.configurations import (
+    CLIENT,
+    SERVER,
+    WEIGHTS,
+    Tracking,
+    client_config,
+    controller,
+    receiver,
+    server_config,
+)
+from fedward.jobs import JOBS, simulated_sites
+
+POLLING, CLINICAL_POLLING = 0.1, 1.0
+"""Seconds between two questions of an idle site for work; hospitals' rounds take minutes."""
+
+SCRIPT = "job.py"
+"""Runs a shipped job as a FLARE recipe; no part of the job, so that it is never sent."""
+
+_APP, _SERVER_APP = "app", "app_server"
+"""The app of all, and that of the server alone where it has one of its own."""
+
+MARKER = Path(__file__).with_name("custom") / "README.txt"
+"""One file of "own code": without it FLARE's class allow list refuses the installed package."""
+
+
+def job_files(
+    experiment: Experiment,
+    name: str,
+    clinical: bool = False,
+    sites: Sequence[str] = (),
+    init: Mapping[str, str] | None = None,
+    tracking: Tracking = "tensorboard",
+) -> dict[str, str]:
+    """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
+
+    The research flavour names its sites: only then does the simulator start that many without being told. The clinical
+    flavour goes to every connected site, carries no code and no stand-in data, and asks for the privacy scope
+    ``clinical``.
+
+    A job that starts from a finished run has an app of the server's own, and its weights lie in that app's ``config``
+    folder; see :func:`export_job`. In an app for all they would go to each site, which gets the model with its first
+    request anyway. FLARE knows no app for all sites but not the server (``@ALL`` stands alone), so that such a job
+    names its sites. What FLARE takes for own code in an app is the folder ``custom``, and nothing else. The sites' app
+    then has a copy of the server's file, in which their executor reads the experiment.
+
+    The research flavour of a shipped job has the script ``job.py``, which runs it as a FLARE recipe.
+
+    Args:
+        experiment: what to run.
+        name: the job's.
+        clinical: the flavour.
+        sites: where the job goes; by default to all that are connected, or those of the simulation.
+        init: ``folder`` and ``sha256`` of the weights it starts from; see :mod:`fedward.storage.initial`.
+        tracking: who receives the sites' scalars at the server.
+
+    Raises:
+        ConfigError: a clinical job with weights names no sites, or its tracking is not TensorBoard.
+    """
+    if clinical:
+        experiment = experiment.model_copy(update={"stand_in": None})
+    interval = CLINICAL_POLLING if clinical else POLLING
+    server = _SERVER_APP if init else _APP
+    places = sites or ([] if clinical else simulated_sites(experiment))
+    path, args = controller(experiment)
+    received = _receiver(tracking, name, clinical)
+    files = {
+        "meta.json": _meta(experiment, name, clinical, _deploy_map(server, places)),
+        f"{_APP}/config/{SERVER}": server_config(path, args, interval, received),
+        f"{_APP}/config/{CLIENT}": client_config(interval),
+    }
+    if init:
+        files[f"{server}/config/{SERVER}"] = server_config(path, {**args, "init": dict(init)}, interval, received)
+    texts = {file: json.dumps(content, indent=2) + "\n" for file, content in files.items()}
+    for app in () if clinical else (_APP, server):
+        texts[f"{app}/custom/{MARKER.name}"] = MARKER.read_text(encoding="utf-8")
+    if not clinical and experiment == JOBS.get(name):
+        texts[SCRIPT] = _SCRIPT.format(name=name)
+    return texts
+
+
+def export_job(
+    experiment: Experiment,
+    out: Path,
+    clinical: bool = False,
+    sites: Sequence[str] = (),
+    init: Path | None = None,
+    tracking: Tracking = "tensorboard",
+) -> None:
+    """Write an experiment as a job folder; the folder's name is the job's.
+
+    Args:
+        experiment: what to run.
+        out: the job folder; what an earlier export left there is replaced.
+        clinical: as in :func:`job_files`.
+        sites: as in :func:`job_files`.
+        init: folder of a finished run. The job carries its last model, and needs the folder no more.
+        tracking: as in :func:`job_files`.
+
+    Raises:
+        ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job folder itself;
+            nothing is written or deleted then.
+    """
+    if init and any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
+        raise ConfigError(
+            f"--init {init}",
+            expected="a folder outside the job folder, whose files are replaced",
+            found=f"one in {out}",
+            remedy="Export the job into another folder, or move the run's folder elsewhere first.",
+        )
+    facts = _fitting(experiment, init) if init else None
+    texts = job_files(experiment, out.name, clinical, sites, facts, tracking)
+    _clear(out)
+    for path, text in texts.items():
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text(text, encoding="utf-8")
+    if init:
+        for name in WEIGHTS:
+            shutil.copyfile(init / name, out / _SERVER_APP / "config" / name)
+
+
+def stale_jobs(folder: Path) -> list[str]:
+    """Return the names of shipped jobs that ``folder`` lacks or has otherwise, and of jobs that are not shipped."""
+    exported = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
+    fresh = {name for name, experiment in JOBS.items() if _read(folder / name) == job_files(experiment, name)}
+    return sorted((exported | set(JOBS)) - fresh)
+
+
+def _fitting(experiment: Experiment, init: Path) -> dict[str, str]:
+    """Return what a job says of the weights it carries; raise ConfigError where they do not fit."""
+    from fedward.storage.initial import Weights, initial_model  # with torch, which no other export needs
+
+    weights = Weights.of(init)
+    initial_model(experiment, weights)
+    return weights.facts
+
+
+def _clear(job: Path) -> None:
+    """Remove an earlier export, its folders too: FLARE takes even an empty ``custom`` for own code."""
+    (job / SCRIPT).unlink(missing_ok=True)
+    for app in (_APP, _SERVER_APP):
+        for folder in (job / app / "config", job / app / "custom", job / app):
+            for name in (SERVER, CLIENT, *WEIGHTS, MARKER.name):
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # there is none, or it holds something else
+                folder.rmdir()
+
+
+_SCRIPT = '''"""Job {name} as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
+
+from fedward.flare.recipes import FedwardRecipe, environment, execute, options
+from fedward.jobs import load_experiment
+
+if __name__ == "__main__":
+    chosen = options()
+    experiment = load_experiment("{name}", chosen.set, clinical=chosen.policy)
+    recipe = FedwardRecipe(experiment, "{name}", chosen.tracking)
+    print(execute(recipe, environment(chosen, experiment)) / "report.html")
+'''
+
+
+def _receiver(tracking: Tracking, name: str, clinical: bool) -> dict[str, Any]:
+    if clinical and tracking != "tensorboard":
+        raise ConfigError(
+            f"tracking={tracking} of a clinical job",
+            expected="tensorboard",
+            found=tracking,
+            remedy="The class list of a server's kit admits no other receiver; use it in simulations.",
+        )
+    return receiver(tracking, name)
+
+
+def _read(job: Path) -> dict[str, str]:
+    return {
+        path.relative_to(job).as_posix(): path.read_text(encoding="utf-8", errors="replace")  # weights are no text
+        for path in job.rglob("*")
+        if path.is_file() and not path.name.startswith(".__nvfl")  # left behind where FLARE signed a submitted job
+    }
+
+
+def _deploy_map(server: str, sites: Sequence[str]) -> dict[str, list[str]]:
+    if server == _APP:
+        return {_APP: ["server", *sites] if sites else ["@ALL"]}
+    if not sites:
+        raise ConfigError(
+            "clinical job with --init",
+            expected="the names of the sites it goes to",
+            found="none",
+            remedy="Name them with --sites: FLARE would send the weights in a job for all sites to each of them.",
+        )
+    return {server: ["server"], _APP: list(sites)}
+
+
+def _meta(experiment: Experiment, name: str, clinical: bool, deploy_map: dict[str, list[str]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "min_clients": experiment.minimum_replies,
+        "mandatory_clients": [],
+        "resource_spec": {},
+        "deploy_map": deploy_map,
+        **({"scope": "clinical"} if clinical else {}),
+    }

@@ -1,0 +1,66 @@
+"""What a participant should know about its FLARE startup kit before it joins.
+
+Nothing is changed, and nothing is sent but TLS handshakes.
+"""
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+from fedward.errors import ConfigError
+from fedward.flare.kit_doctor import (
+    budget,
+    certificates,
+    imports,
+    job,
+    network,
+    policy,
+    prepared,
+    rights,
+    site_rules,
+)
+from fedward.flare.kit_doctor.kit import Kit, layout, open_kit
+from fedward.flare.kit_doctor.rows import Row, broken, done, skipped, text
+
+
+def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row]]:
+    """Return a headline and the findings about a kit and, if one is named, about a job that shall run with it."""
+    installed = f"fedward {version('fedward')}, nvflare {version('nvflare')}, Python {platform.python_version()}"
+    versions = done("versions", installed)
+    try:
+        kit = open_kit(folder)
+    except ConfigError as error:
+        return f"startup kit {folder}", [broken("layout", error), versions]
+    rows = [layout(kit, prepared.STARTS), *certificates.check(kit)]
+    credentials = not any(row.status == "failed" for row in rows if row.name in ("layout", *certificates.NEEDED))
+    rows += network.check(kit, credentials)
+    rows += _rules(kit, job_folder)
+    return str(kit), [*rows, versions]
+
+
+def run(folder: Path, job_folder: Path | None = None) -> int:
+    """Print the findings about a kit.
+
+    Returns:
+        0: nothing failed (there may be warnings); 1: something did.
+    """
+    headline, rows = examine(folder, job_folder)
+    print(text(headline, rows))
+    return int(any(row.status == "failed" for row in rows))
+
+
+def _rules(kit: Kit, job_folder: Path | None) -> list[Row]:
+    """Return what the kit's ``local`` folder says; a user's kit has no rules."""
+    if kit.role == "user":
+        return [skipped("job", "a user's kit sets no rules; name a site's")] if job_folder else []
+    if not kit.local.is_dir():
+        return [skipped("rules", "there is no folder local")]
+    return [
+        *policy.check(kit),
+        *budget.check(kit),
+        *prepared.check(kit),
+        *imports.check(kit),
+        *rights.check(kit),
+        *(job.check(kit, job_folder) if job_folder else []),
+        *site_rules.check(kit, job_folder),
+    ]

@@ -1,0 +1,138 @@
+"""Checks of a kit's own key and certificates; no network is needed."""
+
+from datetime import datetime, timedelta, timezone
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import NameOID
+
+from fedward.flare.kit_doctor.kit import Kit
+from fedward.flare.kit_doctor.rows import Row, done, failed, skipped, warning
+
+NEEDED = ("certificate", "key pair")
+"""Rows without which no handshake can be tried."""
+
+_SOON = timedelta(days=30)
+_NEW_KIT = "Ask the project's administrator for a new kit."
+
+
+def check(kit: Kit, now: datetime | None = None) -> list[Row]:
+    """Look at key, certificate and authority as they are at ``now`` (default: the time on this machine)."""
+    now = now or datetime.now(timezone.utc)
+    rows = [_mode(kit)] if kit.key.is_file() else []
+    if not all(path.is_file() for path in (kit.key, kit.certificate, kit.root)):
+        return [*rows, skipped("certificate", "files are missing")]
+    try:
+        own, root = (x509.load_pem_x509_certificate(path.read_bytes()) for path in (kit.certificate, kit.root))
+    except (ValueError, OSError) as error:
+        return [*rows, _unreadable("certificate", error)]
+    return [
+        *rows,
+        _pair(kit, own),
+        _signed(own, root),
+        _owner(kit, own),
+        _validity("validity", own, now),
+        done("root CA", f"{common_name(root)}\n{fingerprint(root)}"),
+        _validity("root validity", root, now),
+        _clock(own, root, now),
+    ]
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Return the SHA-256 fingerprint, written as FLARE's own commands write it."""
+    return "SHA256:" + certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    """Return the name a certificate is made out to; empty if there is none."""
+    return _name_in(certificate.subject)
+
+
+def _mode(kit: Kit) -> Row:
+    mode = kit.key.stat().st_mode & 0o777
+    if mode & 0o077:
+        name = kit.key.relative_to(kit.folder)
+        return failed(
+            "private key",
+            expected="mode 0600: its owner's alone",
+            found=f"mode {mode:04o}",
+            remedy=f"chmod 600 {name}; if others may have read it, ask for a new kit.",
+        )
+    return done("private key", f"mode {mode:04o}")
+
+
+def _pair(kit: Kit, own: x509.Certificate) -> Row:
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    try:
+        key = serialization.load_pem_private_key(kit.key.read_bytes(), password=None)
+    except (ValueError, TypeError, OSError) as error:
+        return _unreadable("key pair", error)
+    if key.public_key().public_bytes(*form) != own.public_key().public_bytes(*form):
+        return failed(
+            "key pair",
+            expected=f"the key of {kit.certificate.name}",
+            found="the key of another certificate",
+            remedy="Do not mix files of two kits; unpack this one again.",
+        )
+    return done("key pair", f"{kit.key.name} belongs to {kit.certificate.name}")
+
+
+def _signed(own: x509.Certificate, root: x509.Certificate) -> Row:
+    try:
+        own.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        return failed(
+            "certificate",
+            expected=f"signed by this kit's root CA, {common_name(root)}",
+            found=f"signed by another, named {_name_in(own.issuer) or 'nobody'}\n{fingerprint(own)}",
+            remedy="The files are of two projects, or of two provisionings. " + _NEW_KIT,
+        )
+    return done("certificate", f"signed by the kit's root CA\n{fingerprint(own)}")
+
+
+def _owner(kit: Kit, own: x509.Certificate) -> Row:
+    if common_name(own) != kit.name:
+        return failed(
+            "owner",
+            expected=f"a certificate made out to {kit.name}",
+            found=common_name(own) or "no name",
+            remedy="The server refuses a name that the certificate does not bear. " + _NEW_KIT,
+        )
+    return done("owner", kit.name)
+
+
+def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Row:
+    end = certificate.not_valid_after_utc
+    day = f"{end:%Y-%m-%d}"
+    if end < now:
+        return failed(name, expected="not expired", found=f"expired on {day}", remedy=_NEW_KIT)
+    if end - now < _SOON:
+        found = f"{(end - now).days} days, until {day}"
+        return warning(name, expected=f"{_SOON.days} days or more", found=found, remedy=_NEW_KIT)
+    return done(name, f"until {day}, {(end - now).days} days")
+
+
+def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
+    start = max(own.not_valid_before_utc, root.not_valid_before_utc)
+    time = f"{now:%Y-%m-%d %H:%M:%S} UTC"
+    if now < start:
+        return failed(
+            "clock",
+            expected=f"a time after the certificates were made, {start:%Y-%m-%d %H:%M:%S} UTC",
+            found=time,
+            remedy="Set the clock of this machine, or of the one that made the kit.",
+        )
+    return done(
+        "clock", f"{time}, after the certificates were made\nHow far it is from the server's cannot be measured."
+    )
+
+
+def _name_in(entry: x509.Name) -> str:
+    names = entry.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else ""
+
+
+def _unreadable(name: str, error: Exception) -> Row:
+    found = " ".join(str(error).split()) or type(error).__name__
+    return failed(name, expected="a PEM file without a password", found=found, remedy="Unpack the kit again.")

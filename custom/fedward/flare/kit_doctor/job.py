@@ -1,0 +1,124 @@
+"""Checks of a job against a kit: would this site run it, and what would it bring?"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.app_validation import AppValidationKey
+from nvflare.apis.job_def import ALL_SITES
+from nvflare.private.fed.utils.app_authz import AppAuthzService
+
+from fedward.errors import ConfigError
+from fedward.flare import apps
+from fedward.flare.apps import CONFIGS
+from fedward.flare.kit_doctor.kit import Kit, read_json
+from fedward.flare.kit_doctor.policy import RULES, SCOPES, refusal, scopes
+from fedward.flare.kit_doctor.rights import may_bring_code
+from fedward.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
+
+
+def check(kit: Kit, folder: Path) -> list[Row]:
+    """Look whether a job folder would be accepted with this kit."""
+    try:
+        meta = read_json(folder / "meta.json")
+        app = app_of(kit, meta)
+        if app is None:
+            return [_elsewhere(kit)]
+        config = read_json(folder / app / "config" / CONFIGS[kit.side])
+        rows = [done("job", f"{meta.get('name', folder.name)}, app {app}")]
+        if kit.role == "site":
+            rows.append(_scope(kit, str(meta.get("scope") or "")))
+        rows += [_app_check(kit, folder / app), _image(kit, meta)]
+    except ConfigError as error:
+        return [broken("job", error)]
+    return [*rows, _classes(kit, config)]
+
+
+def components(element: Any) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a configuration that name a class, wherever they are."""
+    if isinstance(element, dict):
+        if any(isinstance(element.get(key), str) for key in ("path", "class_path")) or {"id", "name"} <= set(element):
+            yield element
+        for value in element.values():
+            yield from components(value)
+    elif isinstance(element, list):
+        for value in element:
+            yield from components(value)
+
+
+def app_of(kit: Kit, meta: dict[str, Any]) -> str | None:
+    """Return the app that the job sends to the kit's participant."""
+    me = "server" if kit.role == "server" else kit.name
+    try:
+        for app, places in meta["deploy_map"].items():
+            sites = places.get("sites") or places.get("targets") if isinstance(places, dict) else places
+            if any(site == me or site.casefold() == ALL_SITES.casefold() for site in sites or []):
+                return str(app)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            "meta.json", expected="a deploy_map", found=repr(meta.get("deploy_map")), remedy="Export the job again."
+        ) from error
+    return None
+
+
+def _elsewhere(kit: Kit) -> Row:
+    remedy = "A clinical export goes to every site: fedward jobs FOLDER --only JOB --clinical."
+    return warning("job", expected=f"a job for {kit.name}", found="one for other sites", remedy=remedy)
+
+
+def _app_check(kit: Kit, app: Path) -> Row:
+    try:
+        apps.check(app, kit.side)
+    except ConfigError as error:
+        return broken("job app", error)
+    return done("job app", "an exported configuration, and nothing else")
+
+
+def _scope(kit: Kit, scope: str) -> Row:
+    try:
+        manager = scopes(kit)
+    except ConfigError:
+        return skipped("job scope", f"{SCOPES} is broken, see above")
+    asked = repr(scope) if scope else "none"
+    if not manager.is_policy_defined():
+        return warning(
+            "job scope",
+            expected=f"a scope of {SCOPES}",
+            found=f"{asked}, and no such file: FLARE runs the job without filters",
+            remedy="Write the file, so that this site decides what jobs may do.",
+        )
+    here = manager.get_scope(scope)
+    if here is None:
+        return failed(
+            "job scope",
+            expected=f"one of {', '.join(manager.name_to_scopes)}",
+            found=asked,
+            remedy=f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}.",
+        )
+    return done("job scope", f"{here.name}" if scope else f"none named, so the default, {here.name}")
+
+
+def _image(kit: Kit, meta: dict[str, Any]) -> Row:
+    """Look for what FLARE takes for own code besides files: an image, or a path of its own."""
+    if not AppAuthzService.derive_local_app_info({}, meta, kit.name).get(AppValidationKey.BYOC):
+        return done("own code", "none: the job brings no image")
+    _, roles = may_bring_code(kit)
+    found = "an image or path of its own in launcher_spec, which could do anything with the site's data"
+    remedy = "Prefer the clinical export: fedward jobs FOLDER --only JOB --clinical."
+    if not roles:
+        return failed("own code", expected="none: this site's rules let nobody bring code", found=found, remedy=remedy)
+    expected = f"none; by this site's rules it may come from: {', '.join(roles)}"
+    return warning("own code", expected=expected, found=found, remedy=remedy)
+
+
+def _classes(kit: Kit, config: dict[str, Any]) -> Row:
+    named = list(components(config))
+    if refused := sorted({reason for component in named if (reason := refusal(kit, component))}):
+        return failed(
+            "job classes",
+            expected="classes of this site's allow list",
+            found="; ".join(refused),
+            remedy=f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}.",
+        )
+    paths = [str(component.get("path") or component.get("class_path")) for component in named]
+    return done("job classes", f"it runs {', '.join(paths)}, and no other")

@@ -1,0 +1,162 @@
+"""Checks of the way to the server: its name, its port, and a TLS handshake with the kit's own certificate.
+
+A finished handshake does not mean that the server took the certificate: in TLS 1.3 the client is done before the server
+has looked. FLARE's gRPC listener then closes the connection without a word, the others send an alert; one that is
+content sends its settings (gRPC) or waits (http, tcp). So the first byte after the handshake is waited for. gRPC also
+hangs up on a client that does not offer HTTP/2, whatever its certificate.
+"""
+
+import socket
+import ssl
+
+from cryptography import x509
+
+from fedward.flare.kit_doctor.certificates import common_name, fingerprint
+from fedward.flare.kit_doctor.kit import Kit
+from fedward.flare.kit_doctor.rows import Row, done, failed, skipped, warning
+
+_CONNECT, _ANSWER = 5.0, 2.0
+"""Seconds for a connection, and for a refusal after a handshake."""
+
+_TLS, _MUTUAL = "TLS", "mutual TLS"
+_VERIFY = {
+    9: "a certificate that is not valid yet: compare the clocks",
+    10: "an expired certificate",
+    62: "a certificate for another name",
+    64: "a certificate for another address",
+}
+"""OpenSSL's reasons for refusing the server's certificate; all others mean that nobody we trust signed it."""
+
+
+def check(kit: Kit, credentials: bool) -> list[Row]:
+    """Try the way to the server; without ``credentials`` the handshakes are left out."""
+    try:
+        found = socket.getaddrinfo(kit.host, kit.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return [_unresolved(kit, error), *(skipped(name, "no address") for name in ("port", _TLS))]
+    resolved = done("server name", f"{kit.host} is {', '.join(sorted({str(entry[4][0]) for entry in found}))}")
+    try:
+        _connect(kit).close()
+    except OSError as error:
+        return [resolved, _closed(kit, error), skipped(_TLS, "no connection")]
+    rows = [resolved, done("port", f"{kit.port} is open")]
+    if kit.security == "clear":
+        return [*rows, _clear()]
+    return [*rows, *(_tls(kit) if credentials else [skipped(_TLS, "the kit's certificate cannot be used")])]
+
+
+def handshake(kit: Kit, show_own: bool) -> tuple[str, x509.Certificate]:
+    """Return the TLS version and the server's certificate, after the server had the time to refuse ours.
+
+    Raises:
+        ssl.SSLCertVerificationError: the server's certificate is not the one we expect.
+        OSError: the server refuses us, or speaks no TLS.
+    """
+    grpc = "grpc" in kit.scheme
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = grpc  # FLARE's other transports compare the identity only, later
+    context.load_verify_locations(kit.trusted)
+    if show_own:
+        context.load_cert_chain(kit.certificate, kit.key)
+    if grpc:
+        context.set_alpn_protocols(["h2"])
+    with _connect(kit) as plain, context.wrap_socket(plain, server_hostname=kit.host) as secure:
+        secure.settimeout(_ANSWER)
+        try:
+            if not secure.recv(1):
+                raise ConnectionResetError("the server hung up after the handshake")
+        except TimeoutError:
+            pass  # it waits for us: accepted
+        return secure.version() or "", x509.load_der_x509_certificate(secure.getpeercert(True) or b"")
+
+
+def _connect(kit: Kit) -> socket.socket:
+    return socket.create_connection((kit.host, kit.port), _CONNECT)
+
+
+def _tls(kit: Kit) -> list[Row]:
+    mutual = kit.security == "mtls"
+    try:
+        version, server = handshake(kit, show_own=mutual)
+    except ssl.SSLCertVerificationError as error:
+        return [_other_server(kit, error)]
+    except OSError as error:
+        return [_refused(kit, error)]
+    if common_name(server) != kit.identity:
+        return [_other_identity(kit, server)]
+    rows = [done(_TLS, f"{version} with {kit.identity}\n{fingerprint(server)}")]
+    return [*rows, _demands_ours(kit)] if mutual else rows
+
+
+def _demands_ours(kit: Kit) -> Row:
+    try:
+        handshake(kit, show_own=False)
+    except (ssl.SSLError, ConnectionError):
+        return done(_MUTUAL, "accepted with the kit's certificate, refused without")
+    except OSError as error:
+        return skipped(_MUTUAL, str(error))
+    return warning(
+        _MUTUAL,
+        expected="a server that refuses who shows no certificate",
+        found="one that accepts everybody",
+        remedy="Tell the project's administrator: the server's connection_security should be mtls.",
+    )
+
+
+def _unresolved(kit: Kit, error: Exception) -> Row:
+    return failed(
+        "server name",
+        expected=f"an address for {kit.host}",
+        found=str(error),
+        remedy="Ask your network's administrator for a DNS entry, or add the name to /etc/hosts.",
+    )
+
+
+def _closed(kit: Kit, error: OSError) -> Row:
+    if kit.role == "server" and isinstance(error, ConnectionRefusedError):
+        found = "nobody listens yet"
+        return warning("port", expected="this server, started", found=found, remedy="Start it: startup/start.sh.")
+    return failed(
+        "port",
+        expected=f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s",
+        found=error.strerror or str(error),
+        remedy="Refused: is the server started, and is this its port? Timed out: a firewall lets nothing out to it.",
+    )
+
+
+def _clear() -> Row:
+    return warning(
+        _TLS,
+        expected="an encrypted connection",
+        found="connection_security clear: nothing is encrypted",
+        remedy="Use this inside one machine only.",
+    )
+
+
+def _other_server(kit: Kit, error: ssl.SSLCertVerificationError) -> Row:
+    unknown = f"a certificate that {kit.trusted.name} did not sign"
+    return failed(
+        _TLS,
+        expected=f"the certificate of {kit.host}, signed by {kit.trusted.name}",
+        found=f"{_VERIFY.get(error.verify_code, unknown)} ({error.verify_message.strip()})",
+        remedy="Another service or project answers, or a proxy that opens TLS; the port must be reached unopened.",
+    )
+
+
+def _refused(kit: Kit, error: OSError) -> Row:
+    return failed(
+        _TLS,
+        expected="a server that accepts the kit's certificate",
+        found=getattr(error, "reason", None) or error.strerror or str(error),
+        remedy="The kit is of another provisioning than the server, or expired; or no FLARE server is at this port.",
+    )
+
+
+def _other_identity(kit: Kit, server: x509.Certificate) -> Row:
+    return failed(
+        _TLS,
+        expected=f"the server {kit.identity}",
+        found=f"{common_name(server) or 'no name'}, of the same project",
+        remedy="Correct the address in the kit's configuration: another participant answers there.",
+    )

@@ -1,0 +1,208 @@
+"""Checks of a site's own rules, with FLARE's own readers: classes that may run, logs that leave, privacy scopes."""
+
+import contextlib
+import io
+import json
+import logging
+from importlib.util import find_spec
+from typing import Any
+
+from nvflare.apis.fl_exception import UnsafeComponentError
+from nvflare.apis.workspace import Workspace
+from nvflare.app_common.widgets.component_path_authorizer import (
+    ALLOW_ALL,
+    CLASS_ALLOW_LIST,
+    CLASS_LIST_ENFORCEMENT_MODE,
+    ComponentPathAuthorizer,
+)
+from nvflare.private.fed.app.fl_conf import create_privacy_manager
+from nvflare.private.privacy_manager import PrivacyManager
+from nvflare.tool.deploy.deploy_common import (
+    BUILTIN_LAUNCHER_PATHS,
+    LAUNCHER_IDS,
+    PROCESS_CLIENT_LAUNCHER,
+    PROCESS_SERVER_LAUNCHER,
+)
+
+from fedward.errors import ConfigError
+from fedward.flare.classes import ALLOWED, LAUNCHER, Role
+from fedward.flare.kit_doctor.kit import Kit, read_json
+from fedward.flare.kit_doctor.rows import Row, broken, done, failed, warning
+from fedward.flare.site_policy import app_check
+from fedward.sites.site_file import find_site_file
+
+RULES = "local/resources.json.default"
+SCOPES = "local/privacy.json"
+_ELSEWHERE = BUILTIN_LAUNCHER_PATHS - {PROCESS_CLIENT_LAUNCHER, PROCESS_SERVER_LAUNCHER}
+"""FLARE's launchers for Docker, Kubernetes and Slurm, which ``nvflare deploy prepare`` puts in place of ours."""
+
+
+def check(kit: Kit) -> list[Row]:
+    """Look at the rules of a site or of the server."""
+    try:
+        resources = read_json(kit.resources)
+    except ConfigError as error:
+        return [broken("allow list", error)]
+    rows = [_allow_list(kit, resources), _app_check(kit, resources), _launcher(kit, resources)]
+    if kit.role == "site":
+        rows += [_logs(kit, resources), _scopes(kit), _data(kit)]
+    return rows
+
+
+def refusal(kit: Kit, component: dict[str, Any]) -> str:
+    """Return why the allow list refuses a component of a job without own code; empty if it does not."""
+    with _quiet():
+        try:
+            ComponentPathAuthorizer().authorize_component_config(component, workspace=_workspace(kit))
+        except UnsafeComponentError as error:
+            return str(error).replace(" at config path ''", "")  # the place is lost, as parts are looked at one by one
+    return ""
+
+
+def scopes(kit: Kit) -> PrivacyManager:
+    """Return the site's privacy scopes with their filters, built as for a job; raises ConfigError if FLARE cannot."""
+    with _quiet():
+        try:
+            return create_privacy_manager(_workspace(kit), names_only=False)
+        except Exception as error:  # whatever a filter raises when it is built
+            raise ConfigError(
+                SCOPES,
+                expected="scopes whose filters can be built",
+                found=" ".join(str(error).split()),
+                remedy="As it is, every job fails at this site. FLARE's own sample file is no working example.",
+            ) from error
+
+
+def _workspace(kit: Kit) -> Workspace:
+    return Workspace(str(kit.folder), kit.name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """Keep what FLARE prints and logs out of the report; it is in the errors too."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
+    role = kit.side
+    file = kit.resources.relative_to(kit.folder).as_posix()
+    expected = f"a {CLASS_ALLOW_LIST} of single classes: {', '.join(ALLOWED[role])}"
+    remedy = f'Write these into {file}, and "{CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
+    listed = resources.get(CLASS_ALLOW_LIST)
+    if resources.get(CLASS_LIST_ENFORCEMENT_MODE, "enforce") != "enforce":
+        found = f"{file}: {CLASS_LIST_ENFORCEMENT_MODE} other than enforce, so that every installed class may run"
+        return failed("allow list", expected=expected, found=found, remedy=remedy)
+    if isinstance(listed, list) and (wide := [str(entry) for entry in listed if _is_wide(str(entry), role)]):
+        found = f"{file} with more than that: {', '.join(wide)}"
+        return failed("allow list", expected=expected, found=found, remedy=remedy)
+    if reasons := [reason for path in ALLOWED[role] if (reason := refusal(kit, {"path": path}))]:
+        return failed("allow list", expected=expected, found=f"{file}: {reasons[0]}", remedy=remedy)
+    if own := sorted(set(listed or ()) - set(ALLOWED[role])):
+        return warning(
+            "allow list",
+            expected="no classes but fedward's",
+            found=f"{file} with classes of this site's own: {', '.join(own)}",
+            remedy="The app check lets no job name them. Where it is taken out, jobs build them with any arguments.",
+        )
+    return done("allow list", f"{file} admits {len(ALLOWED[role])} classes, each by name")
+
+
+def _is_wide(entry: str, role: Role) -> bool:
+    """Return whether an entry admits more than one class of the site's own: a package, a module, or one of FLARE's."""
+    if entry in ALLOWED[role]:
+        return False
+    if entry == ALLOW_ALL or entry.endswith(".") or entry.startswith(("fedward.", "nvflare.")):
+        return True
+    try:
+        return find_spec(entry) is not None  # a module; FLARE then admits all that it holds
+    except (ImportError, ValueError):
+        return False
+
+
+def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
+    wanted = app_check(kit.side)
+    if resources.get("app_validator") == wanted:
+        return done("app check", "refuses jobs with other files than an export's")
+    return failed(
+        "app check",
+        expected=f'"app_validator": {json.dumps(wanted)}',
+        found=json.dumps(resources.get("app_validator")),
+        remedy=f"Write it into {kit.resources.name}: without it jobs may bring any file.",
+    )
+
+
+def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
+    parts = [part for part in resources.get("components", []) if part.get("id") in LAUNCHER_IDS]
+    paths = [part.get("path") for part in parts if not part.get("disabled")]
+    ours = LAUNCHER[kit.side]
+    if paths == [ours]:
+        return done("launcher", "a job's process that is killed is started again")
+    if len(paths) == 1 and paths[0] in _ELSEWHERE:
+        return warning(
+            "launcher",
+            expected=f"{ours}, which starts killed processes again",
+            found=f"{paths[0]}: the runtime starts jobs, and none again",
+            remedy="Send jobs with fedward submit --supervise: it continues a run whose process was killed.",
+        )
+    return failed(
+        "launcher",
+        expected=ours,
+        found=", ".join(map(str, paths)) or "none",
+        remedy=f"Name it in {kit.resources.name}: FLARE's own lets jobs' processes import from the kit.",
+    )
+
+
+def _logs(kit: Kit, resources: dict[str, Any]) -> Row:
+    if resources.get("allow_log_streaming", True):
+        return warning(
+            "logs",
+            expected="logs that stay at the site",
+            found="allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows",
+            remedy=f'Set "allow_log_streaming": false in {kit.resources.name}.',
+        )
+    return done("logs", "stay at the site")
+
+
+def _scopes(kit: Kit) -> Row:
+    try:
+        manager = scopes(kit)
+    except ConfigError as error:
+        return broken("privacy", error)
+    if not manager.is_policy_defined():
+        return warning(
+            "privacy",
+            expected=f"{SCOPES} with the scopes this site allows",
+            found="none: jobs of any scope run, and nothing is filtered",
+            remedy="Write one, with a scope 'clinical' if clinical jobs shall run here.",
+        )
+    default = manager.default_scope
+    told = f"default {default.name}" if default else "no default: a job must name one"
+    return done("privacy", f"{'; '.join(map(_describe, manager.name_to_scopes.values()))}; {told}")
+
+
+def _data(kit: Kit) -> Row:
+    """Look for the site's data file; what is in it is a doctor's visit of its own."""
+    if file := find_site_file(kit.name, [kit.local]):
+        return done("data", f"local/{file.name}; check it too: fedward doctor {file.name}")
+    return warning(
+        "data",
+        expected="local/fedward_site.yaml, which names this site's data",
+        found="no such file: clinical jobs fail here",
+        remedy="Write it, and check it with fedward doctor.",
+    )
+
+
+def _describe(scope: Any) -> str:
+    filters = [
+        f"{type(each).__name__} ({kind} {way})"
+        for kind, chains in (("data", scope.task_data_filters), ("result", scope.task_result_filters))
+        for way, chain in chains.items()
+        for each in chain
+    ]
+    return f"{scope.name}: {', '.join(filters) or 'no filters'}"

@@ -1,0 +1,113 @@
+"""Checks of a site's own policy, alone and against a job, rule by rule."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_constant import FilterKey
+from nvflare.apis.job_def import ALL_SITES
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.flare.configurations import SERVER, experiment_in
+from fedward.flare.kit_doctor.job import app_of
+from fedward.flare.kit_doctor.kit import Kit, read_json
+from fedward.flare.kit_doctor.policy import scopes
+from fedward.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.privacy import GaussianUpdateFilter
+from fedward.security.approvals import FOLDER, Approvals
+from fedward.security.policy import FILE, Circumstances, Finding, Policy, findings, read_policy
+from fedward.storage.initial import Weights, first_model
+
+RULES = f"local/{FILE}"
+
+
+def check(kit: Kit, job: Path | None) -> list[Row]:
+    """Return what the policy says of itself and, rule by rule, of a job; nothing for a server's kit."""
+    if kit.role != "site":
+        return []
+    try:
+        policy = read_policy(kit.local / FILE)
+    except ConfigError as error:
+        return [broken("policy", error)]
+    row = _file(kit.local / FILE, policy)
+    try:
+        return [row, *_job(kit, policy, job)] if job else [row]
+    except ConfigError as error:
+        return [row, broken("rules", error)]
+
+
+def row_of(found: Finding) -> Row:
+    """Return the row of one rule and a job."""
+    if found.kept:
+        return done(found.rule, f"{found.allowed}, {found.asked}")
+    remedy = f"The job is refused here. Ask for another one, or change the rule in {RULES}."
+    return failed(found.rule, expected=found.allowed, found=found.asked, remedy=remedy)
+
+
+def approvals(kit: Kit) -> Approvals:
+    """Return what the site's administrator has approved."""
+    return Approvals(kit.state / FOLDER)
+
+
+def noisy(kit: Kit, scope: str) -> bool:
+    """Return whether a privacy scope of the kit adds noise to updates."""
+    found = scopes(kit).get_scope(scope)
+    return found is not None and any(
+        isinstance(each, GaussianUpdateFilter) for each in found.task_result_filters[FilterKey.OUT]
+    )
+
+
+def _file(file: Path, policy: Policy) -> Row:
+    own = sorted(name for name, value in policy if value != getattr(Policy(), name))
+    if not file.exists():
+        remedy = "Copy the file from another kit, so that the rules can be seen here."
+        return warning("policy", expected=RULES, found="no such file: the default of each rule holds", remedy=remedy)
+    if file.stat().st_mode & stat.S_IWGRP:
+        remedy = f"chmod g-w {RULES}, unless all of the group may say what jobs run here."
+        return warning("policy", expected="a file of its owner", found="one that a group may change", remedy=remedy)
+    return done("policy", f"{RULES}; {'not the default: ' + ', '.join(own) if own else 'all rules as by default'}")
+
+
+def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
+    try:
+        meta = read_json(folder / "meta.json")
+        app = app_of(kit, meta)
+        noise = noisy(kit, str(meta.get("scope") or ""))
+    except ConfigError:
+        return [skipped("rules", "job or scopes cannot be read, see above")]
+    if app is None:
+        return []  # said already
+    try:
+        experiment = experiment_in(folder / app / "config")
+        known = Circumstances(_sites(meta), noise, _weights(folder, meta, experiment))
+    except (KeyError, TypeError, ValueError) as error:
+        found = f"{type(error).__name__}: {error}"
+        remedy = "Ask for a job as `fedward jobs` exports it."
+        raise ConfigError(f"job {folder}", expected="an experiment", found=found, remedy=remedy) from error
+    return [*map(row_of, findings(policy, experiment, known)), _approval(kit, policy, experiment)]
+
+
+def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
+    digest = experiment.digest
+    if policy.approval == "none":
+        return done("approval", f"not asked for; the job's digest is {digest}")
+    if when := approvals(kit).entry(digest).approved:
+        return done("approval", f"of job {digest}, {when}")
+    remedy = f"The job waits until it is approved: fedward approve KIT {digest}"
+    return warning("approval", expected=f"that of job {digest}", found="none", remedy=remedy)
+
+
+def _sites(meta: dict[str, Any]) -> int | None:
+    """Return how many sites a job names, None where it goes to all that are connected."""
+    named = {str(site) for places in meta["deploy_map"].values() for site in places}
+    return None if ALL_SITES in named else len(named - {"server"})
+
+
+def _weights(folder: Path, meta: dict[str, Any], experiment: Experiment) -> str | None:
+    """Return the SHA-256 of the first model that a job's weights make; None where it brings none."""
+    for app in meta["deploy_map"]:
+        file = folder / str(app) / "config" / SERVER
+        if file.is_file() and (init := read_json(file)["workflows"][0]["args"].get("init")):
+            return first_model(experiment, Weights.of(file.parent, init))
+    return None

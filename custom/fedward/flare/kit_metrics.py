@@ -1,0 +1,156 @@
+"""How a participant itself is, for Prometheus: written by its own process, also while no job runs."""
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from cryptography import x509
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+
+from fedward import __version__
+from fedward.annotation.queue import Queue, queue_folder
+from fedward.client.site_log import FOLDER
+from fedward.flare.kit_doctor.budget import ledger, noise_rules, released
+from fedward.flare.kit_doctor.kit import Kit, job_store, open_kit, read_json
+from fedward.flare.places import RUNS, STATE, metrics_folder, named_folder
+from fedward.security.ledger import epsilon, half_line
+from fedward.server.metrics import Family, MetricsFolder, Values
+from fedward.sites import find_site_file
+from fedward.storage.disk import make_folder, replace
+
+_CONTACTS = "contacts.json"
+"""File of the server's own folder: site -> when it was last heard of. A restart must not forget a site that is away."""
+
+_EVERY = 60.0
+"""Seconds between two files: a ledger is checked as a whole for each."""
+
+_log = logging.getLogger(__name__)
+
+
+class KitMetrics(FLComponent):  # type: ignore[misc]
+    """Writes ``fedward_kit_<name>.prom`` where ``FEDWARD_METRICS`` names a folder; stands in a kit's resources.
+
+    It acts with the heartbeats between sites and server. Nothing it does can end the participant: what goes wrong is
+    a warning in the log.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = -_EVERY
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Write the file with a heartbeat, if the last one is older than a minute."""
+        sent, received = EventType.BEFORE_CLIENT_HEARTBEAT, EventType.CLIENT_HEARTBEAT_PROCESSED
+        if event_type not in (sent, received) or time.monotonic() - self._written < _EVERY:
+            return
+        self._written = time.monotonic()
+        try:
+            workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+            clients = fl_ctx.get_engine().get_clients() if event_type == received else []
+            _write(Path(workspace.get_root_dir()), {site.name: site.last_connect_time for site in clients})
+        except Exception:
+            _log.warning("the metrics of this participant are not written", exc_info=True)
+
+
+def _write(folder: Path, connected: Mapping[str, float]) -> None:
+    if not (path := metrics_folder()):
+        return
+    metrics, kit = MetricsFolder(path), open_kit(folder)
+    metrics.write(metrics.file("kit", kit.name), families(kit, connected))
+
+
+def families(kit: Kit, connected: Mapping[str, float]) -> list[Family]:
+    """Return what is known of a server's or a site's kit; ``connected``: site -> when the server heard of it.
+
+    What cannot be read is named by the metric ``unreadable``, and hides nothing else.
+    """
+    parts: dict[str, Callable[[], Iterable[Family]]] = {
+        "certificate": lambda: _certificates(kit),
+        "disk": lambda: _disks(kit),
+    }
+    if kit.role == "server":
+        parts["contacts"] = lambda: _contacts(kit, connected)
+    else:
+        parts |= {"requests": lambda: _requests(kit), "questions": lambda: _questions(kit)}
+        parts["privacy"] = lambda: _privacy(kit)
+    found = [
+        Family("info", "Version of fedward.", {(kit.name, __version__): 1}, ("site", "version")),
+        _times("written_timestamp_seconds", "When this file was written.", {kit.name: time.time()}),
+    ]
+    unreadable: Values = {}
+    for name, part in parts.items():
+        try:
+            found += part()
+            unreadable[kit.name, name] = 0
+        except Exception:
+            _log.warning("metrics of %s: what is about its %s cannot be read", kit.name, name, exc_info=True)
+            unreadable[kit.name, name] = 1
+    return [*found, Family("unreadable", "1 if files of that kind cannot be read.", unreadable, ("site", "about"))]
+
+
+def _certificates(kit: Kit) -> Iterator[Family]:
+    files = {"own": kit.certificate, "authority": kit.root}
+    ends: Values = {
+        (kit.name, name): x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
+        for name, file in files.items()
+    }
+    yield Family("certificate_expiry_timestamp_seconds", "When a certificate ends.", ends, ("site", "certificate"))
+
+
+def _disks(kit: Kit) -> Iterator[Family]:
+    state = named_folder(STATE)
+    places = {"kit": kit.folder, **({"state": state} if state else {})}
+    if kit.role == "server":
+        places |= {"runs": named_folder(RUNS) or state or kit.folder, "jobs": job_store(kit)}
+    usage = {(kit.name, name): shutil.disk_usage(path) for name, path in places.items()}
+    labels = ("site", "place")
+    yield Family("disk_free_bytes", "Room on a folder's disk.", {key: disk.free for key, disk in usage.items()}, labels)
+    yield Family(
+        "disk_size_bytes", "Size of a folder's disk.", {key: disk.total for key, disk in usage.items()}, labels
+    )
+
+
+def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:
+    file = (named_folder(STATE) or kit.folder / "fedward") / _CONTACTS  # the server's own, which no job reads
+    earlier = read_json(file) if file.exists() else {}
+    contacts = {**earlier, **connected}
+    if contacts != earlier:
+        make_folder(file.parent)
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(contacts), encoding="utf-8")
+        replace(partial, file)
+    yield _times("last_contact_timestamp_seconds", "When the server last heard of a site.", contacts)
+
+
+def _requests(kit: Kit) -> Iterator[Family]:
+    if asked := [file.stat().st_mtime for file in (kit.state / FOLDER).glob("*.jsonl")]:
+        yield _times("last_request_timestamp_seconds", "When a job last asked the site.", {kit.name: max(asked)})
+
+
+def _questions(kit: Kit) -> Iterator[Family]:
+    file = find_site_file(kit.name, [kit.local])
+    if file and queue_folder(file).is_dir():
+        waiting = len(Queue(queue_folder(file)).pending())
+        yield Family("waiting_questions", "Images that wait for a clinician.", {(kit.name,): waiting}, ("site",))
+
+
+def _privacy(kit: Kit) -> Iterator[Family]:
+    """Yield what a site's noise has spent, by the rule that stops it first: each may have a delta of its own."""
+    used = [(rule, epsilon(released(kit), rule.delta)) for _, rule in noise_rules(kit)]
+    if used:
+        if half := half_line(ledger(kit)):
+            _log.warning("%s ends in half a line, which does not count: %r", ledger(kit), half)
+        rule, total = max(used, key=lambda pair: pair[1] / pair[0].max_epsilon)
+        yield Family("epsilon", "Epsilon that the site's noise has spent.", {(kit.name,): total}, ("site",))
+        budget: Values = {(kit.name,): rule.max_epsilon}
+        yield Family("epsilon_budget", "Epsilon at which the site stops.", budget, ("site",))
+
+
+def _times(name: str, about: str, times: Mapping[str, float]) -> Family:
+    return Family(name, about, {(site,): seconds for site, seconds in times.items()}, ("site",))

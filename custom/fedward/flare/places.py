@@ -1,0 +1,160 @@
+"""Where files lie at a server or site that FLARE runs."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_constant import WorkspaceConstants
+from nvflare.apis.job_def import JobMetaKey, get_custom_props
+from nvflare.apis.workspace import Workspace
+from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
+
+from fedward.errors import ConfigError
+
+RUNS = "FEDWARD_RUNS"
+"""Environment variable: the server keeps its runs here, and continues a run that it finds."""
+
+RUN = "fedward_run"
+"""Custom property of a job's meta: which run it begins or continues."""
+
+METRICS = "FEDWARD_METRICS"
+"""Environment variable: server and sites write metrics for Prometheus into this folder."""
+
+STATE = "FEDWARD_STATE"
+"""Environment variable: a participant's own folder, where a job runs in a container that sees only that job's files."""
+
+_CONTAINERS = {"docker_launcher", "k8s_launcher"}
+"""Components of FLARE that start a container for each job; of the kit it sees ``startup`` and ``local`` alone."""
+
+_RESOURCES = (WorkspaceConstants.RESOURCES_CONFIG, WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
+"""Of these FLARE reads the first that there is."""
+
+SITES = "FEDWARD_SITES"
+"""Environment variable: a further folder with site files, for the simulator."""
+
+
+def site_folders(workspace: Workspace) -> list[Path]:
+    """Return where a site's data file may lie: its own ``local`` folder, then the folder ``FEDWARD_SITES`` names.
+
+    Raises:
+        ConfigError: the variable names no absolute path, or no folder with a site's file.
+    """
+    from fedward.client.site_data import named_sites  # with torch, which those who send a job do not need
+
+    folders = [Path(workspace.get_site_config_dir())]
+    if (named := named_folder(SITES)) is not None:
+        named_sites(named)
+        folders.append(named)
+    return folders
+
+
+def site_state(workspace: Workspace) -> Path:
+    """Return a participant's own folder; see :func:`state_folder`."""
+    return state_folder(Path(workspace.get_root_dir()))
+
+
+def state_folder(kit: Path) -> Path:
+    """Return a participant's own folder, which outlives its processes and its jobs.
+
+    It is ``FEDWARD_STATE``, by default ``fedward`` in the kit.
+
+    Raises:
+        ConfigError: each job has a container of its own and the variable is not set: the privacy budget and all else
+            that a site keeps would be lost with the container.
+    """
+    if (named := named_folder(STATE)) is not None:
+        return named
+    if _in_containers(kit):
+        raise ConfigError(
+            f"environment variable {STATE}",
+            expected="a mounted folder, since each job runs in a container of its own",
+            found="none",
+            remedy="Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md.",
+        )
+    return kit / "fedward"
+
+
+def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
+    """Return the server's folder of a job's run.
+
+    It is ``<runs>/<submitter>/<run>``: only who began a run reads and continues it. A job that names no run is a run
+    of its own, by its id; where ``FEDWARD_RUNS`` is set, jobs of one name are attempts at one run. It never lies in the
+    job's results: FLARE hands all of those to the submitter, however the job ends, and a run that has not finished
+    holds the models of single sites.
+
+    The simulator has one user, who has all sites' files anyway. There it is ``<runs>/<run>``; without ``FEDWARD_RUNS``
+    it lies in the results, since the simulator deletes its workspace when it starts and could not continue it.
+
+    Args:
+        workspace: the server's.
+        job_id: FLARE's; the simulator's is a constant that no server gives to a job.
+        job: the job's meta; ``<runs>`` is ``FEDWARD_RUNS``, or ``fedward/runs`` in the workspace.
+
+    Raises:
+        ConfigError: a run, a submitter or a job whose name could lead out of the folder.
+    """
+    runs, simulated = named_folder(RUNS), job_id == SimulatorConstants.JOB_NAME
+    if simulated and not runs:
+        return results_folder(workspace, job_id)
+    if (run := get_custom_props(job, {}).get(RUN)) is not None:
+        name = _safe("run", run)
+    else:
+        name = _safe("name", job.get(JobMetaKey.JOB_NAME)) if runs else job_id
+    runs = runs or site_state(workspace) / "runs"
+    return runs / name if simulated else runs / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
+
+
+def results_folder(workspace: Workspace, job_id: str) -> Path:
+    """Return where a run lies in a job's results, which its submitter downloads."""
+    return Path(workspace.get_run_dir(job_id)) / "fedward"
+
+
+def put_into_results(run: Path, results: Path) -> None:
+    """Copy a run into a job's results, where it does not lie there, without what serves only to continue it."""
+    if run != results:
+        shutil.copytree(run, results, ignore=shutil.ignore_patterns("models", "rounds", "server"), dirs_exist_ok=True)
+
+
+def metrics_folder() -> Path | None:
+    """Return where metrics for Prometheus are written; None unless ``FEDWARD_METRICS`` names a folder."""
+    return named_folder(METRICS)
+
+
+def _in_containers(kit: Path) -> bool:
+    local = kit / WorkspaceConstants.SITE_FOLDER_NAME
+    resources = next((file for name in _RESOURCES if (file := local / name).is_file()), None)
+    if resources is None:
+        return False
+    try:
+        components = json.loads(resources.read_text(encoding="utf-8")).get("components", [])
+    except ValueError:
+        return False  # FLARE does not start with such a file
+    return any(component.get("id") in _CONTAINERS for component in components)
+
+
+def _safe(kind: str, name: Any) -> str:
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]*", name):
+        return name
+    raise ConfigError(
+        f"job's {kind}",
+        expected="a name of letters, digits, '.', '_', '@' and '-'",
+        found=repr(name),
+        remedy="Rename the job, and send it with `fedward submit`.",
+    )
+
+
+def named_folder(variable: str) -> Path | None:
+    """Return the folder that an environment variable names; None if it is not set. ConfigError: no absolute path."""
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    if not Path(value).is_absolute():
+        # FLARE changes the working directory, so a relative path would mean somewhere else by now.
+        raise ConfigError(
+            f"environment variable {variable}", expected="an absolute path", found=value, remedy="Write it in full."
+        )
+    return Path(value)

@@ -1,0 +1,132 @@
+"""The rules a hospital sets for what runs on its data, written into its startup kit."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from importlib.resources import files
+from pathlib import Path, PurePath
+from typing import Any
+
+from nvflare.lighter.constants import ProvFileName
+from nvflare.lighter.entity import Participant, Project
+from nvflare.lighter.spec import Builder, ProvisionContext
+
+from fedward.errors import ConfigError
+from fedward.flare.classes import ALLOWED, APP_CHECK, LAUNCHER, METRICS, Role
+
+_HEARTBEATS_MISSED = 60
+"""Seconds without a heartbeat, which comes every 10, after which the server counts a site as gone; FLARE's own: 600."""
+
+_NO_TASK = 30.0
+"""Seconds after which a site asks again for work, if its question was lost with the server's process. FLARE's own: 300,
+and it takes the larger of this and a job's ``get_task_timeout``, so that a job cannot lower it."""
+
+RESOURCES = ProvFileName.RESOURCES_JSON_DEFAULT
+"""File in ``local/`` with what may run, and how."""
+
+_FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
+SAFE_IMPORTS = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
+"""What stands in a start script in place of FLARE's line."""
+
+_POLICY = files("fedward.flare") / "policy"
+
+
+class SitePolicyBuilder(Builder):  # type: ignore[misc]
+    """Writes the policy into the server's and the sites' kits; goes behind ``StaticFileBuilder``.
+
+    What may run, and how, stands in ``local/resources.json.default``, which is the one file of these that
+    ``nvflare deploy prepare`` keeps; a ``resources.json`` beside it would stand in its place until then. The server has
+    no privacy scopes: which ones are allowed is for each site to say. In ``startup/`` the start script imports nothing
+    from the kit, and a site's configuration sets how long it waits for an answer to its question for work.
+
+    Args:
+        server_storage: folder at the server for jobs, results included; FLARE's default is a public one under /tmp.
+    """
+
+    def __init__(self, server_storage: str = "/var/lib/fedward") -> None:
+        if not PurePath(server_storage).is_absolute():
+            raise ConfigError(
+                "SitePolicyBuilder, server_storage",
+                expected="an absolute path",
+                found=server_storage,
+                remedy="Write it in full: the server may be started from any folder.",
+            )
+        self.server_storage = server_storage
+
+    def build(self, project: Project, ctx: ProvisionContext) -> None:
+        """Write the files; FLARE calls this once for each provisioning."""
+        for site in project.get_clients():
+            local = _write_shared(site, ctx)
+            _copy("privacy.json", local)
+            _copy("fedward_site.yaml.sample", local)
+            _copy("fedward_policy.yaml", local)
+            _rewrite(local / RESOURCES, _of_site)
+            _rewrite(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON, _asking_again)
+        if server := project.get_server():
+            local = _write_shared(server, ctx)
+            _rewrite(local / RESOURCES, partial(_of_server, folder=self.server_storage))
+
+
+def _write_shared(participant: Participant, ctx: ProvisionContext) -> Path:
+    local = Path(ctx.get_local_dir(participant))
+    _copy("authorization.json", local)
+    _shut_out_the_kit(Path(ctx.get_kit_dir(participant)) / ProvFileName.SUB_START_SH)
+    return local
+
+
+def _copy(name: str, folder: Path) -> None:
+    (folder / name).write_text((_POLICY / name).read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def _rewrite(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    content = change(json.loads(file.read_text(encoding="utf-8")))
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _shut_out_the_kit(script: Path) -> None:
+    """Let a start script's Python import nothing from the working directory, which is the kit.
+
+    FLARE's line leaves an empty entry in PYTHONPATH where none was set, and that means the working directory too.
+    """
+    text = script.read_text(encoding="utf-8")
+    if text.count(_FLARES_PATH) != 1:
+        raise ConfigError(
+            f"SitePolicyBuilder, {script.name}",
+            expected=f"one line {_FLARES_PATH}",
+            found=f"{text.count(_FLARES_PATH)}",
+            remedy="Use the version of nvflare that fedward requires.",
+        )
+    script.write_text(text.replace(_FLARES_PATH, SAFE_IMPORTS), encoding="utf-8")
+
+
+def _asking_again(client: dict[str, Any]) -> dict[str, Any]:
+    client["client"]["communication_timeout"] = _NO_TASK
+    return client
+
+
+def _of_site(resources: dict[str, Any]) -> dict[str, Any]:
+    return {**_ruled(resources, "site"), "allow_log_streaming": False}
+
+
+def _of_server(resources: dict[str, Any], folder: str) -> dict[str, Any]:
+    resources = _ruled(resources, "server")
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{folder}/snapshots"
+    _component(resources, "job_manager")["args"]["uri_root"] = f"{folder}/jobs"
+    resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
+    return resources
+
+
+def _ruled(resources: dict[str, Any], role: Role) -> dict[str, Any]:
+    _component(resources, "process_launcher")["path"] = LAUNCHER[role]
+    resources["components"].append({"id": "fedward_metrics", "path": METRICS, "args": {}})
+    return {**resources, "class_allow_list": list(ALLOWED[role]), "app_validator": app_check(role)}
+
+
+def app_check(role: Role) -> dict[str, Any]:
+    """Return the part of a kit's resources that refuses apps with other files than an export's."""
+    return {"path": APP_CHECK, "args": {"role": role}}
+
+
+def _component(resources: dict[str, Any], name: str) -> dict[str, Any]:
+    (component,) = (part for part in resources["components"] if part["id"] == name)
+    return component  # type: ignore[no-any-return]

@@ -1,0 +1,63 @@
+"""How far a federation's running jobs are, asked by any of its users; each job's controller answers from its folder."""
+
+from typing import Any
+
+from nvflare.apis.job_def import RunStatus
+from nvflare.fuel.flare_api.api_spec import JobNotFound, JobNotRunning, TargetType
+from nvflare.fuel.flare_api.flare_api import Session
+
+from fedward.errors import RunError
+from fedward.server import progress
+from fedward.terminal import one_line
+
+STATS = "fedward"
+"""The group of FLARE's job statistics (`show_stats JOB_ID server`) in which the controller puts the progress."""
+
+
+def job_progress(flare: Session, job_id: str) -> dict[str, Any] | None:
+    """Return the progress of a running job (see :func:`fedward.server.progress.progress`), None before it begins.
+
+    Raises:
+        RunError: no such job, one that does not run, one that is not of this package, or a run folder that is broken.
+    """
+    try:
+        stats = flare.show_stats(job_id, TargetType.SERVER).get("server") or {}
+    except JobNotRunning as error:
+        status = flare.get_job_meta(job_id).get("status")
+        remedy = "Fetch what it left behind with download_job in the admin console."
+        raise RunError(f"job {job_id}", expected="a running job", found=str(status), remedy=remedy) from error
+    except JobNotFound as error:
+        remedy = "`fedward status KIT` lists those that run."
+        raise RunError(f"job {job_id}", expected="a job of this federation", found="none", remedy=remedy) from error
+    found = stats.get(STATS)
+    if found and "error" in found:
+        raise RunError(
+            f"job {job_id}",
+            expected="a run folder at the server that can be read",
+            found=found["error"],
+            remedy="Look at the folder on the server.",
+        )
+    return found or None
+
+
+def describe(flare: Session, job_id: str | None = None) -> list[str]:
+    """Return the progress of one job, or of all that run, as text of at most 80 columns; errors as lines if of all."""
+    if job_id:
+        return _lines(job_id, "", job_progress(flare, job_id))
+    jobs = [job for job in flare.list_jobs() if job["status"] == RunStatus.RUNNING.value]
+    found: list[str] = []
+    for job in jobs:
+        try:
+            found += _lines(job["job_id"], job["job_name"], job_progress(flare, job["job_id"]))
+        except RunError as error:  # it may have ended since, or be no job of this package
+            found += [_headline(job["job_id"], job["job_name"]), f"  {one_line(error.found)}"]
+    return found or ["no job runs"]
+
+
+def _lines(job_id: str, name: str, state: dict[str, Any] | None) -> list[str]:
+    return [_headline(job_id, name), *(progress.lines(state) if state else ["  not begun"])]
+
+
+def _headline(job_id: str, name: str) -> str:
+    """Return a job's first line; the name is its lead's choice."""
+    return f"job {job_id}  {one_line(name)}".rstrip()

@@ -1,0 +1,104 @@
+"""Messages through FLARE: one task per site, its own deadline, its own answer."""
+
+from collections.abc import Mapping
+from queue import Empty, Queue
+from typing import Any
+
+from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.app_common.workflows.model_controller import ModelController
+from nvflare.fuel.utils.memory_utils import cleanup_memory
+
+from fedward.errors import FedwardError, RunError
+from fedward.flare.shareables import TASK, pack_request, unpack
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message
+
+_TICK = 0.1
+"""Seconds between two looks at aborts and deadlines."""
+
+
+class FlareTransport:
+    """Carries messages as FLARE tasks of a controller.
+
+    Each site gets a task of its own through ``Controller.send``: unlike ``send_model`` it tells how a task failed, and
+    unlike a broadcast it does not copy the model for each site. FLARE itself drops answers that come twice or after
+    the deadline.
+    """
+
+    def __init__(self, controller: ModelController) -> None:
+        self._controller = controller
+
+    def sites(self) -> list[str]:
+        """Return the sites that take part in the job, sorted by name."""
+        return sorted(client.name for client in self._controller.engine.get_clients())
+
+    def exchange(self, requests: Mapping[str, Message], timeout: int, deliver: Deliver) -> None:
+        """Send every request and deliver each answer as it arrives, in this thread; see :class:`Transport`.
+
+        A site that is not in the job, or that FLARE gives up on before the deadline, gets an error answer at once.
+
+        Raises:
+            RunError: the job is aborted.
+        """
+        connected = set(self.sites())
+        answers: Queue[tuple[str, Message]] = Queue()
+        tasks: dict[str, Task] = {}
+        try:
+            for site, request in sorted(requests.items()):
+                if site in connected:
+                    tasks[site] = self._send(site, request, timeout, answers)
+                else:
+                    deliver(site, _failed(site, request, "not connected to this job"))
+            while tasks:
+                self._stop_if_aborted()
+                try:
+                    site, answer = answers.get(timeout=_TICK)
+                except Empty:
+                    self._drop_ended(tasks, requests, deliver)
+                    continue
+                del tasks[site]
+                deliver(site, answer)
+                del answer  # before the next one arrives
+        finally:
+            for task in tasks.values():
+                self._controller.cancel_task(task)
+            cleanup_memory()
+
+    def _send(self, site: str, request: Message, timeout: int, answers: Queue[tuple[str, Message]]) -> Task:
+        def received(client_task: ClientTask, **_: Any) -> None:
+            result, client_task.result = client_task.result, None
+            answers.put((site, _answer(site, request, result)))
+
+        task = Task(TASK, pack_request(request.meta, request.arrays), timeout=timeout, result_received_cb=received)
+        self._controller.send(task, self._controller.fl_ctx, targets=[site])
+        return task
+
+    def _stop_if_aborted(self) -> None:
+        if self._controller.abort_signal.triggered:
+            raise RunError("job", expected="to run to its end", found="an abort", remedy="Resume it when wanted.")
+
+    @staticmethod
+    def _drop_ended(tasks: dict[str, Task], requests: Mapping[str, Message], deliver: Deliver) -> None:
+        """Forget the tasks that ended without an answer. Status OK is not one of them: its answer is in the queue."""
+        for site, task in list(tasks.items()):
+            status = task.completion_status
+            if status in (None, TaskCompletionStatus.OK):
+                continue
+            del tasks[site]
+            if status != TaskCompletionStatus.TIMEOUT:
+                deliver(site, _failed(site, requests[site], f"FLARE gave up the task: {status.value}"))
+
+
+def _answer(site: str, request: Message, result: Any) -> Message:
+    code = result.get_return_code()
+    if code != ReturnCode.OK:
+        return _failed(site, request, f"FLARE returned {code}; the details are in the site's own log")
+    try:
+        return Message(*unpack(result))
+    except FedwardError as error:
+        return _failed(site, request, str(error))
+
+
+def _failed(site: str, request: Message, reason: str) -> Message:
+    return Message({"site": site, "round": request.meta["round"], "error": reason})

@@ -1,0 +1,165 @@
+"""Is a run what it says? Its audit log is checked against itself, all its files, and the logs of the sites."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedward.digests import arrays_digest, digest, file_digest
+from fedward.methods import method_of
+from fedward.operation.site_check import check_against, read_site_log
+from fedward.protocol import wire
+from fedward.storage import RunInfo
+from fedward.storage.audit import LOG, check_chain, check_end, fault
+from fedward.storage.chain import read
+from fedward.storage.outputs import REPORT, outputs
+from fedward.storage.run_folder import RunFolder, info_digest
+from fedward.storage.store import StoredState
+
+Row = Mapping[str, Any]
+_SIDECAR = ("method", "net", "pretrained", "data", "seed")
+"""Of the experiment, in the sidecar of a model."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A run in which nothing wrong was found."""
+
+    lines: int
+    """Of the audit log."""
+    head: str
+    """Hash of the last line."""
+    files: int
+    """Files that are those the log names at the end of the run."""
+    answers: int
+    """Lines of sites' logs, with all of which the audit log agrees."""
+    later: int
+    """Answers that the audit log tells of and that come after the end of their site's log."""
+
+    def __str__(self) -> str:
+        text = f"{LOG}: {self.lines} lines, head {self.head}; {self.files} files; {self.answers} lines of sites' logs"
+        return f"{text}, {self.later} answers after their end" if self.later else text
+
+
+def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
+    """Check a run folder, or a copy of one without ``models/``, ``rounds/`` and ``server/``, as a job's results are.
+
+    docs/deployment.md says what is found out, and what is not.
+
+    Args:
+        folder: the run folder; the run may be going on.
+        sites: files ``answers/<run id>.jsonl`` out of sites' own folders.
+
+    Raises:
+        RunError: names the first line that is wrong, and what is wrong with it; or a file that is none.
+    """
+    run = RunFolder.reopen(folder)
+    lines, rest = read(folder / LOG)
+    rows = check_chain(lines, run.id)
+    check_end(lines, run.info.audit)
+    if rest or not lines:
+        found = "half a line, as a crash leaves it; a resumed run quotes it" if rest else "no line at all"
+        raise fault(len(lines) + 1, "a whole line", found)
+    records = [read_site_log(path, run.id) for path in sites]
+    try:
+        _check_beginning(run.info, rows)
+        _check_turns(rows)
+        _check_states(folder, rows)
+        files = _check_end_of_run(folder, run, rows)
+        for name in ("model", "best"):
+            if (folder / f"{name}.safetensors").exists():
+                _check_model(folder, run, rows, name)
+        later = sum(check_against(folder, rows, record) for record in records)
+    except (KeyError, TypeError, ValueError, IndexError, OSError) as error:  # whole lines, but not of this version
+        raise fault(len(rows), "lines as this version writes them", f"{type(error).__name__}: {error}") from error
+    return Verified(len(rows), str(rows[-1]["hash"]), files, sum(len(record.rows) for record in records), later)
+
+
+def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
+    """Compare what run.json says of the run with the line that was written when it began."""
+    told = rows[0]["details"]
+    if digest(info.experiment) != told["experiment"]:
+        found = f"{digest(info.experiment)}: the experiment was changed"
+        raise fault(1, f"run.json with the experiment of SHA-256 {told['experiment']}", found)
+    joined = [site for row in rows if row["event"] == "joined" for site in row["details"]["sites"]]
+    sites = {*told["sites"], *joined}
+    for name in ("engine", "seed", "versions"):
+        if (found := getattr(info, name)) != told[name]:
+            raise fault(1, f"run.json with {name} {told[name]}", f"{found}: it was changed")
+    if not set(told["sites"]) <= set(info.sites) <= sites:
+        raise fault(1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info.sites)}")
+
+
+def _check_turns(rows: Sequence[Row]) -> None:
+    """Raise where sites were asked for an earlier exchange, though the run was not resumed."""
+    last = (0, 0)
+    for row in rows:
+        details = row["details"]
+        if row["event"] == "resumed":
+            last = (details["round"] + 1, -1)
+        if row["event"] == "asked":
+            if (exchange := (details["round"], details["part"])) <= last:
+                raise fault(row["seq"], f"an exchange after round {last[0]}, part {last[1]}", f"round {exchange[0]}")
+            last = exchange
+
+
+def _check_states(folder: Path, rows: Sequence[Row]) -> None:
+    """Compare the states that are there with the last lines that name them."""
+    named = {row["details"]["round"]: row for row in rows if row["event"] in ("committed", "resumed")}
+    for round_, row in sorted(named.items()):
+        path = folder / "rounds" / f"{round_:05d}" / "state.safetensors"
+        if path.exists() and row["details"]["state"]:  # only the newest are kept
+            _same(row, path.relative_to(folder).as_posix(), row["details"]["state"], file_digest(path))
+
+
+def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
+    """Compare all files with the lines of the run's end, and return how many there are; none while it goes on."""
+    end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
+    after = [row for row in rows[end:] if row["event"] != "reported"]
+    if not end or after:
+        if run.finished:
+            raise fault(end + 1, "nothing after the end of the run but its report", "more: lines were added")
+        return 0
+    row = rows[end - 1]
+    told, found = row["details"]["files"], outputs(folder)
+    for name in sorted({*told, *found}):
+        _same(row, name, told.get(name), found.get(name))
+    if (run.info.audit or {})["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
+        raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
+    _check_report(folder, rows[end:], end)
+    return len(told)
+
+
+def _check_report(folder: Path, reported: Sequence[Row], end: int) -> None:
+    path = folder / REPORT
+    if reported:
+        row = reported[-1]
+        _same(row, REPORT, row["details"]["report"], file_digest(path) if path.exists() else None)
+    elif path.exists():
+        raise fault(end + 1, f"a line with the hash of {REPORT}", "none; `fedward report` makes it anew, and the line")
+
+
+def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -> None:
+    """Compare a model with the one that sites were sent after its round, and its sidecar with the experiment."""
+    about = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    for key in _SIDECAR:
+        if about[key] != run.info.experiment[key]:
+            raise fault(1, f"{name}.json with {key} of the experiment", "others: the file was changed")
+    exchange = (about["round"] + 1, 0)
+    asked = [row for row in rows if row["event"] == "asked"]
+    sent = [row for row in asked if (row["details"]["round"], row["details"]["part"]) == exchange]
+    evaluated = not method_of(run.experiment).requirements.untrained  # else the model is sent to nobody
+    if evaluated and not sent:
+        raise fault(len(rows), f"a line that asks for round {exchange[0]} with {name}.safetensors", "none")
+    if not sent:
+        return
+    row, state = sent[-1], StoredState(folder / f"{name}.safetensors")
+    _same(row, f"{name}.safetensors", row["details"]["model"], arrays_digest(wire.flatten("model", state)))
+
+
+def _same(row: Row, name: str, told: str | None, found: str | None) -> None:
+    if told != found:
+        expected = f"{name} with SHA-256 {told}" if told else f"no file {name}"
+        what = f"{found}: the file was changed" if found and told else "no such file" if told else "a file of that name"
+        raise fault(row["seq"], expected, what)

@@ -1,0 +1,188 @@
+"""Sites' own logs, read to check them: each by itself, and against what the server's audit log tells."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+from fedward.client.site_log import check_turn
+from fedward.digests import digest
+from fedward.errors import RunError, WireError
+from fedward.protocol import wire
+from fedward.protocol.messages import Split
+from fedward.storage import chain
+from fedward.storage.audit import fault
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SiteRecord:
+    """A site's log of one run, in which nothing wrong was found."""
+
+    file: Path
+    run: str
+    rows: Sequence[Row]
+    """Its lines but those that quote half a line."""
+
+    @property
+    def sites(self) -> list[str]:
+        """Whose log it is; a folder that several sites share holds those of all."""
+        return sorted({str(row["site"]) for row in self.rows})
+
+    def __str__(self) -> str:
+        events = [row["event"] for row in self.rows]
+        counts = ", ".join(f"{events.count(event)} {event}" for event in ("answered", "failed", "refused"))
+        return f"{self.file}: {', '.join(self.sites)}, run {self.run}: {counts}; head {self.rows[-1]['hash']}"
+
+
+def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
+    """Return a site's log; its chain is whole, and the exchanges that the site answered go forward.
+
+    Args:
+        file: ``answers/<run id>.jsonl`` of a site's own folder, or a copy.
+        run: the run it must be of; None: any.
+
+    Raises:
+        RunError: names the first line that is wrong; or the file is none, or of another run.
+    """
+    lines, _ = chain.read(file)
+    first = chain.parse(lines[0]) if lines else None
+    start = str(first.get("previous")) if first else run or ""
+    if not lines or (first and not re.fullmatch(r"[0-9a-f]{32}", start)):
+        raise _no_log(file, "something else in line 1" if lines else "nothing")
+    if run and start != run:
+        raise _no_log(file, f"one of run {start}")
+    rows: list[Row] = []
+    for row in chain.checked(lines, start, str(file)):
+        if "torn" in row:
+            continue
+        given = [each for each in rows if each["event"] == "answered" and each["site"] == row.get("site")]
+        try:
+            if row["event"] == "answered":
+                check_turn(given, row)
+        except WireError as error:
+            raise chain.fault(str(file), row["seq"], f"answers in turn: {error.expected}", error.found) from error
+        except (KeyError, TypeError) as error:
+            expected = "a line as this version of fedward writes it"
+            raise chain.fault(str(file), row["seq"], expected, f"{type(error).__name__}: {error}") from error
+        rows.append(row)
+    return SiteRecord(file, start, rows)
+
+
+def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord) -> int:
+    """Compare a site's log with the run of a server, and return how many answers it tells of that come after its end.
+
+    Args:
+        folder: the run folder.
+        rows: the lines of its audit log.
+        record: the site's log; it may end earlier than the run.
+
+    Raises:
+        RunError: names the first line of the audit log that the site's log contradicts.
+    """
+    asked = {row["hash"]: row for row in rows if row["event"] == "asked"}
+    for row in record.rows:
+        _check_request(rows, asked, record, row)
+    reached = {site: _reached(asked, record, site) for site in record.sites}
+    later = 0
+    for before, row in pairwise(rows):
+        if row["event"] == "answered":
+            for site in sorted({*row["details"]["replied"], *row["details"]["evaluated"]} & set(reached)):
+                if before["seq"] > reached[site]:
+                    later += 1
+                else:
+                    _check_reply(before, row, record, site)
+    _check_metrics(folder, record, {site: asked_round(rows, seq) for site, seq in reached.items()})
+    return later
+
+
+def asked_round(rows: Sequence[Row], seq: int) -> int:
+    """Return the round of a line ``asked``, counted from 1; 0 for line 0."""
+    return int(rows[seq - 1]["details"]["round"]) if seq else 0
+
+
+def _reached(asked: Mapping[str, Row], record: SiteRecord, site: str) -> int:
+    return max((int(asked[row["head"]]["seq"]) for row in record.rows if row["site"] == site), default=0)
+
+
+def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRecord, row: Row) -> None:
+    """Raise unless the server's log holds the request of a site's line, as the site got it."""
+    line = asked.get(row["head"])
+    if line is None or _exchange(line) != (row["round"], row["part"]):
+        raise _contradicted(rows, record, row)
+    if row["task"] == wire.DECRYPT:
+        return
+    details, site = line["details"], row["site"]
+    told = {
+        "task": details["work"].get(site, "idle"),
+        "model": details["model"],
+        "peers": details["peers"].get(site),
+        "experiment": rows[0]["details"]["experiment"],
+    }
+    for name, value in told.items():
+        if row[name] != value:
+            where = f"the {name} that {site} was sent, {row[name]} ({record.file}, line {row['seq']})"
+            raise fault(line["seq"], where, str(value))
+
+
+def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
+    """Raise where the server tells of an answer that the site's log, which reaches beyond it, does not know."""
+    given = [row for row in record.rows if (row["site"], row["head"]) == (site, asked["hash"])]
+    given = [row for row in given if row["event"] == "answered" and row["task"] != wire.DECRYPT]
+    if not given:
+        expected = f"only answers to requests that {site}'s log knows"
+        raise fault(answered["seq"], expected, f"one to line {asked['seq']}, which it does not know")
+    update = answered["details"]["updates"].get(site)
+    if update and update not in [row["gave"] for row in given]:
+        told = ", ".join(str(row["gave"]) for row in given)
+        where = f"the update that {site} gave, SHA-256 {told} ({record.file}, line {given[-1]['seq']})"
+        raise fault(answered["seq"], where, update)
+
+
+def _check_metrics(folder: Path, record: SiteRecord, reached: Mapping[str, int]) -> None:
+    """Raise where metrics.jsonl tells other numbers of a site than it gave."""
+    told: dict[tuple[str, int], list[Any]] = {}
+    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        site, round_ = row.pop("site"), row.pop("round")
+        if site in reached and round_ < reached[site] and row["split"] in get_args(Split):
+            told.setdefault((site, round_), []).append(row)
+    for (site, round_), found in told.items():
+        given = {row["metrics"] for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}
+        if digest(found) not in given:
+            raise RunError(
+                f"metrics.jsonl, round {round_}, {site}",
+                expected=f"the numbers that the site gave, by {record.file}",
+                found="others",
+                remedy="Do not rely on them; ask the site for its own.",
+            )
+
+
+def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError:
+    """Return the fault of a log that lacks a line a site was shown the hash of."""
+    exchange = (row["round"], row["part"])
+    shown = f"the hash {row['head']}, which {row['site']} was shown ({record.file}, line {row['seq']})"
+    wanted = f"{shown} in round {row['round']}, part {row['part']}"
+    asked = [line for line in rows if line["event"] == "asked"]
+    if there := [line["seq"] for line in asked if _exchange(line) == exchange]:
+        return fault(there[-1], wanted, "another: this line or one before it was written anew, or not all are told")
+    if None not in exchange and (later := [line["seq"] for line in asked if _exchange(line) > exchange]):
+        return fault(later[0], wanted, "a later round: lines before this one were removed, or never written")
+    return fault(len(rows) + 1, wanted, "the end of the log: it was cut, or the request is not told")
+
+
+def _exchange(row: Row) -> tuple[int, int]:
+    return row["details"]["round"], row["details"]["part"]
+
+
+def _no_log(file: Path, found: str) -> RunError:
+    return RunError(
+        f"site's log {file}",
+        expected="a site's answers in this run",
+        found=found,
+        remedy="Ask a site for answers/<run id>.jsonl of its own folder; the id is in run.json.",
+    )

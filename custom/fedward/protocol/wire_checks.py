@@ -1,0 +1,246 @@
+"""The checks of the wire list: an answer is what may leave a site and what was asked for, or it is refused.
+
+The site calls them before it sends, the server before it uses anything. :mod:`fedward.protocol.messages` says what
+an answer may hold at all; what is checked here hangs on the job or the request.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, get_args
+
+import numpy as np
+
+from fedward.errors import WireError
+from fedward.evaluation.names import OVERALL
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.methods.workflow import SCORE, State
+from fedward.protocol.messages import (
+    Answer,
+    ErrorAnswer,
+    MeanAnswer,
+    Metric,
+    ReplyT,
+    Split,
+    WaitingAnswer,
+    parse,
+    refusal,
+)
+from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, UNTRAINED, Message, norm, shapes, uploaded_names
+from fedward.terminal import shown
+
+_CLASS_METRICS = ("auprc", "auroc", "f1", "support")
+_ROUNDING = 1e-6
+"""How far outside [0, 1] a mean of shares may lie."""
+
+
+def check_answer(
+    answer: Message,
+    site: str,
+    request: Message,
+    encrypted: bool = False,
+    withheld: tuple[str, ...] = (),
+    *,
+    classes: Collection[str],
+    scalars: frozenset[str],
+) -> Answer | ErrorAnswer | WaitingAnswer:
+    """Return what an answer says, if it holds what the wire list allows and the request asked for.
+
+    Called by the site before it sends and by the server before it uses anything. Of an ``encrypted`` answer, which has
+    ciphertexts in place of differences, only names and sizes can be checked.
+
+    Args:
+        answer: to the request.
+        site: whose it is.
+        request: what was asked.
+        encrypted: whether the job has secure aggregation.
+        withheld: how the names of tensors begin that do not go up after the request's task.
+        classes: of the job.
+        scalars: names of the means that a site may send of its training; this and ``withheld`` by the algorithm's
+            requirements.
+
+    Raises:
+        RefusedError: it does not.
+    """
+    with _nothing_but_refusals(f"answer of {site}"):
+        if "error" in answer.meta:
+            return _without_arrays(ErrorAnswer, answer, site, request)
+        if "waiting" in answer.meta:
+            return _without_arrays(WaitingAnswer, answer, site, request)
+        said = _said(Answer, answer, site, request)
+        _check_work(said, request.meta["task"], scalars)
+        _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes)
+        _check_update(said, answer, request, encrypted, withheld)
+        return said
+
+
+def check_mean(
+    answer: Message, site: str, request: Message, model: Mapping[str, tuple[int, ...]]
+) -> MeanAnswer | ErrorAnswer:
+    """Return what the answer to a sum says, if it is its mean: tensors of the model's shapes and nothing else.
+
+    Raises:
+        RefusedError: it is not.
+    """
+    with _nothing_but_refusals(f"answer of {site}"):
+        if "error" in answer.meta:
+            return _without_arrays(ErrorAnswer, answer, site, request)
+        _check_arrays(answer, site, "mean", model)
+        return _said(MeanAnswer, answer, site, request)
+
+
+@contextmanager
+def _nothing_but_refusals(where: str) -> Iterator[None]:
+    """Turn whatever else a check stumbles over into a refusal: one site's answer must not end the run of all."""
+    try:
+        yield
+    except WireError:
+        raise
+    except Exception as error:
+        raise refusal(where, "what the wire list allows", f"{type(error).__name__}: {error}"[:200]) from error
+
+
+def _said(kind: type[ReplyT], answer: Message, site: str, request: Message) -> ReplyT:
+    said, asked = parse(kind, answer.meta, f"answer of {site}"), request.meta["round"]
+    if (said.site, said.round) != (site, asked):
+        _refuse(f"answer of {site}", f"site {site}, round {asked}", f"site {said.site}, round {said.round}"[:100])
+    return said
+
+
+def _without_arrays(kind: type[ReplyT], answer: Message, site: str, request: Message) -> ReplyT:
+    _check_arrays(answer, site, "", {})
+    return _said(kind, answer, site, request)
+
+
+def _check_work(answer: Answer, task: str, scalars: frozenset[str]) -> None:
+    where = f"answer of {answer.site}"
+    if answer.steps and not answer.labelled + answer.unlabelled:
+        _refuse(f"{where}, steps", "0 without an image to take them on", f"{answer.steps}")
+    if {answer.scores is not None, answer.due is not None} != {task == SCORE}:
+        _refuse(
+            f"{where} to the task {task}", "scores and due" if task == SCORE else "no scores and none due", "others"
+        )
+    _only(f"{where}, train", answer.train, scalars)
+
+
+def _check_update(said: Answer, answer: Message, request: Message, encrypted: bool, withheld: tuple[str, ...]) -> None:
+    site, task = said.site, request.meta["task"]
+    trained = said.steps > 0 and task not in UNTRAINED
+    model = shapes(request, withheld) if trained else {}
+    if (said.key is not None) != (sealed := encrypted and trained):
+        expected = "the fingerprint of a key" if sealed else "none without an encrypted update"
+        _refuse(f"key of {site}", expected, shown(said.key))
+    if sealed:
+        check_ciphers(f"answer of {site}", "cipher", answer.arrays, model)
+        return
+    if kept := [name for name in uploaded_names(answer) if name.startswith(withheld)]:
+        _refuse(f"arrays of {site}", f"none of what does not go up ({', '.join(withheld)})", _shown_names(kept))
+    _check_arrays(answer, site, "diff", model)
+    if said.steps and not trained:
+        _refuse(f"answer of {site}, steps", f"0 after the task {task}", f"{said.steps}")
+
+
+def check_ciphers(
+    where: str, role: str, arrays: Mapping[str, np.ndarray], model: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Raise WireError unless the arrays are as many ciphertexts as a model of these shapes fills, by the right names.
+
+    They are named ``<role>/00000`` and so on.
+    """
+    values = sum(math.prod(shape) for shape in model.values())
+    expected = [f"{role}/{number:05d}" for number in range(math.ceil(values / CIPHER_VALUES))]
+    _only(where, arrays, expected)
+    for name in expected:
+        array = arrays.get(name)
+        if array is None or array.dtype != np.uint8 or array.ndim != 1 or not 0 < array.size <= LARGEST_CIPHER:
+            found = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+            _refuse(f"{where}, {name}", f"1 to {LARGEST_CIPHER} bytes, as uint8", found)
+
+
+def check_norm(site: str, answer: Message, model: State, largest: float) -> None:
+    """Raise WireError where an update's L2 norm is over ``largest`` times the model's: one site would decide alone.
+
+    Both norms are over all tensors of the update together, in float64.
+    """
+    found = norm(answer.arrays)
+    bound = largest * math.hypot(*(float(model[key].double().norm()) for key in uploaded_names(answer)))
+    if found > bound:
+        _refuse(f"update of {site}", f"a norm of at most {bound:.3g} (largest_update = {largest:g})", f"{found:.3g}")
+
+
+def labels_asked(request: Mapping[str, Any], free: int) -> int | None:
+    """Return how many labels a request has a site ask for; None where it leaves that to the site.
+
+    Raises WireError for a number that is no share of what the site has reported: it may ask about ``free`` images.
+    """
+    labels = request.get("labels")
+    if labels is not None and (type(labels) is not int or not 0 <= labels <= free):
+        _refuse("labels in a request", "none, or a count up to the images that may be asked about", shown(labels))
+    return labels
+
+
+def _check_metrics(where: str, rows: Sequence[Metric], asked: bool, classes: Collection[str]) -> None:
+    if rows and not asked:
+        _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
+    known = frozenset(classes)
+    for row in rows:
+        _check_metric(where, row, known)
+    if len({(row.split, row.name) for row in rows}) < len(rows):
+        _refuse(where, "one row for each split and name", "two for one of them")
+    for split in get_args(Split):
+        _check_split(f"{where}, {split}", [row for row in rows if row.split == split])
+
+
+def _check_split(where: str, rows: Sequence[Metric]) -> None:
+    """Refuse rows that cannot be of the same images."""
+    if len({(row.n, *row.classes) for row in rows}) > 1:
+        _refuse(where, "one number of images and one list of classes", "several")
+    counted = sum(row.value or 0 for row in rows if row.name.startswith("support/"))
+    if rows and counted > rows[0].n:
+        _refuse(where, "classes with no more images together than all", f"{counted} of {rows[0].n}")
+
+
+def _check_metric(where: str, row: Metric, classes: frozenset[str]) -> None:
+    kind, _, of = row.name.partition("/")
+    if row.name not in OVERALL and not (kind in _CLASS_METRICS and of in classes):
+        expected = f"one of {sorted(OVERALL)}, or of {list(_CLASS_METRICS)} and a class of the job"
+        _refuse(f"{where}, name", expected, shown(row.name))
+    if not classes.issuperset(row.classes) or len(set(row.classes)) < len(row.classes):
+        _refuse(f"{where}, classes", "classes of the job, each once", shown(row.classes))
+    if row.value is None:
+        return
+    if kind == "support":
+        if row.value != int(row.value) or not SMALLEST_COUNT <= row.value <= row.n:
+            expected = f"a count from {SMALLEST_COUNT} to the images, or nothing"
+            _refuse(f"{where}, {row.name}", expected, f"{row.value} of {row.n}")
+    elif not -_ROUNDING <= row.value <= 1 + _ROUNDING:
+        _refuse(f"{where}, {row.name}", "a number from 0 to 1, or nothing", f"{row.value}")
+
+
+def _check_arrays(answer: Message, site: str, role: str, model: Mapping[str, tuple[int, ...]]) -> None:
+    expected = {f"{role}/{name}": shape for name, shape in model.items()}
+    _only(f"arrays of {site}", answer.arrays, expected)
+    for name, shape in sorted(expected.items()):
+        _check_array(f"array {name} of {site}", answer.arrays.get(name), shape)
+
+
+def _check_array(where: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
+    if array is None:
+        _refuse(where, f"shape {shape}", "nothing")
+    elif array.shape != shape or array.dtype != np.float32:
+        _refuse(where, f"float32 of shape {shape}", f"{array.dtype} of shape {array.shape}")
+    elif not np.isfinite(array).all():
+        _refuse(where, "finite numbers; NaN or infinity mean that the site's training diverged", "others")
+
+
+def _only(where: str, found: Iterable[Any], allowed: Collection[str]) -> None:
+    if extra := sorted(map(str, set(found) - set(allowed))):
+        _refuse(where, f"only {', '.join(sorted(allowed)) or 'nothing'}", f"also {_shown_names(extra)}")
+
+
+def _shown_names(names: Iterable[str]) -> str:
+    return ", ".join(names)[:200]
+
+
+def _refuse(where: str, expected: str, found: str) -> NoReturn:
+    raise refusal(where, expected, found)

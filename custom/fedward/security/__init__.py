@@ -1,0 +1,1 @@
+"""What a site allows: its policy, approvals, privacy budget, and encryption."""

@@ -1,0 +1,114 @@
+"""A site's half of secure aggregation: seals its answer, and opens the one sum of each exchange."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError, WireError
+from fedward.methods.algorithm import Weight
+from fedward.protocol import wire, wire_checks
+from fedward.protocol.wire import Message
+from fedward.security.encryption import SiteKey, mean_of
+from fedward.storage.store import save_json
+
+
+def require_key(key: SiteKey | None) -> SiteKey:
+    """Return the key; ConfigError where a site that shall encrypt was given none."""
+    if key is None:
+        raise ConfigError(
+            "secure_aggregation",
+            expected="a site with a key",
+            found="none",
+            remedy="Run the job with `fedward run`, or on kits that were provisioned with HEBuilder.",
+        )
+    return key
+
+
+def seal(answer: Message, task: str, weigh: Weight, key: SiteKey | None) -> Message:
+    """Return an answer to a task with ciphertexts of its update, times its weight, in place of the update.
+
+    An answer without an update stays as it is. Raises as :meth:`SiteKey.encrypt` does.
+    """
+    if not answer.arrays:
+        return answer
+    key, meta = require_key(key), answer.meta
+    weight = weigh(task, meta["labelled"], meta["unlabelled"], meta["steps"])
+    return Message({**meta, wire.KEY: key.fingerprint}, key.encrypt(answer.arrays, weight))
+
+
+def open_sum(
+    request: Message,
+    site: str,
+    experiment: Experiment,
+    key: SiteKey | None,
+    *,
+    model: Mapping[str, tuple[int, ...]],
+    folder: Path,
+) -> Message:
+    """Return the answer to a request for decryption: ``mean/<tensor>``, the weighted mean of the updates.
+
+    For one exchange of one run a site gives away one mean, ever: with the means of A, B and C, and of A and B, the
+    server could compute the update of C. A resumed run may ask again; only the same mean is told again.
+
+    Args:
+        request: ``sum/<number>``, and in its meta ``sites``, how many updates were added, ``weight``, that of all, and
+            ``trained``, the task they are of.
+        site: this site's name.
+        experiment: what the job says; it must ask for secure aggregation.
+        key: the sites' key.
+        model: name -> shape of the tensors that travel, in the model's order.
+        folder: where the site keeps what it gave away.
+
+    Raises:
+        WireError: fewer updates than a mean needs, a second mean for one exchange, or no sum of this key.
+    """
+    meta = request.meta
+    sites, weight = _count(meta, "sites", experiment.smallest_sum), _count(meta, "weight", 1)
+    if not experiment.secure_aggregation:
+        raise _refused("a job with secure aggregation", "one without")
+    wire_checks.check_ciphers(f"sum for {site}", "sum", request.arrays, model)
+    numbers = require_key(key).decrypt([request.arrays[name] for name in sorted(request.arrays)], sites)
+    mean = dict(mean_of(numbers, weight, model))
+    _keep(folder / _run(meta["run"]) / f"{site}-{meta['round']:05d}-{meta['part']:03d}.json", mean_digest(mean))
+    arrays = {f"mean/{name}": array for name, array in mean.items()}
+    answer = Message({"site": site, "round": meta["round"]}, arrays)
+    wire_checks.check_mean(answer, site, request, model)
+    return answer
+
+
+def mean_digest(mean: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of a mean's numbers in their order, 64 hexadecimal digits."""
+    total = hashlib.sha256()
+    for array in mean.values():
+        total.update(array.tobytes())
+    return total.hexdigest()
+
+
+def _keep(path: Path, digest: str) -> None:
+    """Note what is given away before it is, or refuse where that was something else before."""
+    if not path.exists():
+        save_json(path, {"mean": digest})
+    elif digest not in path.read_text(encoding="utf-8"):  # a damaged note refuses too
+        raise _refused("one mean for each exchange of a run", "another one for an exchange this site has decrypted")
+
+
+def _count(meta: Mapping[str, Any], name: str, least: int) -> int:
+    value = meta.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise _refused(f"{name} of {least} or more", repr(value))
+    return value
+
+
+def _run(run: Any) -> str:
+    if not re.fullmatch(r"[0-9a-f]{32}", str(run)):
+        raise _refused("a run id of 32 hexadecimal digits", repr(run))
+    return str(run)
+
+
+def _refused(expected: str, found: str) -> WireError:
+    return WireError("request to decrypt", expected=expected, found=found, remedy="Nothing was decrypted for it.")

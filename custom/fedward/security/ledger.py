@@ -1,0 +1,295 @@
+"""A site's privacy ledger: every noisy update it released, over all jobs, and the rule that says when to stop.
+
+The ledger is a chain (:mod:`fedward.storage.chain`) with a line for each release. A file beside it says how many
+lines there are and the hash of the last, so that lines cut off are missed. Neither file is believed where it does not
+fit the other, or what the site's own log of answers knows.
+"""
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedward.digests import canonical
+from fedward.errors import ConfigError, DataError, FedwardError, RunError
+from fedward.storage.chain import Chain, check_end, checked, locked, parse, read
+from fedward.storage.disk import PRIVATE, append, make_folder, replace
+
+_HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
+"""What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance that nothing is
+promised. ``max_epsilon`` bounds how often more likely an update may look after all releases: at 20, 485 million times.
+"""
+_HUGE = 1e6
+"""Sensitivity in units of the noise beyond which epsilon, about half its square, is as good as infinite."""
+_MANY = 10**9
+"""Releases that are counted no further."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How much noise a site adds to an update, and how much it may spend.
+
+    Args:
+        clip: largest L2 norm of an update, over all its tensors together; in (0, 1e6].
+        noise_multiplier: standard deviation of the noise in units of ``clip``; at most 1e6, and so large that one
+            release costs no more than ``max_epsilon``.
+        delta: for which epsilon is computed; in (0, 1e-4].
+        max_epsilon: of all releases together; in (0, 20].
+
+    Raises:
+        ConfigError: a number out of its range, or the package dp-accounting is missing.
+    """
+
+    clip: float
+    noise_multiplier: float
+    delta: float
+    max_epsilon: float
+
+    def __post_init__(self) -> None:
+        for name, highest in _HIGHEST.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= highest:
+                raise _wrong(name, f"a number above 0, at most {highest:g}", repr(value))
+        if (cost := epsilon([self.noise_multiplier], self.delta)) > self.max_epsilon:
+            wanted = f"noise of which one release costs at most epsilon {self.max_epsilon:g}"
+            raise _wrong("noise_multiplier", wanted, f"{self.noise_multiplier:g}: one costs {cost:.4g}")
+
+    def left(self, spent: Sequence[float]) -> int:
+        """Return how many further releases the rule allows, after those with these noise multipliers; at most 1e9."""
+        used, each = _mu(spent), 2 / self.noise_multiplier
+
+        def total(further: int) -> float:
+            return _epsilon(math.hypot(used, math.sqrt(further) * each), self.delta)
+
+        return max(bisect_right(range(_MANY + 1), self.max_epsilon, key=total) - 1, 0)
+
+
+class BudgetUsedError(FedwardError):
+    """A release would spend more than the site's rule allows."""
+
+    def __init__(self, spent: float, cost: float, rule: Rule) -> None:
+        self.told = f"privacy budget used up: epsilon {spent:.4g} of {rule.max_epsilon:g} at delta {rule.delta:g}"
+        """What the server is told."""
+        super().__init__(
+            "privacy budget",
+            expected=f"at most epsilon {rule.max_epsilon:g} at delta {rule.delta:g} for all releases of this site",
+            found=f"{spent:.4g} so far, {cost:.4g} with this one",
+            remedy="No update leaves until the site's own privacy.json allows more.",
+        )
+
+
+def ledger_file(folder: Path, site: str) -> Path:
+    """Return the ledger in a site's own folder, which the simulator's sites share."""
+    return folder / f"privacy-{site}.jsonl"
+
+
+def head(path: Path) -> str:
+    """Return the hash of a ledger's last line, unchecked; empty where there is no release."""
+    lines, _ = read(path)
+    return str((parse(lines[-1]) or {}).get("hash", "")) if lines else ""
+
+
+def epsilon(noise_multipliers: Sequence[float], delta: float) -> float:
+    """Return the epsilon of releases with these noise multipliers, each of any update of norm <= clip.
+
+    Two such updates differ by up to 2 clip, so a release is a Gaussian mechanism with multiplier ``z / 2``; releases
+    compose to one with ``(sum (2 / z)^2)^(-1/2)``, also when a release depends on those before.
+
+    Raises:
+        ConfigError: the package dp-accounting is missing.
+    """
+    return _epsilon(_mu(noise_multipliers), delta)
+
+
+def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
+    """Append a release to a ledger, and return its line: ``release``, and what all of them have spent.
+
+    It is on the disk when this returns. A ledger of an earlier version, which is no chain, becomes one.
+
+    Args:
+        path: the ledger; made if there is none, readable for its owner alone.
+        release: JSON values that describe it.
+        rule: what it was made with, and what all releases together may spend.
+
+    Raises:
+        BudgetUsedError: it would spend too much; nothing was written.
+        DataError: the ledger is not what was written.
+    """
+    make_folder(path.parent, PRIVATE)
+    with locked(path):  # two jobs may run at one site
+        rows, chained = _rows(path)
+        spent = _multipliers(path, rows)
+        cost = epsilon([*spent, rule.noise_multiplier], rule.delta)
+        if cost > rule.max_epsilon:
+            raise BudgetUsedError(epsilon(spent, rule.delta), cost, rule)
+        if not _end(path):
+            _keep_end(path, {"lines": 0, "head": path.name})  # first, so that no chain is ever without an end
+        if rows and not chained:
+            _adopt(path, rows)
+        chain = Chain(path, path.name)
+        row = chain.add(
+            {
+                **release,
+                "clip": rule.clip,
+                "noise_multiplier": rule.noise_multiplier,
+                "sigma": rule.clip * rule.noise_multiplier,
+                "delta": rule.delta,
+                "releases": len(spent) + 1,
+                "epsilon": cost,
+            }
+        )
+        _keep_end(path, chain.end)
+    return row
+
+
+def spent(path: Path) -> list[float]:
+    """Return the noise multipliers of a ledger's releases, the oldest first; none where there is no ledger.
+
+    Raises:
+        DataError: the ledger is not what was written.
+    """
+    return _multipliers(path, _rows(path)[0])
+
+
+def half_line(path: Path) -> bytes:
+    """Return what a crash left of a line at a ledger's end; it counts for nothing. Empty: all lines are whole."""
+    return read(path)[1]
+
+
+def _mu(noise_multipliers: Sequence[float]) -> float:
+    """Return the sensitivity of releases as one, in units of its noise."""
+    return math.hypot(*(2 / z for z in noise_multipliers))
+
+
+def _epsilon(mu: float, delta: float) -> float:
+    try:
+        from dp_accounting import get_epsilon_gaussian
+    except ImportError as error:
+        raise ConfigError(
+            "GaussianUpdateFilter",
+            expected="the package dp-accounting",
+            found=str(error),
+            remedy="Install it at this site: pip install 'fedward[privacy]'.",
+        ) from error
+    if mu > _HUGE:
+        return math.inf
+    return float(get_epsilon_gaussian(1 / mu, delta)) if mu else 0.0
+
+
+def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the lines of a ledger, and whether they are a chain; raise DataError where they are not what was written.
+
+    Without an end, or with one of no line, the lines may be those of an earlier version, which wrote no chain.
+    """
+    for file in (path, _end_file(path)):
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            raise _refused(file, "a file of its own", "a link, or no file")
+    known, end = _known(path), _end(path)  # before the lines: a release in between must not look like one cut off
+    lines, _ = read(path)
+    rows = None if end and end["lines"] else _unchained(lines)
+    chained = rows is None
+    if rows is None:
+        if not end:
+            raise _refused(path, f"its end in {_end_file(path).name}", "no such file")
+        try:
+            rows = list(checked(lines, path.name, path.name))
+            check_end(lines, end, path.name, _end_file(path).name)
+        except RunError as error:
+            raise _refused(path, error.expected, f"{error.where}: {error.found}") from error
+    if known - {row.get("hash") for row in rows}:
+        raise _refused(path, "every release that the site's log of answers knows of", "not all of them")
+    return rows, chained
+
+
+def _known(path: Path) -> set[str]:
+    """Return the newest head of a ledger in each of the site's logs of answers, which lie in ``answers`` beside it."""
+    found = set()
+    for log in (path.parent / "answers").glob("*.jsonl"):
+        lines, _ = read(log)
+        try:
+            found.add(next(filter(None, (_head_in(line, path) for line in reversed(lines))), ""))
+        except (ValueError, KeyError, TypeError) as error:
+            raise _refused(log, "lines of the site's log of answers", f"{type(error).__name__}: {error}") from error
+    return found - {""}
+
+
+def _head_in(line: bytes, path: Path) -> str:
+    if b'"ledger":"' not in line:
+        return ""
+    row = json.loads(line)
+    ours = ledger_file(path.parent, row["site"]) == path  # the sites of a simulator share a folder
+    return str(row["ledger"]) if ours else ""
+
+
+def _unchained(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
+    """Return the lines of a ledger as versions before the chain wrote it; None for any other."""
+    try:
+        rows = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        return None
+    return rows if all(isinstance(row, dict) and "hash" not in row for row in rows) else None
+
+
+def _multipliers(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    found = []
+    for number, row in enumerate(rows, 1):
+        if "torn" in row:
+            continue  # half a line that a crash left: its update did not leave
+        value = row.get("noise_multiplier")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
+            raise _refused(path, f"a noise multiplier above 0 in line {number}", repr(value))
+        found.append(float(value))
+    return found
+
+
+def _adopt(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Replace a ledger by a chain of its lines, in one step."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    chain = Chain(partial, path.name)
+    for row in rows:
+        chain.add(row)
+    replace(partial, path)
+
+
+def _end_file(path: Path) -> Path:
+    return path.with_suffix(".end.json")
+
+
+def _end(path: Path) -> dict[str, Any] | None:
+    """Return what the file beside a ledger says of its end; None where there is none."""
+    file = _end_file(path)
+    if not file.exists():
+        return None
+    try:
+        end = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(end["lines"], int) and isinstance(end["head"], str):
+            return dict(end)
+        found = repr(end)
+    except (ValueError, KeyError, TypeError) as error:
+        found = f"{type(error).__name__}: {error}"
+    raise _refused(file, "the number of lines and the last hash", found)
+
+
+def _keep_end(path: Path, end: Mapping[str, Any]) -> None:
+    partial = path.with_suffix(".end.partial")
+    partial.unlink(missing_ok=True)
+    append(partial, f"{canonical(end)}\n".encode(), 0o600)
+    replace(partial, _end_file(path))
+
+
+def _wrong(name: str, expected: str, found: str) -> ConfigError:
+    remedy = "Correct the filter's args in the site's privacy.json."
+    return ConfigError(f"GaussianUpdateFilter, {name}", expected=expected, found=found, remedy=remedy)
+
+
+def _refused(path: Path, expected: str, found: str) -> DataError:
+    return DataError(
+        f"privacy ledger {path}",
+        expected=expected,
+        found=found,
+        remedy="No update leaves. Restore the ledger and its end from one backup; see docs/privacy.md.",
+    )

@@ -1,0 +1,241 @@
+"""A site's own policy: what a job may ask of the site, rule by rule.
+
+The site checks each request against it before it reads data; see :mod:`fedward.client.admission`.
+"""
+
+import math
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedward.config import Experiment, explain
+from fedward.errors import ConfigError, WorkError
+from fedward.methods import METHODS, method_of
+from fedward.methods.algorithm import Algorithm
+from fedward.nets.build import OWN
+from fedward.yaml_text import read_yaml
+
+FILE = "fedward_policy.yaml"
+"""The policy's name in the folder ``local`` of a site's kit."""
+
+Names = Literal["any"] | tuple[str, ...]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class PolicyError(WorkError):
+    """A site's policy forbids what a job asks for. The text may be read by the server.
+
+    ``final``: the same job would be refused again, whatever its next request asks for.
+    """
+
+    final = False
+
+
+class JobRefusedError(PolicyError):
+    """The policy forbids the job itself."""
+
+    final = True
+
+
+class Policy(BaseModel):
+    """What a site lets jobs ask of it. Each field is a rule; docs/policy.md says why it is there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    methods: Names = tuple(METHODS)
+    """Methods that may run; ``any``: all that are installed."""
+    nets: Names = (*OWN, "tf_efficientnet_lite0", "resnet18", "resnet50")
+    """Networks that may be trained; ``any``: all that are installed, timm's too."""
+    minimum_sites: int = Field(3, ge=1)
+    """Sites that the run must have, by the server's word."""
+    minimum_replies: int = Field(3, ge=1)
+    """Updates without which the server must not use any."""
+    minimum_participants: int = Field(3, ge=1)
+    """Sites that must be asked in each round."""
+    maximum_share: float = Field(0.5, gt=0, le=1)
+    """What one site may count for in an average of three sites or more."""
+    minimum_images: int = Field(32, ge=1)
+    """Images of each kind, labelled and unlabelled, that a round here must learn from: by the job's settings, and
+    different ones that this site holds."""
+    minimum_steps: int = Field(4, ge=1)
+    """Optimiser steps that a round here must take."""
+    minimum_batch: int = Field(8, ge=1)
+    """Images in one step."""
+    lone_peers: bool = False
+    """Whether another site may be sent the model of one site alone."""
+    maximum_rounds: int | None = Field(1000, ge=1)
+    """Rounds of a job; None: any number."""
+    maximum_images: int | None = Field(1_000_000, ge=1)
+    """Images that the training of one round may go through here, each as often as it comes; None: any number."""
+    maximum_image_size: int | None = Field(512, ge=16)
+    """Height and width in pixels of decoded images; None: any that a job may have."""
+    maximum_questions: int | None = Field(500, ge=0)
+    """Labels that one run may ask for here in active learning, the first ones among them; None: any number."""
+    noise: Literal["optional", "required"] = "optional"
+    """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
+    starting_weights: Literal["none", "any"] | tuple[Sha256, ...] = "none"
+    """Weights that a run may start from: none but fresh ones, any, or those with one of these SHA-256."""
+    approval: Literal["none", "required"] = "none"
+    """Whether each job waits until this site's administrator has approved its digest."""
+
+
+OPEN = Policy(
+    methods="any",
+    nets="any",
+    minimum_sites=1,
+    minimum_replies=1,
+    minimum_participants=1,
+    maximum_share=1,
+    minimum_images=1,
+    minimum_steps=1,
+    minimum_batch=1,
+    lone_peers=True,
+    maximum_rounds=None,
+    maximum_images=None,
+    maximum_image_size=None,
+    maximum_questions=None,
+    starting_weights="any",
+)
+"""Forbids nothing: for runs in one process and in FLARE's simulator, where one user has the data of all sites."""
+
+
+def read_policy(file: Path) -> Policy:
+    """Return a site's policy; the defaults for a rule that the file does not name, or if there is no file.
+
+    Raises:
+        ConfigError: the file cannot be read, has an unknown or wrong rule, or everybody may write to it.
+    """
+    where = f"policy {file}"
+    try:
+        if file.stat().st_mode & stat.S_IWOTH:
+            remedy = f"Look at its rules, then chmod o-w {file.name}."
+            raise ConfigError(where, expected="a file of its owner", found="one that anybody may change", remedy=remedy)
+        content = read_yaml(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Policy()
+    except (OSError, ValueError) as error:
+        remedy = "Correct or restore it; until then this site refuses every job."
+        raise ConfigError(where, expected="readable YAML", found=str(error), remedy=remedy) from error
+    try:
+        return Policy.model_validate({} if content is None else content)
+    except ValidationError as error:
+        raise explain(error, where) from error
+
+
+class Finding(NamedTuple):
+    """One rule and a job."""
+
+    rule: str
+    allowed: str
+    asked: str
+    kept: bool
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.allowed}, {self.asked}"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a job's settings do not say, and a rule asks."""
+
+    sites: int | None = None
+    """How many sites the run has; None: not known yet."""
+    noise: bool = False
+    """Whether the job's privacy scope at this site adds noise."""
+    weights: str | None = None
+    """SHA-256 of the first model, where the run starts from given weights."""
+
+
+def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> list[Finding]:
+    """Return what each rule says of a job, in the order of the rules; of some, only a site at work can tell more."""
+    method = method_of(experiment)
+    settings, lone = method.settings, method.requirements.lone_peers
+    images = settings.images_per_round or settings.images_at_most
+    steps = images and math.ceil(images / settings.batch)
+    return [
+        _named("methods", policy.methods, experiment.method),
+        _named("nets", policy.nets, experiment.net),
+        _at_least("minimum_sites", policy.minimum_sites, known.sites, "all that are connected", says="the run has"),
+        _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
+        _at_least("minimum_participants", policy.minimum_participants, settings.participants, "all sites"),
+        Finding("maximum_share", *at_most(policy.maximum_share, settings.largest_share)),
+        _at_least("minimum_images", policy.minimum_images, images, "all that this site has"),
+        _at_least("minimum_steps", policy.minimum_steps, steps, "as many as this site's images make"),
+        _at_least("minimum_batch", policy.minimum_batch, settings.batch),
+        Finding(
+            "lone_peers",
+            "allowed" if policy.lone_peers else "no site's model to another site alone",
+            f"the job says {lone}" if lone else "the job sends none",
+            policy.lone_peers or not lone,
+        ),
+        Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
+        _most_images(policy, method),
+        Finding("maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)),
+        Finding(
+            "noise",
+            policy.noise,
+            f"this site's privacy scope adds {'some' if known.noise else 'none'}",
+            known.noise or policy.noise == "optional",
+        ),
+        _starting_weights(policy, known.weights),
+    ]
+
+
+def require(site: str, policy: Policy, experiment: Experiment, known: Circumstances) -> None:
+    """Raise JobRefusedError, which names each broken rule, unless the policy allows the job."""
+    refuse_unless(site, findings(policy, experiment, known), JobRefusedError)
+
+
+def refused_by_default(experiment: Experiment, sites: Sequence[str] = (), weights: str | None = None) -> list[Finding]:
+    """Return the rules of the default policy that a job breaks.
+
+    ``sites``: the names of those it goes to, if not to all. ``weights``: SHA-256 of the first model made of given ones.
+    """
+    known = Circumstances(len(sites) or None, weights=weights)
+    return [found for found in findings(Policy(), experiment, known) if not found.kept]
+
+
+def refuse_unless(site: str, found: Sequence[Finding], error: type[PolicyError] = PolicyError) -> None:
+    """Raise ``error``, which names each broken rule, unless all are kept."""
+    if broken := [str(finding) for finding in found if not finding.kept]:
+        raise error(
+            f"policy of {site}",
+            expected="what its rules allow",
+            found="; ".join(broken),
+            remedy="Change the job, or ask the site's administrator.",
+        )
+
+
+def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
+    """Return what a rule of a largest number says of one, as the last fields of a :class:`Finding`."""
+    allowed = "any number" if limit is None else f"at most {limit}"
+    return allowed, f"the job says {number}", limit is None or number <= limit
+
+
+def _named(rule: str, names: Names, name: str) -> Finding:
+    allowed = "any" if names == "any" else ", ".join(names) or "none"
+    return Finding(rule, allowed, f"the job says {name[:100]}", names == "any" or name in names)
+
+
+def _at_least(rule: str, limit: int, number: int | None, all_: str = "", says: str = "the job says") -> Finding:
+    """Return what a rule of a smallest number says; ``all_`` stands for a number that nobody has set."""
+    asked = all_ if number is None else str(number)
+    return Finding(rule, f"at least {limit}", f"{says} {asked}", number is None or number >= limit)
+
+
+def _most_images(policy: Policy, method: Algorithm[Any]) -> Finding:
+    """Return what the rule says of a fixed number of images; it may come in each exchange of a round."""
+    images = method.settings.images_per_round
+    allowed, asked, kept = at_most(policy.maximum_images, (images or 0) * method.requirements.exchanges)
+    return Finding("maximum_images", allowed, asked if images else "as many as this site's images make", kept)
+
+
+def _starting_weights(policy: Policy, weights: str | None) -> Finding:
+    rule, asked = policy.starting_weights, f"the run starts from {weights or 'fresh ones'}"
+    if isinstance(rule, str):
+        return Finding("starting_weights", rule, asked, weights is None or rule == "any")
+    return Finding("starting_weights", f"one of {', '.join(rule)}", asked, weights is None or weights in rule)

@@ -1,0 +1,1 @@
+"""The server's loop, and what it tells of a run."""

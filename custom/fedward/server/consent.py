@@ -1,0 +1,75 @@
+"""The server's side of sites' policies: who refuses a run's job, and whose administrator has not approved it yet."""
+
+import time
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fedward.errors import RunError
+from fedward.storage import Summary
+from fedward.storage.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from fedward.report.console import Console
+
+_LONGEST_PAUSE = 30
+"""Seconds after which sites that wait for approval are asked again."""
+
+_WAITING = "waiting for approval of job {} by the site's administrator"
+
+
+class RunRefusedError(RunError):
+    """So many sites' policies forbid the job that too few are left to carry it out."""
+
+
+class Consent:
+    """Keeps account of both for one run, and tells of it.
+
+    Args:
+        run: its folder.
+        console: where the progress is printed.
+        minimum: replies that an exchange needs.
+    """
+
+    def __init__(self, run: RunFolder, console: "Console", minimum: int) -> None:
+        self._run, self._console, self._minimum = run, console, minimum
+        self._refused: dict[str, str] = {}
+        self._pauses = 0
+
+    @property
+    def refused(self) -> dict[str, Any]:
+        """What a failed run's summary says of sites that refuse the job; nothing if none does."""
+        return {"refused": sorted(self._refused)} if self._refused else {}
+
+    def require(self, round_: int, replied: Collection[str], refused: Mapping[str, str]) -> None:
+        """Note who accepted and who refused (site -> reason) in an exchange.
+
+        Raises:
+            RunRefusedError: too few sites are left. A policy that forbids a job forbids it the next time too.
+        """
+        self._refused = {site: why for site, why in self._refused.items() if site not in replied} | dict(refused)
+        if len(self._run.sites) - len(self._refused) >= self._minimum:
+            return
+        self._run.flush()
+        raise RunRefusedError(
+            f"round {round_}",
+            expected=f"at least {self._minimum} sites that accept the job",
+            found="; ".join(f"{site} refuses: {why}" for site, why in sorted(self._refused.items())),
+            remedy="Export a job that the sites allow, or ask their administrators.",
+        )
+
+    def pause(self) -> None:
+        """Sleep before the next question, each time longer, up to half a minute."""
+        time.sleep(min(_LONGEST_PAUSE, 2 ** min(self._pauses, 5)))
+        self._pauses += 1
+
+    def tell(self, waiting: Mapping[str, str]) -> None:
+        """Say in run.json and on the console which sites wait for approval of which job, where that has changed."""
+        if waiting == self._run.info.summary.waiting:
+            return
+        self._run.set_status("running", Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary())
+        self._console.waiting(waiting)
+
+    @staticmethod
+    def reasons(waiting: Mapping[str, str]) -> dict[str, str]:
+        """Return why sites that wait have not replied."""
+        return {site: _WAITING.format(digest) for site, digest in waiting.items()}

@@ -1,0 +1,161 @@
+"""How far a run is, from its folder alone: for a person at the server, an admin's kit, and monitoring."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedward.errors import RunError
+from fedward.evaluation.selection import MetricRow, mean_over_sites
+from fedward.methods import settings_of
+from fedward.report.words import count
+from fedward.storage import RoundRow, audit, read_rows
+from fedward.storage.chain import read
+from fedward.storage.lock import is_held
+from fedward.storage.run_folder import RunFolder
+
+WIDTH = 80
+
+
+def progress(run_folder: Path) -> dict[str, Any]:
+    """Return how far a run is, JSON-able.
+
+    ``status``
+        ``running``, ``finished``, ``failed``, or ``stopped``: it was killed, no process of this machine writes it.
+    ``reason``
+        why it failed, else None.
+    ``method``, ``sites``, ``started``, ``written``
+        name, number of sites, and times in UTC; ``written`` is when the run last wrote to its folder.
+    ``round``, ``rounds``, ``seconds_per_round``
+        rounds that are committed, rounds planned, mean seconds of a committed round (None before the first).
+    ``committed``
+        when the last round was committed; None before.
+    ``under_way``
+        the exchange not yet answered: ``round``, ``part``, ``asked`` (sites), ``since``; else None.
+    ``waiting``
+        site -> digest of the job, of those whose administrator has not approved it.
+    ``refused``
+        sites whose policy forbids the job, where the run failed over that.
+    ``exchange``
+        the last committed exchange: ``round``, ``seconds``, ``asked``, ``replied`` (sites), ``failed`` (site ->
+        reason); None before the first.
+    ``metric``, ``best``, ``last``
+        the key metric, and its mean over sites on validation images as ``{"round", "value"}``, of the best round so far
+        and the last evaluated one; None before the first.
+    ``unjudged``
+        site -> reason of those that did not evaluate the last model of a finished run.
+    ``bytes_down``, ``bytes_up``
+        of all committed exchanges.
+
+    Raises:
+        RunError: the folder is no run folder, or a file in it is broken.
+    """
+    try:
+        return _progress(RunFolder.reopen(run_folder))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"run folder {run_folder}",
+            expected="files as a run writes them",
+            found=f"{type(error).__name__}: {error}",
+            remedy="Restore the folder from a copy, or read it with the version of fedward that wrote it.",
+        ) from error
+
+
+def _progress(run: RunFolder) -> dict[str, Any]:
+    info, experiment, rounds = run.info, run.experiment, list(read_rows(run.path / "rounds.jsonl", RoundRow, []))
+    audited, _ = read(run.path / audit.LOG)
+    newest, committed = _newest(audited), _newest(audited, "committed")
+    done = committed["details"]["round"] if committed else max((row.round for row in rounds), default=0)
+    return {
+        "status": _status(run),
+        "reason": info.summary.reason,
+        "method": experiment.method,
+        "sites": len(run.sites),
+        "started": info.started,
+        "written": newest["time"] if newest else info.started,
+        "round": done,
+        "rounds": settings_of(experiment.method, experiment.options).rounds,
+        "seconds_per_round": sum(row.seconds for row in rounds) / done if done else None,
+        "committed": committed and committed["time"],
+        "under_way": newest and _under_way(newest),
+        "waiting": info.summary.waiting,
+        "refused": list(info.summary.refused),
+        "exchange": _told(rounds[-1]) if rounds else None,
+        **_key_metric(run, experiment.key_metric),
+        "unjudged": info.summary.unjudged,
+        "bytes_down": sum(row.bytes_down for row in rounds),
+        "bytes_up": sum(row.bytes_up for row in rounds),
+    }
+
+
+def _told(row: RoundRow) -> dict[str, Any]:
+    lists = {"asked": list(row.asked), "replied": list(row.replied), "failed": dict(row.failed)}
+    return {"round": row.round, "seconds": row.seconds, **lists}
+
+
+def _status(run: RunFolder) -> str:
+    status = run.info.status
+    return "stopped" if status == "running" and not is_held(run.path) else status
+
+
+def _newest(audited: Sequence[bytes], event: str | None = None) -> dict[str, Any] | None:
+    """Return the last line of the audit log, or the last one of an event."""
+    rows = (row for line in reversed(audited) if (row := audit.parse(line)))
+    return next((row for row in rows if event in (None, row["event"])), None)
+
+
+def _under_way(last: Mapping[str, Any]) -> dict[str, Any] | None:
+    if last["event"] != "asked":
+        return None
+    details = last["details"]
+    asked = sorted({*details["work"], *details["evaluate"]})
+    return {"round": details["round"], "part": details["part"], "asked": asked, "since": last["time"]}
+
+
+def _key_metric(run: RunFolder, metric: str) -> dict[str, Any]:
+    # A long run has hundreds of thousands of rows: most are told apart before they are parsed.
+    rows = read_rows(run.path / "metrics.jsonl", MetricRow, [], containing=metric)
+    values = mean_over_sites(rows, metric)
+    best, last = run.best(), max(values, default=None)
+    return {
+        "metric": metric,
+        "best": best and {"round": best[0], "value": best[1]},
+        "last": None if last is None else {"round": last, "value": values[last]},
+    }
+
+
+def lines(state: Mapping[str, Any]) -> list[str]:
+    """Return what :func:`progress` tells as text of at most 80 columns."""
+    rounds = f"round {state['round']} of {state['rounds']}"
+    found = [f"{state['method']}: {state['status']}, {rounds}, {count(state['sites'], 'site')}"]
+    if state["reason"]:
+        found += _item("reason", state["reason"])
+    found += _item("started", f"{_when(state['started'])}, last written {_when(state['written'])}")
+    if state["seconds_per_round"] is not None:
+        found += _item("a round", f"{state['seconds_per_round']:.1f} s")
+    if now := state["under_way"]:
+        found += _item("now", f"round {now['round']}: {', '.join(now['asked'])} asked at {_when(now['since'])}")
+    for site, digest in state["waiting"].items():
+        found += _item("waiting", f"for approval: {site}, job {digest}")
+    if last := state["exchange"]:
+        counts = f"{len(last['asked'])} asked, {len(last['replied'])} replied, {len(last['failed'])} failed"
+        found += _item("exchange", f"round {last['round']}: {counts}, {last['seconds']:.1f} s")
+        found += _reasons(last["failed"])
+    for name in ("best", "last"):
+        if value := state[name]:
+            found += _item(name, f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}")
+    if unjudged := state["unjudged"]:
+        found += _item("unjudged", f"the last model, at {count(len(unjudged), 'site')}") + _reasons(unjudged)
+    return found + _item("traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up")
+
+
+def _when(time: str) -> str:
+    return time.replace("T", " ").replace("+00:00", " UTC")
+
+
+def _reasons(failed: Mapping[str, str]) -> list[str]:
+    return [line for site, reason in sorted(failed.items()) for line in _item("", f"{site}: {reason}")]
+
+
+def _item(name: str, text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=f"  {name:<10}", subsequent_indent=" " * 12)

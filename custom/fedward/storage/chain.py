@@ -1,0 +1,194 @@
+"""Chains: append-only files of JSON lines that each hold the hash of the line before.
+
+A line is canonical JSON with ``seq`` (from 1), ``previous`` (the hash of the line before; in the first line a name that
+the file starts from), ``hash`` (the SHA-256 of the canonical JSON of all the rest), and what its writer adds.
+
+Three files are chains: the server's audit log, a site's log of its answers, and a site's privacy ledger.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedward.digests import canonical, digest
+from fedward.errors import RunError
+from fedward.storage.disk import append, replace
+
+_PRIVATE = 0o600
+
+
+class Chain:
+    """Writer of one chain. Opening it changes nothing, and believes the lines that are there: :func:`checked` does not.
+
+    Two processes may write one file: each opens it anew within :func:`locked` for every line.
+
+    Args:
+        path: the file; need not exist. It is made readable for its owner alone.
+        start: what the first line names as ``previous``.
+        torn: makes the content of a line from the text of half a line, which a crash left at the end. Nothing had
+            relied on it. The next :meth:`add` puts that line in its place.
+    """
+
+    def __init__(
+        self, path: Path, start: str, torn: Callable[[str], Mapping[str, Any]] = lambda text: {"torn": text}
+    ) -> None:
+        self._path, self._torn = path, torn
+        self._lines, self.head = 0, start
+        lines, _ = read(path)
+        if lines:
+            self._lines, self.head = len(lines), _hash_of(lines[-1])
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """How many lines there are, and the hash of the last: what :func:`check_end` compares."""
+        return {"lines": self._lines, "head": self.head}
+
+    def add(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Write one line and return it; it is on the disk when this returns.
+
+        Args:
+            content: JSON values by names other than ``seq``, ``previous`` and ``hash``.
+        """
+        if not ends_whole(self._path):
+            self._mend(*read(self._path))
+        row = self._next(content)
+        append(self._path, _line(row), _PRIVATE)
+        self._took(row)
+        return row
+
+    def _mend(self, lines: Sequence[bytes], rest: bytes) -> None:
+        """Replace half a line by a line that quotes it, in one step: a crash here must not lose it either."""
+        row = self._next(self._torn(rest.decode("utf-8", errors="backslashreplace")))
+        partial = self._path.with_name(self._path.name + ".partial")
+        partial.unlink(missing_ok=True)
+        append(partial, b"".join(line + b"\n" for line in lines) + _line(row), _PRIVATE)
+        replace(partial, self._path)
+        self._took(row)
+
+    def _next(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        row = {**content, "seq": self._lines + 1, "previous": self.head}
+        return row | {"hash": digest(row)}
+
+    def _took(self, row: Mapping[str, Any]) -> None:
+        self._lines, self.head = row["seq"], row["hash"]
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until no other process is within a file's lock, then hold it; its folder is made if there is none.
+
+    The lock is a file of its own, ``.<name>.lock``: the chain itself is replaced where half a line is mended.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, _PRIVATE)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def read(path: Path) -> tuple[list[bytes], bytes]:
+    """Return a chain's whole lines, without their newlines, and what follows the last newline; nothing of no file."""
+    *lines, rest = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    return lines, rest
+
+
+def parse(line: bytes) -> dict[str, Any] | None:
+    """Return a line's content; None unless it is canonical JSON, has a ``seq``, and ``hash`` is that of the rest."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or canonical(row).encode() != line or not isinstance(row.get("seq"), int):
+        return None
+    return row if row.get("hash") == digest({key: row[key] for key in row if key != "hash"}) else None
+
+
+def checked(lines: Sequence[bytes], start: str, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the content of a chain's lines, as long as each is what was written, where it was written.
+
+    Args:
+        lines: of :func:`read`.
+        start: what the first line names as ``previous``.
+        name: of the file, for errors.
+
+    Raises:
+        RunError: names the first line that is wrong; those before it have been yielded.
+    """
+    previous = start
+    for number, line in enumerate(lines, 1):
+        row = parse(line)
+        if row is None:
+            raise fault(name, number, "what its hash was made of", "something else: the line was changed")
+        if row["seq"] != number or row.get("previous") != previous:
+            raise _misplaced(name, number, row, lines)
+        yield row
+        previous = row["hash"]
+
+
+def check_end(lines: Sequence[bytes], end: Mapping[str, Any] | None, name: str, source: str) -> None:
+    """Raise RunError if lines are missing that another place knows of, or others stand in their place.
+
+    Args:
+        lines: of :func:`read`.
+        end: an earlier :attr:`Chain.end`, kept elsewhere; None checks nothing.
+        name: of the file, for errors.
+        source: where ``end`` is from, for errors.
+    """
+    if end is None or not end["lines"]:
+        return
+    if len(lines) < end["lines"]:
+        found = f"{len(lines)}: the log was cut at the end"
+        raise fault(name, len(lines) + 1, f"{end['lines']} lines, as {source} tells", found)
+    if _hash_of(lines[end["lines"] - 1]) != end["head"]:
+        expected = f"the hash {end['head']}, as {source} tells"
+        raise fault(name, end["lines"], expected, "another: the log was written anew")
+
+
+def fault(name: str, number: int, expected: str, found: str) -> RunError:
+    """Return the error that says what is wrong with a line of a chain, counted from 1."""
+    return RunError(
+        f"{name}, line {number}",
+        expected=expected,
+        found=found,
+        remedy="What the file says from there on is no proof; compare it with a copy, and with what others keep of it.",
+    )
+
+
+def _misplaced(name: str, number: int, row: Mapping[str, Any], lines: Sequence[bytes]) -> RunError:
+    expected, seq = f"line {number}, after the one before it", row["seq"]
+    if seq == number and number == 1:
+        return fault(name, number, "the first line of this run", "one of another run")
+    if seq == number:
+        wanted = f"the line that line {number} follows"
+        return fault(name, number - 1, wanted, "another: it was changed and given a new hash")
+    if seq < number:
+        return fault(name, number, expected, f"a second line {seq}: one was inserted")
+    elsewhere = any((parse(line) or {}).get("seq") == number for line in lines[number:])
+    found = f"line {seq}: lines were {'put in another order' if elsewhere else 'removed'}"
+    return fault(name, number, expected, found)
+
+
+def ends_whole(path: Path) -> bool:
+    """Return whether a file is empty, absent, or ends with a newline: a crash may leave half a line."""
+    if not path.exists() or not path.stat().st_size:
+        return True
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return f"{canonical(row)}\n".encode()
+
+
+def _hash_of(line: bytes) -> str:
+    """Return the hash a line states; of a line that was changed, some hash of its own."""
+    row = parse(line)
+    return str(row["hash"]) if row else hashlib.sha256(line).hexdigest()

@@ -1,0 +1,202 @@
+"""Starting a run from the weights of a finished one, tensor by tensor."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedward.config import Experiment
+from fedward.digests import file_digest
+from fedward.errors import ConfigError, RunError
+from fedward.methods import method_of
+from fedward.methods.workflow import State
+from fedward.nets import build
+from fedward.protocol import wire
+from fedward.storage import FORMAT, RunInfo, audit
+from fedward.storage.chain import read
+from fedward.storage.run_folder import RunFolder
+from fedward.storage.store import StoredState
+
+_REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
+_AGAIN = (
+    "Bring the files back as they were, or begin anew: a job is exported again, "
+    "a run started in another folder or from another run."
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the weights lie that a run starts from, and what is known of them before they are read."""
+
+    files: Path
+    """Folder with ``model.safetensors`` and ``model.json``: a finished run's, or one in a FLARE job."""
+    facts: Mapping[str, Any] | None = None
+    """``folder`` of the finished run and ``sha256`` of its model, where a job or run.json has them on record."""
+
+    def check(self, run: Path, info: RunInfo) -> None:
+        """Raise RunError where a run that is continued, with ``info`` in its run.json, began with other weights."""
+        begun = (info.init or {}).get("sha256")
+        if self.facts and self.facts["sha256"] != begun:
+            raise RunError(
+                f"run folder {run}",
+                expected=f"a run from the weights that the job names, SHA-256 {self.facts['sha256']}",
+                found=begun or "one from fresh weights",
+                remedy="Continue it with the job it was begun with, or start a new run.",
+            )
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The last model of a finished run."""
+
+    folder: Path
+    """The run folder, which may be on another machine."""
+    sha256: str
+    """Of its ``model.safetensors``."""
+    classes: tuple[str, ...]
+    """What its classifier tells apart; nothing where the run trained none, or each site kept its own."""
+    state: State
+    """Its tensors, read lazily from disk."""
+
+    @classmethod
+    def of(cls, files: Path, facts: Mapping[str, Any] | None = None) -> "Weights":
+        """Return the weights in a folder; ``facts`` as in :class:`Source`.
+
+        Raises:
+            ConfigError: there are none, the run has not finished, or they are not those that ``facts`` or the run's own
+                audit log tell of.
+            RunError: without ``facts``, and the folder has no readable run.json.
+        """
+        model, about = files / "model.safetensors", files / "model.json"
+        where, remedy = (f"weights of {facts['folder']} in {files}", _AGAIN) if facts else (f"--init {files}", _REMEDY)
+        try:
+            sha256 = file_digest(model)
+            recorded = facts["sha256"] if facts else _recorded(files)
+            if sha256 != recorded:  # before anything in the file is believed
+                expected = f"SHA-256 {recorded}, on record since the run or its job was made"
+                raise ConfigError(f"{where}, file {model.name}", expected=expected, found=sha256, remedy=_AGAIN)
+            content = json.loads(about.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT:
+                raise ValueError(f"{about.name} of format {content['format']}")
+            classes = () if "untrained" in content else tuple(content["data"]["classes"])
+            return cls(Path(facts["folder"]) if facts else files.resolve(), sha256, classes, StoredState(model))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            expected, found = f"{model.name} and {about.name} of format {FORMAT}", f"{type(error).__name__}: {error}"
+            raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What run.json says of them."""
+        return {"folder": str(self.folder), "sha256": self.sha256}
+
+
+def initial_model(experiment: Experiment, weights: Weights | None) -> tuple[State, dict[str, Any] | None]:
+    """Return the model before the first round, and what run.json says of the weights it was given.
+
+    ``model`` is the SHA-256 of the first model itself, by which a site's policy may allow it.
+
+    Raises ConfigError as :func:`fedward.nets.build` and :func:`take_over` do.
+    """
+    spec, method = experiment, method_of(experiment)
+    net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
+    facts = (
+        {**weights.facts, **take_over(net, weights, spec.data.classes, method.requirements.per_class)}
+        if weights
+        else None
+    )
+    state = {key: value.clone() for key, value in net.state_dict().items()}
+    return state, {**facts, "model": wire.model_digest(wire.flatten("model", state))} if facts else None
+
+
+def first_model(experiment: Experiment, weights: Weights) -> str:
+    """Return the SHA-256 of the model that a run on these weights begins with; errors as :func:`initial_model`."""
+    return wire.model_digest(wire.flatten("model", initial_model(experiment, weights)[0]))
+
+
+def take_over(
+    net: nn.Module, weights: Weights, classes: Sequence[str], per_class: tuple[str, ...] = ()
+) -> dict[str, list[str]]:
+    """Copy tensors into ``net`` wherever name, shape and dtype are the same; the classifier only for equal classes.
+
+    The same holds for tensors whose names begin as in ``per_class``: what a method adds that belongs to classes.
+
+    Returns:
+        Names of floating-point tensors: those ``taken``, those ``new`` as in a fresh network, and those ``unused``.
+
+    Raises:
+        ConfigError: no tensor of the network fits, but for its classifier's; or one that does holds NaN or infinity.
+    """
+    own = net.state_dict()
+    learned = [name for name in own if own[name].is_floating_point()]
+    head = _classifier(net) | {name for name in own if name.startswith(per_class)}
+    given = {name for name in weights.state if weights.state[name].is_floating_point()}
+    same = weights.classes == tuple(classes)
+    taken = [
+        name for name in learned if name in given and (same or name not in head) and _fits(own[name], weights, name)
+    ]
+    if not set(taken) - head:
+        raise ConfigError(
+            f"--init {weights.folder}",
+            expected=f"tensors of the network's encoder, such as {next(name for name in learned if name not in head)}",
+            found="none of that name and shape",
+            remedy=_REMEDY,
+        )
+    with torch.no_grad():
+        for name in taken:
+            own[name].copy_(_finite(weights, name))
+    return {
+        "taken": taken,
+        "new": [name for name in learned if name not in taken],
+        "unused": [name for name in weights.state if name in given - set(taken)],
+    }
+
+
+def described(facts: Mapping[str, Any]) -> str:
+    """Return what was taken over, counted by first parts of names: ``taken: encoder 73; new: classifier 2``."""
+    return "; ".join(f"{kind}: {_counts(facts[kind])}" for kind in ("taken", "new", "unused") if facts[kind])
+
+
+def _recorded(folder: Path) -> str:
+    """Return the SHA-256 that a finished run's last model had when the run ended."""
+    run = RunFolder.reopen(folder)
+    rows = [row for line in read(folder / audit.LOG)[0] if (row := audit.parse(line)) and row["event"] == "ended"]
+    if not run.finished or not rows:
+        found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info.status}"
+        raise ConfigError(f"--init {folder}", expected="a finished run", found=found, remedy=_REMEDY)
+    return str(rows[-1]["details"]["files"]["model.safetensors"])
+
+
+def _finite(weights: Weights, name: str) -> torch.Tensor:
+    tensor = weights.state[name]
+    if not bool(tensor.isfinite().all()):
+        raise ConfigError(
+            f"--init {weights.folder}, tensor {name}",
+            expected="finite numbers",
+            found="NaN or infinity",
+            remedy="That run diverged; name the folder of another one.",
+        )
+    return tensor
+
+
+def _fits(tensor: torch.Tensor, weights: Weights, name: str) -> bool:
+    other = weights.state[name]
+    return other.shape == tensor.shape and other.dtype == tensor.dtype
+
+
+def _classifier(net: nn.Module) -> set[str]:
+    """Return the names of the tensors that turn features into logits, wherever a network keeps them."""
+    classifier: nn.Module = net.classifier  # type: ignore[assignment]
+    mine = {id(parameter) for parameter in classifier.parameters()}
+    return {name for name, parameter in net.named_parameters() if id(parameter) in mine}
+
+
+def _counts(names: Sequence[str]) -> str:
+    counts: dict[str, int] = {}
+    for name in names:
+        part = name.split(".", 1)[0]
+        counts[part] = counts.get(part, 0) + 1
+    return ", ".join(f"{part} {number}" for part, number in counts.items())

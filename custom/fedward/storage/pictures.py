@@ -1,0 +1,41 @@
+"""Pictures of the server's own images, kept in the run folder for its report."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from torch import Tensor
+
+from fedward.storage import FORMAT
+from fedward.storage.store import save_json
+
+FOLDER = "reconstructions"
+
+
+def save_pictures(run: Path, pictures: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+    """Write ``reconstructions/<number>-<name>.png``, numbers from 1, and ``about.json``; all of it or nothing.
+
+    Args:
+        run: the run folder.
+        pictures: name -> (N, C, H, W) in [0, 1] on the CPU, C 1 or 3, N the same for all; empty where there are none.
+        facts: JSON-able, for ``about.json``, which also says ``names`` and ``images``.
+    """
+    folder = run / FOLDER
+    partial = folder.with_name(f"{FOLDER}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    for name, images in pictures.items():
+        for number, image in enumerate(images, 1):
+            _picture(image).save(partial / f"{number}-{name}.png")
+    count = len(next(iter(pictures.values()), ()))
+    save_json(partial / "about.json", {"format": FORMAT, **facts, "names": list(pictures), "images": count})
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+
+
+def _picture(image: Tensor) -> Image.Image:
+    pixels = (image.float().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

@@ -1,0 +1,88 @@
+"""The states that a run folder keeps: which there are, and which of them are whole."""
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedward.digests import file_digest
+from fedward.storage import audit
+from fedward.storage.store import save_json
+
+
+class SavedStates:
+    """A run's folder ``rounds/``: for each state ``NNNNN/``, and the lengths of the logs in ``NNNNN.logs.json``.
+
+    Args:
+        run: the run folder.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run, self._rounds = run, run / "rounds"
+
+    def rounds(self) -> list[int]:
+        """Return the rounds after which there is a state, the oldest first."""
+        return sorted(int(path.name) for path in self._rounds.glob("?????"))
+
+    def folder(self, round_: int) -> Path:
+        """Return where the state after a round lies, or is to lie."""
+        return self._rounds / f"{round_:05d}"
+
+    def digest(self, round_: int) -> str:
+        """Return the SHA-256 of a state's tensors, 64 hexadecimal digits."""
+        return file_digest(self.folder(round_) / "state.safetensors")
+
+    def log(self, name: str) -> Path:
+        """Return the file of one of the run's logs."""
+        return self._run / f"{name}.jsonl"
+
+    def keep_lengths(self, round_: int, logs: Iterable[str]) -> None:
+        """Note how long the logs are with the rows up to a round."""
+        save_json(self._lengths_file(round_), {name: self.log(name).stat().st_size for name in logs})
+
+    def lengths(self, round_: int) -> dict[str, int]:
+        """Return log -> its bytes with the rows up to a round."""
+        return dict(json.loads(self._lengths_file(round_).read_text(encoding="utf-8")))
+
+    def drop_all_but(self, number: int) -> int:
+        """Drop all but so many newest states, and return the round of the oldest that is left; there must be one."""
+        rounds = self.rounds()
+        for old in rounds[:-number]:
+            shutil.rmtree(self.folder(old))
+            self._lengths_file(old).unlink(missing_ok=True)
+        return rounds[-number:][0]
+
+    def fault(self, round_: int, told: str | None) -> str:
+        """Return what is wrong with a state; empty if nothing is.
+
+        ``told`` is the hash the audit log tells; None if the run died before that line.
+        """
+        try:
+            json.loads((self.folder(round_) / "state.json").read_text(encoding="utf-8"))
+            short = [name for name, length in self.lengths(round_).items() if self.log(name).stat().st_size < length]
+            found = self.digest(round_)
+        except (OSError, ValueError, TypeError) as error:
+            return f"{type(error).__name__}: {error}"
+        if short:
+            return f"rows are missing in {', '.join(short)}"
+        return "" if told in (None, found) else f"state.safetensors has the SHA-256 {found}, the audit log tells {told}"
+
+    def put_aside(self, round_: int) -> None:
+        """Rename a state to ``NNNNN.damaged``: nobody goes on from it, and it can be looked at."""
+        aside = self._rounds / f"{round_:05d}.damaged"
+        shutil.rmtree(aside, ignore_errors=True)
+        self.folder(round_).rename(aside)
+
+    def _lengths_file(self, round_: int) -> Path:
+        return self._rounds / f"{round_:05d}.logs.json"
+
+
+def told_states(lines: Iterable[bytes]) -> dict[int, str | None]:
+    """Return round -> hash of its state as an audit log's lines tell; going back to a round takes later ones back."""
+    told: dict[int, str | None] = {}
+    for line in lines:
+        row = audit.parse(line)
+        if row and row["event"] in ("committed", "resumed"):
+            round_, state = row["details"]["round"], row["details"]["state"]
+            told = {**{earlier: told[earlier] for earlier in told if earlier < round_}, round_: state}
+    return told

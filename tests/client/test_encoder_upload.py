@@ -1,0 +1,231 @@
+"""SelfFed's sites that upload the encoder alone: each keeps a classifier, and no other end ever sees it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from asking import requests
+from fedward.client.memory import OWN, SiteMemory
+from fedward.client.site import Site
+from fedward.config import Experiment
+from fedward.local import LocalTransport, run_local
+from fedward.methods import METHODS, method_of, settings_of
+from fedward.methods.aggregation import weighted_average
+from fedward.methods.selffed.algorithm import FINE_TUNE, PRETRAIN
+from fedward.methods.workflow import Ask
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message
+from fedward.report import write_report
+from fedward.storage.initial import initial_model
+from fedward.storage.store import StoredState
+from interrupted import interrupted
+from run_files import assert_equal, rows, steady_rows
+from tiny import tiny
+
+SITES = ["site-1", "site-6"]
+HEAD = {"classifier.weight", "classifier.bias"}
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing it takes most of the time of such short runs."""
+    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
+
+
+def uploading(**options: Any) -> Experiment:
+    """Three rounds, of which the first pre-trains; all sites take part."""
+    shared = {"rounds": 3, "warm_up": 0, "contrastive": "off", "upload": "encoder"}
+    return tiny("selffed", options={**shared, **options})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.local.write_report", lambda path: None)
+        return run_local(uploading(), tmp_path_factory.mktemp("upload") / "run", sites=SITES)
+
+
+def told(folder: Path, name: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text())
+    return content
+
+
+def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
+    """Return the classifier a site kept in its own folder."""
+    return SiteMemory(folder / "sites" / site / "memory", told(folder, "run")["id"]).before(99, 0)[OWN]
+
+
+def by_hand(experiment: Experiment, folder: Path) -> tuple[list[dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
+    """Return the global model after each round and each site's classifier: sites train, encoders are averaged."""
+    sites = {name: Site(name, experiment, folder / name) for name in SITES}
+    models, heads = [dict(initial_model(experiment, None)[0])], {name: {} for name in SITES}
+    for round_, task in ((1, PRETRAIN), (2, FINE_TUNE), (3, FINE_TUNE)):
+        model, sent, sizes = models[-1], [], []
+        for name, site in sites.items():
+            trained = site.train({**model, **heads[name]}, [], round_, task=task)[0]
+            heads[name] = {key: trained[key] for key in trained if key in HEAD}
+            travelled = {key: model[key] + (trained[key] - model[key]) for key in model if key not in HEAD}
+            sent.append(travelled)
+            sizes.append(len(site.data.labelled) + (len(site.data.unlabelled) if task == PRETRAIN else 0))
+        mean = weighted_average(sent, [float(size) for size in sizes])
+        models.append({key: mean.get(key, model[key]) for key in model})
+    return models, heads
+
+
+# --- a run
+
+
+def test_encoders_are_averaged_and_each_site_goes_on_with_its_own_classifier(run: Path, tmp_path: Path) -> None:
+    models, heads = by_hand(uploading(), tmp_path)
+    assert_equal(dict(StoredState(run / "model.safetensors")), models[-1])
+    for site in SITES:
+        assert_equal(head_of(run, site), heads[site])
+    first, second = (heads[site]["classifier.weight"] for site in SITES)
+    assert not torch.equal(first, second)
+    for name in HEAD:
+        assert torch.equal(models[-1][name], models[0][name]), "the server's is the first one"
+    (site,) = SITES[:1]
+    measured = Site(site, uploading(), tmp_path / site).evaluate({**models[-1], **heads[site]})
+    expected = {(row["split"], row["name"]): row["value"] for row in measured if "/" not in row["name"]}
+    found = {
+        (row["split"], row["name"]): row["value"]
+        for row in rows(run, "metrics")
+        if (row["round"], row["site"]) == (3, site) and row["split"] != "train" and "/" not in row["name"]
+    }
+    assert found == expected
+
+
+def test_sites_start_from_the_servers_classifier_which_pre_training_leaves_as_it_is(tmp_path: Path) -> None:
+    pretrained = run_local(uploading(rounds=1), tmp_path / "run", sites=SITES)
+    first = initial_model(uploading(), None)[0]
+    for site in SITES:
+        assert_equal(head_of(pretrained, site), {name: first[name] for name in first if name in HEAD})
+
+
+def test_what_goes_up_is_what_a_phase_trains_without_the_classifier(run: Path) -> None:
+    model = StoredState(run / "model.safetensors")
+    for round_, parts in ((1, {"encoder", "mask_token", "decoder"}), (2, {"encoder"}), (3, {"encoder"})):
+        expected = sum(model[name].nbytes for name in model if name.split(".")[0] in parts)
+        found = [row["up"] for row in rows(run, "bytes") if row["round"] == round_]
+        assert found == [expected] * 2
+
+
+@pytest.mark.parametrize(("round_", "answered"), [(2, 1), (3, 1), (3, 2)])
+def test_a_killed_run_resumes_to_the_same_weights_classifiers_and_rows(
+    run: Path, tmp_path: Path, round_: int, answered: int
+) -> None:
+    interrupted(uploading(), tmp_path / "run", SITES, round_, answered)
+    resumed = run_local(None, tmp_path / "run", resume=True)
+    assert_equal(dict(StoredState(resumed / "model.safetensors")), dict(StoredState(run / "model.safetensors")))
+    for site in SITES:
+        assert_equal(head_of(resumed, site), head_of(run, site))
+    for log in ("metrics", "bytes"):
+        assert steady_rows(resumed, log) == steady_rows(run, log)
+
+
+def test_a_classifier_that_is_sent_all_the_same_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = LocalTransport.exchange
+
+    def leaking(self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+        def add(site: str, answer: Message) -> None:
+            if site == SITES[0] and answer.arrays:
+                head = requests[site].arrays["model/classifier.bias"]
+                answer.arrays["diff/classifier.bias"] = head
+            deliver(site, answer)
+
+        exchange(self, requests, timeout, add)
+
+    monkeypatch.setattr(LocalTransport, "exchange", leaking)
+    leaked = run_local(uploading(rounds=2), tmp_path / "run", sites=SITES)
+    told = ("(classifier., projection.)", "(classifier., mask_token, decoder., projection.)")
+    for row, withheld in zip(rows(leaked, "rounds"), told, strict=True):
+        assert row["replied"] == SITES[1:]
+        expected = f"expected none of what does not go up {withheld}, found classifier.bias"
+        assert expected in row["failed"][SITES[0]]
+
+
+def test_a_site_that_lost_its_classifier_says_once_that_it_uses_the_servers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = initial_model(uploading(), None)[0]
+    site = Site(SITES[0], uploading(), tmp_path)
+
+    def evaluate(round_: int) -> list[str]:
+        caplog.clear()
+        site.handle(requests(uploading(), Ask(round_, model, {}), SITES[:1])[SITES[0]])
+        return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+    assert evaluate(1) == []
+    (warning,) = evaluate(2)
+    assert warning == (
+        "site site-1, round 2: no classifier of its own is remembered here, the server's first tensors are used"
+    )
+    assert evaluate(3) == []
+
+
+def test_sites_that_remember_and_those_of_other_runs_do_not_say_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for upload in ("encoder", "model"):
+        run_local(uploading(upload=upload, rounds=2), tmp_path / upload, sites=SITES[:1])
+    assert "of its own is remembered" not in caplog.text
+
+
+def test_sites_that_contrast_keep_queue_and_target_beside_the_classifier(tmp_path: Path) -> None:
+    client = run_local(uploading(contrastive="client", rounds=2), tmp_path / "run", sites=SITES[:1])
+    (newest,) = sorted((client / "sites").glob("*/memory/*/00002-000.safetensors"))
+    assert {name.split("/")[0] for name in StoredState(newest)} == {"target", "queue", OWN}
+
+
+def test_under_secure_aggregation_no_classifier_is_encrypted(tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    experiment = uploading(beta=1).model_copy(update={"secure_aggregation": True})
+    sealed = run_local(experiment, tmp_path / "run", sites=SITES)
+    assert told(sealed, "run")["status"] == "finished"
+    first, last = initial_model(experiment, None)[0], StoredState(sealed / "model.safetensors")
+    assert {name for name in first if torch.equal(first[name], last[name])} >= HEAD
+    for site in SITES:
+        assert set(head_of(sealed, site)) == HEAD
+
+
+# --- what is said of it
+
+
+def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> None:
+    assert told(run, "run")["stays_at_sites"] == ["classifier."]
+    for name in ("model", "best"):
+        assert set(told(run, name)["untrained"]) == HEAD
+        assert "kept" in told(run, name)["note"]
+    page = write_report(run).read_text()
+    assert "The classifier in model.safetensors and best.safetensors is untrained." in page
+
+
+def test_nothing_is_said_where_all_is_sent(tmp_path: Path) -> None:
+    plain = run_local(uploading(upload="model", rounds=2), tmp_path / "run", sites=SITES[:1])
+    assert "stays_at_sites" not in told(plain, "run")
+    assert "untrained" not in told(plain, "model")
+
+
+# --- who may
+
+
+def test_by_default_and_in_all_other_methods_nothing_stays() -> None:
+    for method in METHODS:
+        assert method_of(tiny(method)).requirements.private == ()
+        if method != "selffed":
+            assert method_of(tiny(method)).requirements.withheld("train") == ()
+    assert method_of(uploading()).requirements.private == ("classifier.",)
+
+
+def test_other_methods_refuse_the_setting() -> None:
+    """FedPerl among them: its peers are whole models."""
+    for method in set(METHODS) - {"selffed"}:
+        with pytest.raises(ValidationError, match="upload"):
+            settings_of(method, {"upload": "encoder"})

@@ -1,0 +1,324 @@
+"""A site's labels in a run: what is asked, when answers count, and that neither a kill nor a repetition changes it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedward.annotation import Queue
+from fedward.annotation.desk import Desk, Message
+from fedward.client import labels as module
+from fedward.client.labels import Nobody, Oracle, People, SiteLabels, annotators_of
+from fedward.errors import RunError
+from fedward.sites import Images, SiteData
+
+RUN = "0123456789abcdef" * 2
+CLASSES = ("MEL", "NV")
+IDS = [f"s{number}" for number in range(8)]
+_KEYS = count()
+
+
+def images(ids: Sequence[str], labels: Sequence[int]) -> Images:
+    return Images(tuple(ids), np.zeros((len(ids), 4, 4, 3), np.uint8), np.array(labels, np.int64))
+
+
+def data(labelled: int = 0, **changes) -> SiteData:
+    """Eight training images, the first of them labelled in turn."""
+    none = images([], [])
+    known, rest = IDS[:labelled], IDS[labelled:]
+    return SiteData(
+        "clinic",
+        CLASSES,
+        images(known, [index % 2 for index in range(labelled)]),
+        images(rest, [-1] * len(rest)),
+        none,
+        none,
+        **changes,
+    )
+
+
+def say(queue: Queue, sample_id: str, label: str | None) -> None:
+    """A clinician gives a class, or None for "cannot tell"."""
+    kind = "cannot tell" if label is None else "label"
+    Desk(queue, set(IDS)).answer(Message("ab", sample_id, kind, label, f"{next(_KEYS):032x}", 0))
+
+
+@pytest.fixture
+def queue(tmp_path) -> Queue:
+    return Queue(tmp_path / "queue")
+
+
+@pytest.fixture
+def clinic(tmp_path, queue) -> SiteLabels:
+    return SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN)
+
+
+def first(ids: Sequence[str], number: int) -> Sequence[str]:
+    return ids[:number]
+
+
+def never(ids: Sequence[str], number: int) -> Sequence[str]:
+    raise AssertionError(f"chose among {ids}")
+
+
+def renew(labels: SiteLabels, round_: int, wanted: int, choose=first):
+    return labels.renew(round_, 0, wanted, "fedal", choose, lambda: False)
+
+
+def waiting(queue: Queue) -> list[str]:
+    return sorted(request.sample_id for request in queue.pending())
+
+
+# --- an oracle
+
+
+def test_an_oracle_reveals_what_is_asked_for_and_nothing_else(tmp_path):
+    oracle = SiteLabels("a", Oracle(data(labelled=6)), tmp_path, RUN)
+    assert (oracle.known, list(oracle.pool)) == (0, IDS[:6])
+    assert oracle.before(1, 0) == {}
+    used, counts = renew(oracle, 1, 2)
+    assert used == {"s0": 0, "s1": 1}
+    assert counts == {"asked": 2, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0}
+    used, counts = renew(oracle, 2, 5, lambda ids, number: list(reversed(ids))[:number])
+    assert used == {"s0": 0, "s1": 1, "s5": 1, "s4": 0, "s3": 1}
+    assert counts == {"asked": 3, "bought": 5, "waiting": 0, "cannot_tell": 0, "unusable": 0}
+    assert oracle.before(3, 0) == used
+
+
+def test_no_more_is_asked_than_there_is(tmp_path):
+    oracle = SiteLabels("a", Oracle(data(labelled=3)), tmp_path, RUN)
+    assert renew(oracle, 1, 99)[1]["asked"] == 3
+    assert renew(oracle, 2, 99, never)[1]["asked"] == 0
+
+
+def test_a_round_that_wants_nothing_asks_nothing(tmp_path):
+    oracle = SiteLabels("a", Oracle(data(labelled=3)), tmp_path, RUN)
+    assert renew(oracle, 1, 0, never)[0] == {}
+
+
+def test_a_query_missed_is_caught_up(tmp_path):
+    """Wanted counts from the start of the run."""
+    oracle = SiteLabels("a", Oracle(data(labelled=8)), tmp_path, RUN)
+    renew(oracle, 1, 1)
+    assert renew(oracle, 9, 5)[1]["asked"] == 4
+
+
+# --- nobody
+
+
+def test_a_site_without_annotators_trains_with_what_it_has_and_says_so(tmp_path, caplog):
+    nobody = annotators_of(data(labelled=3), None)
+    assert isinstance(nobody, Nobody)
+    assert "nobody is asked for the 5 labels it lacks. Set `annotation: queue`" in caplog.text
+    labels = SiteLabels("clinic", nobody, tmp_path, RUN)
+    assert labels.before(1, 0) == {"s0": 0, "s1": 1, "s2": 0}
+    used, counts = renew(labels, 1, 8, never)
+    assert used == {"s0": 0, "s1": 1, "s2": 0}
+    assert set(counts.values()) == {0}
+
+
+def test_a_site_file_decides_who_is_asked(tmp_path):
+    kinds = {"oracle": Oracle, "queue": People, "none": Nobody}
+    found = {name: type(annotators_of(data(annotation=name), tmp_path / "clinic.yaml")) for name in kinds}
+    assert found == kinds
+
+
+# --- people
+
+
+def test_who_has_labels_already_is_asked_for_the_others(tmp_path, queue):
+    clinic = SiteLabels("clinic", People(data(labelled=2), queue), tmp_path / "memory", RUN)
+    used, counts = renew(clinic, 1, 4)
+    assert used == {"s0": 0, "s1": 1}
+    assert (counts["asked"], counts["bought"], counts["waiting"]) == (2, 0, 2)
+    assert waiting(queue) == ["s2", "s3"]
+
+
+def test_a_site_that_answers_half_goes_on_with_half(clinic, queue):
+    assert renew(clinic, 1, 4)[0] == {}
+    say(queue, "s0", "NV")
+    say(queue, "s2", "MEL")
+    used, counts = renew(clinic, 2, 0, never)
+    assert used == {"s0": 1, "s2": 0}
+    assert counts == {"asked": 0, "bought": 2, "waiting": 2, "cannot_tell": 0, "unusable": 0}
+
+
+def test_late_answers_arrive_in_a_later_round_and_are_not_asked_for_twice(clinic, queue):
+    renew(clinic, 1, 2)
+    assert renew(clinic, 2, 4)[1] == {"asked": 2, "bought": 0, "waiting": 4, "cannot_tell": 0, "unusable": 0}
+    for name in IDS[:4]:
+        say(queue, name, "MEL")
+    used, counts = renew(clinic, 3, 6)
+    assert used == dict.fromkeys(IDS[:4], 0)
+    assert counts == {"asked": 2, "bought": 4, "waiting": 2, "cannot_tell": 0, "unusable": 0}
+    assert waiting(queue) == ["s4", "s5"]
+
+
+def test_nonsense_is_counted_and_told_and_trains_nothing(clinic, queue, caplog):
+    renew(clinic, 1, 3)
+    say(queue, "s0", "banana")
+    say(queue, "s1", "NV")
+    say(queue, "of another site", "NV")
+    used, counts = renew(clinic, 2, 0, never)
+    assert used == {"s1": 1}
+    assert counts == {"asked": 0, "bought": 1, "waiting": 2, "cannot_tell": 0, "unusable": 2}
+    assert (
+        "1 answers are not used: 'banana', where the job's classes are MEL, NV. Answer these images again"
+        in caplog.text
+    )
+    assert "1 answers are not used: they are about images that are no training images" in caplog.text
+
+
+def test_who_cannot_tell_has_answered(clinic, queue):
+    renew(clinic, 1, 2)
+    say(queue, "s0", None)
+    assert renew(clinic, 2, 0, never)[1] == {"asked": 0, "bought": 0, "waiting": 1, "cannot_tell": 1, "unusable": 0}
+
+
+def test_answers_count_only_for_images_this_run_asked_about(clinic, queue):
+    """An answer to an earlier run costs nothing when this one asks for the image."""
+    say(queue, "s7", "NV")
+    assert renew(clinic, 1, 1)[0] == {}
+    assert renew(clinic, 2, 2, lambda ids, number: ["s7"])[0] == {"s7": 1}
+
+
+def test_answers_of_an_earlier_run_that_this_one_does_not_use_are_told(tmp_path, queue, caplog):
+    caplog.set_level("INFO")
+    for sample_id in ("s0", "s6", "s7"):
+        say(queue, sample_id, "NV")
+    clinic = SiteLabels("clinic", People(data(labelled=1), queue), tmp_path / "memory", RUN)
+    renew(clinic, 1, 2)
+    renew(clinic, 2, 3, lambda ids, number: ["s7"])
+    told = [record.getMessage() for record in caplog.records if "not used" in record.getMessage()]
+    assert [text.partition(" are")[0] for text in told] == [
+        "site clinic, round 1: 2 answers of earlier runs",
+        "site clinic, round 2: 1 answers of earlier runs",
+    ]
+
+
+def test_questions_of_a_run_that_is_over_are_withdrawn_until_it_is_resumed(tmp_path, queue):
+    former, later = (SiteLabels("clinic", People(data(), queue), tmp_path / "memory", run) for run in (RUN, "f" * 32))
+    renew(former, 1, 2)
+    renew(later, 1, 2, lambda ids, number: ["s4", "s5"])
+    assert waiting(queue) == ["s4", "s5"]
+    renew(later, 2, 0)
+    assert waiting(queue) == ["s4", "s5"]
+    renew(former, 2, 0, never)
+    assert waiting(queue) == ["s0", "s1", "s4", "s5"]
+
+
+def test_labels_that_vanish_from_the_queue_are_missed_aloud(tmp_path, queue, clinic, caplog):
+    renew(clinic, 1, 3)
+    for sample_id, label in (("s0", "NV"), ("s1", "NV"), ("s2", "NV")):
+        say(queue, sample_id, label)
+    renew(clinic, 2, 0)
+    assert "gone" not in caplog.text
+    other = Queue(tmp_path / "another")
+    say(other, "s1", None)
+    say(other, "s2", "MEL")
+    assert renew(SiteLabels("clinic", People(data(), other), tmp_path / "memory", RUN), 3, 0)[0] == {"s2": 0}
+    assert "site clinic, round 3: 1 labels that it had before are gone from the queue" in caplog.text
+
+
+def test_a_class_that_was_corrected_replaces_the_first(clinic, queue):
+    renew(clinic, 1, 1)
+    say(queue, "s0", "NV")
+    assert renew(clinic, 2, 0)[0] == {"s0": 1}
+    Desk(queue, set(IDS)).answer(Message("cd", "s0", "label", "MEL", "f" * 32, 0))
+    assert renew(clinic, 3, 0)[0] == {"s0": 0}
+
+
+# --- waiting
+
+
+def test_a_round_waits_until_all_that_is_new_is_answered(tmp_path, queue, monkeypatch):
+    clinic, slept = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN, wait=3600.0), []
+
+    def pause(seconds: float) -> None:
+        slept.append(seconds)
+        say(queue, IDS[len(slept) - 1], "NV" if len(slept) == 1 else None)
+
+    monkeypatch.setattr(module.time, "sleep", pause)
+    used, counts = renew(clinic, 1, 2)
+    assert len(slept) == 2
+    assert (used, counts["cannot_tell"], counts["waiting"]) == ({"s0": 1}, 1, 0)
+
+
+def test_waiting_ends_in_time(tmp_path, queue, monkeypatch):
+    clock = count(0.0, 40.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    clinic = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN, wait=100.0)
+    assert renew(clinic, 1, 2)[1]["waiting"] == 2
+    assert next(clock) == 160.0
+
+
+def test_an_abort_ends_the_waiting_and_keeps_the_question(tmp_path, queue):
+    clinic = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN, wait=3600.0)
+    with pytest.raises(RunError, match="site clinic, waiting for labels"):
+        clinic.renew(1, 0, 2, "fedal", first, lambda: True)
+    assert waiting(queue) == ["s0", "s1"]
+
+
+# --- again, and after a kill
+
+
+def test_a_round_asked_for_again_has_the_labels_it_had(clinic, queue, tmp_path):
+    """Answers that came in between wait for the round after it, as in an undisturbed run."""
+    renew(clinic, 1, 2)
+    say(queue, "s0", "NV")
+    before = renew(clinic, 2, 4)
+    say(queue, "s1", "NV")
+    again = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN)
+    assert renew(again, 2, 4, never) == before
+    assert renew(again, 3, 4, never)[0] == {"s0": 1, "s1": 1}
+
+
+def test_a_site_that_begins_in_the_middle_of_a_run_says_so(clinic, queue, tmp_path, caplog):
+    """It joins late, or has lost its memory: the answers it had are then not used."""
+    renew(clinic, 1, 2)
+    renew(clinic, 2, 3)
+    assert "begin anew" not in caplog.text
+    renew(SiteLabels("clinic", People(data(), queue), tmp_path / "lost", RUN), 3, 3)
+    assert "site clinic, round 3: no note of earlier questions of this run" in caplog.text
+
+
+def test_another_run_starts_anew(clinic, queue, tmp_path):
+    renew(clinic, 1, 2)
+    other = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", "f" * 32)
+    assert other.taken_before(2, 0) == 0
+    assert renew(other, 2, 3)[1]["asked"] == 3
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_labels import People, Queue, RUN, SiteLabels, data, first
+folder = Path(sys.argv[2])
+labels = SiteLabels("clinic", People(data(), Queue(folder / "queue")), folder / "memory", RUN, wait=3600.0)
+labels.renew(1, 0, 3, "fedal", first, lambda: bool((folder / "waits").touch()))
+"""
+
+
+def test_a_kill_between_question_and_answer_loses_nothing(tmp_path, queue):
+    process = subprocess.Popen([sys.executable, "-c", KILLED, Path(__file__).parents[1], tmp_path])
+    while not (tmp_path / "waits").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert waiting(queue) == IDS[:3]
+    say(queue, "s1", "NV")
+    clinic = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN)
+    assert clinic.taken_before(2, 0) == 3, "also if the federation has gone on without it"
+    used, counts = renew(clinic, 1, 3, never)
+    assert (used, counts["asked"], counts["waiting"]) == ({"s1": 1}, 3, 2)
+    assert waiting(queue) == ["s0", "s2"]

@@ -1,0 +1,203 @@
+"""A site's training in two processes: that of one with twice the batch.
+
+Two weights count as equal when they differ by less than 1e-6, which is some ten times what float32 rounds here, and a
+thousandth of what training changed.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from asking import requests
+from fedward.client import ranks
+from fedward.client.ranks import Processes
+from fedward.client.site import Site
+from fedward.errors import ConfigError, DataError
+from fedward.methods.settings import Settings
+from fedward.methods.workflow import Ask, State, Work
+from fedward.nets import build
+from fedward.protocol.wire import Message
+from fedward.sites.site_file import read_site_file
+from fedward.storage.store import StoredState
+from fedward.training.distributed.launch import launch, private_folder
+from isolated import write_sites
+from rank_cases import CASES, grouped
+from tiny import batch_norm_net, tiny
+
+HERE = Path(__file__).parent
+CPU = torch.device("cpu")
+TOLERANCE = 1e-6
+
+
+def never() -> bool:
+    return False
+
+
+# --- the same numbers
+
+
+class TwiceTheBatch(Site):
+    """One process, to which the job says twice the batch."""
+
+    @property
+    def _settings(self) -> Settings:
+        return super()._settings.model_copy(update={"batch": 2 * self.experiment.options["batch"]})
+
+
+def assert_close(found: State, expected: State) -> None:
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=TOLERANCE, msg=key)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """All cases, trained by two processes that are started once."""
+    with pytest.MonkeyPatch.context() as patch, private_folder(tmp_path_factory.mktemp("two")) as folder:
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (HERE.parent,))))
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        write_sites(folder / "sites")
+        launch("rank_cases", folder, 2, "site-1", never)
+        yield folder
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_are_one_with_twice_the_batch(name: str, trained: Path, tmp_path: Path) -> None:
+    case = CASES[name]
+    model, memory, (_, means) = case.train(TwiceTheBatch, tmp_path / "one", trained / "sites")
+    steps = case.train(Site, tmp_path / "job", trained / "sites")[2][0]
+    for rank in ("0", "1"):
+        there = trained / name / rank
+        assert_close(StoredState(there / "model.safetensors"), model)
+        assert_close(StoredState(there / "memory.safetensors"), memory)
+        answer = json.loads((there / "answer.json").read_text())
+        assert answer["means"] == pytest.approx(means, rel=1e-4, abs=1e-6)
+        assert answer["steps"] == steps, "a site's weight is that of its images, whatever its machine"
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.endswith("nothing_kept")])
+def test_each_case_trains_and_the_batch_matters(name: str, trained: Path, tmp_path: Path) -> None:
+    """Else the equality above would show nothing."""
+    case = CASES[name]
+    start = build(case.experiment.net, len(case.experiment.data.classes), seed=0).state_dict()
+    two = StoredState(trained / name / "0" / "model.safetensors")
+    moved = max(float((two[key] - start[key]).abs().max()) for key in two)
+    assert moved > 1000 * TOLERANCE
+    if name not in ("less_than_a_batch", "one_image"):
+        one = case.train(Site, tmp_path / "one", trained / "sites")[0]
+        assert max(float((two[key] - one[key]).abs().max()) for key in two) > 100 * TOLERANCE
+
+
+def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
+    kept = {name: json.loads((trained / name / "0" / "answer.json").read_text())["means"].get("kept") for name in CASES}
+    assert 0.05 < kept["fixmatch"] < 0.95
+    assert 0.05 < kept["peers"] < 0.95
+    assert kept["nothing_kept"] == 0
+    assert len(StoredState(trained / "lasting_teacher" / "0" / "memory.safetensors")) > 0
+
+
+# --- a site that its own file gives two processes
+
+
+def request(site: Site, task: str) -> Message:
+    model = build(site.experiment.net, len(site.experiment.data.classes), seed=3).state_dict()
+    ask = Ask(3, model, {site.name: Work(task)})
+    return requests(site.experiment, ask, [site.name])[site.name]
+
+
+def test_a_site_answers_from_as_many_processes_as_its_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    case = grouped("rscfed", "site-2", "unsupervised")
+    sites = write_sites(tmp_path / "sites")
+    file = sites / f"{case.site}.yaml"
+    file.write_text(file.read_text() + "\nprocesses: 2\n")
+    assert read_site_file(file).processes == 2
+    two = Site(case.site, case.experiment, tmp_path / "two", [sites])
+    one = TwiceTheBatch(case.site, case.experiment, tmp_path / "one", [sites])
+    one.device = two.device = CPU
+    expected, found = one.handle(request(one, case.task)), two.handle(request(two, case.task))
+    assert "error" not in found.meta
+    assert found.meta["metrics"] == expected.meta["metrics"]
+    assert list(found.arrays) == list(expected.arrays)
+    for name, array in expected.arrays.items():
+        np.testing.assert_allclose(found.arrays[name], array, rtol=0, atol=TOLERANCE, err_msg=name)
+    (remembered,) = (tmp_path / "two" / "memory").rglob("*.safetensors")
+    (teacher,) = (tmp_path / "one" / "memory").rglob("*.safetensors")
+    assert_close(StoredState(remembered), StoredState(teacher))
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {"answers", "memory", "sources"}, (
+        "the processes' folder is removed"
+    )
+
+
+def test_one_process_is_the_default_and_starts_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    sites = write_sites(tmp_path / "sites")
+    case = grouped("rscfed", "site-2", "unsupervised")
+    assert read_site_file(sites / "site-2.yaml").processes == 1
+    site = Site(case.site, case.experiment, tmp_path / "one", [sites])
+    assert site.handle(request(site, case.task)).meta["steps"] > 0
+
+
+@pytest.mark.parametrize("processes", [0, -1, 1.5, "many"])
+def test_a_number_of_processes_that_is_none_is_refused(tmp_path: Path, processes: object) -> None:
+    file = write_sites(tmp_path / "sites") / "site-2.yaml"
+    file.write_text(f"{file.read_text()}\nprocesses: {processes}\n")
+    with pytest.raises(DataError, match="processes"):
+        read_site_file(file)
+
+
+def train(site: Site) -> object:
+    model = build("small_cnn_gn", 8, seed=1).state_dict()
+    return Processes(site, 2).train(model, [], 1, task="train", part=0, memory={}, aborted=never)
+
+
+def test_batch_norm_is_refused_where_statistics_cannot_be_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "build", lambda *_: batch_norm_net(1))
+    site = Site("site-1", tiny("fedavg"), tmp_path)
+    site.device = CPU
+    with pytest.raises(ConfigError, match=r"site-1.*BatchNorm.*Lower `processes`"):
+        train(site)
+
+
+def test_more_processes_than_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    site = Site("site-1", tiny("fedavg"), tmp_path)
+    site.device = torch.device("cuda")
+    with pytest.raises(DataError, match=r"site-1.*each of 1 GPUs.*found 2"):
+        train(site)
+
+
+@pytest.fixture
+def _leave_the_group() -> Iterator[None]:
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def test_auxiliary_heads_are_trained_in_one_process_alone(tmp_path: Path) -> None:
+    site = Site("site-1", tiny("fedal", options={"sampler": "mcdal"}), tmp_path)
+    with pytest.raises(ConfigError, match=r"site-1, processes: .*auxiliary heads"):
+        ranks._check(site, 2)
+
+
+@pytest.mark.usefixtures("_leave_the_group")
+def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
+    """Processes read it themselves, and may find other images than the site's process counted."""
+    site = Site("site-1", tiny("fedavg"), tmp_path / "site")
+    same = ranks._digest(site.data)
+    assert same == ranks._digest(Site("site-1", tiny("fedavg"), tmp_path / "again").data)
+    assert same != ranks._digest(Site("site-2", tiny("fedavg"), tmp_path / "other").data)
+    what = {"site": "site-1", "experiment": site.experiment.model_dump(mode="json"), "data": "other"}
+    where = {"folder": str(tmp_path), "cache": str(tmp_path), "site_folders": [], "labels": None}
+    (tmp_path / "request.json").write_text(json.dumps({**what, **where}))
+    with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
+        ranks._train_share(tmp_path, 0, 1)

@@ -1,0 +1,153 @@
+"""Which data a site works on: its own file's, or the stand-in, and never both in one federation or one run."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from asking import requests
+from fedward.client.site import Site
+from fedward.client.site_data import named_sites, note_source, require_same_source, site_data
+from fedward.config import StandIn
+from fedward.errors import ConfigError, DataError
+from fedward.local import run_local
+from fedward.methods.workflow import Ask, Work
+from fedward.nets import build
+from fedward.server.public import PublicImages
+from interrupted import interrupted
+from isolated import SITES as ISOLATED
+from isolated import isolated, write_sites
+from run_files import assert_equal, weights
+from tiny import tiny
+
+RUN = "0" * 32
+FILE = "{kind: npz, file: images.npz}"
+
+
+def test_a_site_among_others_with_files_does_not_fall_back_on_the_phantom(tmp_path: Path) -> None:
+    (tmp_path / "hospital-a.yaml").write_text(FILE)
+    found = r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
+    with pytest.raises(ConfigError, match=found):
+        site_data("site-1", tiny("fedavg"), tmp_path, [tmp_path])
+
+
+def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
+    for index in range(7):
+        (tmp_path / f"hospital-{index}.yaml").write_text(FILE)
+    with pytest.raises(ConfigError, match=r"hospital-3.yaml, hospital-4.yaml and 2 more"):
+        site_data("site-1", tiny("fedavg"), tmp_path, [tmp_path])
+
+
+def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "server.yaml").write_text(FILE)
+    (tmp_path / "resources.json").write_text("{}")
+    with_folders = site_data("site-1", tiny("fedavg"), tmp_path, [tmp_path, tmp_path / "absent"])
+    assert with_folders.labelled.ids == site_data("site-1", tiny("fedavg"), tmp_path, []).labelled.ids
+
+
+def test_sites_are_named_by_their_files(tmp_path: Path) -> None:
+    for name in ("hospital-b.yaml", "hospital-a.yaml", "server.yaml", "notes.txt"):
+        (tmp_path / name).write_text(FILE)
+    assert named_sites(tmp_path) == ["hospital-a", "hospital-b"]
+
+
+def test_a_file_for_any_site_names_none(tmp_path: Path) -> None:
+    (tmp_path / "fedward_site.yaml").write_text(FILE)
+    assert named_sites(tmp_path) == []
+
+
+def nothing(folder: Path) -> None:
+    """Leave the folder away."""
+
+
+def a_file(folder: Path) -> None:
+    folder.write_text(FILE)
+
+
+def the_servers(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "server.yaml").write_text(FILE)
+
+
+def another_suffix(folder: Path) -> None:
+    the_servers(folder)
+    (folder / "site-1.yml").write_text(FILE)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (nothing, "no such folder"),
+        (a_file, "a file"),
+        (the_servers, "no such file in it"),
+        (another_suffix, r"only site-1\.yml\. Rename them from \.yml to \.yaml"),
+    ],
+)
+def test_site_files_that_are_none_never_mean_the_phantom(
+    tmp_path: Path, make: Callable[[Path], None], found: str
+) -> None:
+    make(tmp_path / "sites")
+    with pytest.raises(ConfigError, match=f"found {found}"):
+        run_local(tiny("fedavg"), tmp_path / "run", sites=["site-1"], site_folders=[tmp_path / "sites"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_server_has_no_stand_in_among_sites_with_files(tmp_path: Path) -> None:
+    assert PublicImages(tiny("selffed"), tmp_path, [tmp_path]).there
+    (tmp_path / "site-1.yaml").write_text(FILE)
+    images = PublicImages(tiny("selffed"), tmp_path, [tmp_path])
+    assert not images.there
+    with pytest.raises(ConfigError, match=r"no file server.yaml"):
+        images.require()
+
+
+@pytest.mark.parametrize("began_with_file", [True, False])
+def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_file: bool) -> None:
+    folders = {True: [tmp_path / "sites"], False: []}
+    moved = tmp_path / "moved"
+    for folder in (tmp_path / "sites", moved):
+        folder.mkdir()
+        (folder / "site-1.yaml").write_text(FILE)
+    note_source("site-1", folders[began_with_file], tmp_path, RUN)
+    note_source("site-1", folders[not began_with_file], tmp_path, RUN)  # only the first one counts
+    require_same_source("site-1", folders[began_with_file], tmp_path, RUN)
+    require_same_source("site-1", folders[not began_with_file], tmp_path, "1" * 32)  # another run
+    with pytest.raises(DataError, match=r"site site-1: expected .*, as when this run began"):
+        require_same_source("site-1", folders[not began_with_file], tmp_path, RUN)
+    if began_with_file:
+        require_same_source("site-1", [moved], tmp_path, RUN)
+
+
+def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    experiment = tiny("fedavg")
+    model = build(experiment.net, 8, 3, seed=3).state_dict()
+    (request,) = requests(experiment, Ask(1, model, {"site-1": Work("train")}), run=RUN).values()
+    note_source("site-1", [write_sites(tmp_path / "sites")], tmp_path, RUN)
+    with caplog.at_level(logging.ERROR):
+        answer = Site("site-1", experiment, tmp_path).handle(request)
+    assert answer.meta["error"].startswith("DataError: the site's data or settings")
+    assert "as when this run began" in caplog.text
+    assert "Traceback" not in caplog.text, "its text says all"
+
+
+def test_an_unexpected_error_leaves_its_traceback_in_the_sites_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    experiment = tiny("fedavg")
+    request = requests(experiment, Ask(1, build(experiment.net, 8, 3, seed=3).state_dict(), {}), ["site-1"])["site-1"]
+    del request.meta["evaluate"]
+    with caplog.at_level(logging.ERROR):
+        Site("site-1", experiment, tmp_path).handle(request)
+    assert "KeyError" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_a_run_resumed_without_its_site_files_is_refused_and_goes_on_with_them(tmp_path: Path) -> None:
+    folders = [write_sites(tmp_path / "sites")]
+    experiment = isolated("wfedavg", stand_in=StandIn(images=40))
+    straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)
+    interrupted(experiment, tmp_path / "run", ISOLATED, round_=2, answered=1, site_folders=folders)
+    with pytest.raises(DataError, match=r"as when this run began"):
+        run_local(None, tmp_path / "run", resume=True)
+    assert_equal(weights(straight), weights(run_local(None, tmp_path / "run", resume=True, site_folders=folders)))

@@ -1,0 +1,372 @@
+"""A site's own log: what a server cannot ask, that nothing leaves unwritten, and what a line holds."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asking import HEAD, RUN, requests
+from fedward.client.site import Site
+from fedward.client.site_log import SiteLog
+from fedward.config import Experiment
+from fedward.digests import arrays_digest, digest
+from fedward.errors import RunError
+from fedward.methods.workflow import Ask, State, Work
+from fedward.nets import build
+from fedward.operation.site_check import read_site_log
+from fedward.protocol import wire
+from fedward.protocol.versions import versions
+from fedward.protocol.wire import Message
+from fedward.terminal import LONGEST_REASON
+from tiny import tiny
+
+EXPERIMENT = tiny("fedperl")
+
+
+def model(seed: int = 3) -> State:
+    return build(EXPERIMENT.net, len(EXPERIMENT.data.classes), seed=seed).state_dict()
+
+
+def request(round_: Any = 1, task: str = "train", seed: int = 3, peers: tuple[int, ...] = (), **meta: Any) -> Message:
+    work = {"s": Work(task, models={f"peer{number}": model(peer) for number, peer in enumerate(peers)})}
+    asked = requests(EXPERIMENT, Ask(round_, model(seed), work if task != "idle" else {}), ["s"])["s"]
+    return Message({**asked.meta, **meta}, asked.arrays)
+
+
+class Quick(Site):
+    """Answers with a made-up update, and counts how often it would have read its data."""
+
+    worked = 0
+
+    def _work(self, request: Message, aborted: Any) -> Message:
+        self.worked += 1
+        if request.meta.get("break"):
+            raise OSError("/data/patient-0017.png is gone")
+        counts = {"labelled": 3, "unlabelled": 4, "steps": 2 if request.meta["task"] != "idle" else 0}
+        arrays = {"diff/w": np.full(4, 0.5, np.float32)} if counts["steps"] else {}
+        rows = [{"split": "val", "name": "accuracy", "value": 0.5, "n": 9, "classes": []}]
+        return Message({"site": "s", "round": request.meta["round"], **counts, "train": {}, "metrics": rows}, arrays)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Quick:
+    return Quick("s", EXPERIMENT, tmp_path)
+
+
+def lines(site: Site) -> list[dict[str, Any]]:
+    path = site.folder / "answers" / f"{RUN}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def refusal(site: Quick, asked: Message) -> str:
+    """Return why a request is refused; nothing was read for it, and the log tells of it."""
+    worked = site.worked
+    answer = site.handle(asked)
+    assert not answer.arrays
+    assert site.worked == worked
+    assert [row["event"] for row in lines(site)][-1:] == ["refused"]
+    assert lines(site)[-1]["error"] == answer.meta["error"]
+    return str(answer.meta["error"])
+
+
+# --- what a line holds
+
+
+def test_a_line_holds_what_was_asked_and_what_was_given(site):
+    asked = request(2, peers=(7,))
+    answer = site.handle(asked)
+    (row,) = lines(site)
+    assert row["event"] == "answered"
+    assert (row["site"], row["round"], row["part"], row["task"], row["head"]) == ("s", 2, 0, "train", HEAD)
+    assert row["model"] == wire.model_digest(asked.arrays) == arrays_digest(wire.flatten("model", model()))
+    assert row["peers"] == arrays_digest(wire.flatten("peer0", model(7)))
+    assert row["experiment"] == EXPERIMENT.digest
+    assert row["versions"] == {"server": versions(), "site": versions()}
+    assert (row["gave"], row["norm"]) == (arrays_digest(answer.arrays), 1.0)
+    assert (row["labelled"], row["unlabelled"], row["steps"]) == (3, 4, 2)
+    assert row["metrics"] == digest(answer.meta["metrics"])
+    assert read_site_log(site.folder / "answers" / f"{RUN}.jsonl").sites == ["s"]
+
+
+def test_an_error_is_in_the_log_as_it_left(site):
+    answer = site.handle(request(**{"break": True}))
+    (row,) = lines(site)
+    assert (row["event"], row["error"], row["gave"]) == ("failed", answer.meta["error"], None)
+    assert "patient" not in json.dumps(row)
+
+
+def test_the_log_is_the_sites_alone_and_survives_its_process(site, tmp_path):
+    site.handle(request(1))
+    Quick("s", EXPERIMENT, tmp_path).handle(request(2))
+    assert [row["round"] for row in lines(site)] == [1, 2]
+    (path,) = (tmp_path / "answers").glob("*.jsonl")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_cannot_be_written_does_not_leave(site, monkeypatch):
+    def full(self: SiteLog, answer: Message) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(SiteLog, "add", full)
+    answer = site.handle(request())
+    assert answer.arrays == {}
+    assert set(answer.meta) == {"site", "round", "error"}
+
+
+def test_a_log_that_somebody_changed_ends_the_answers(site):
+    site.handle(request(1))
+    path = site.folder / "answers" / f"{RUN}.jsonl"
+    path.write_text(path.read_text().replace('"norm":1.0', '"norm":2.0'))
+    before = path.read_bytes()
+    answer = site.handle(request(2))
+    assert answer.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
+    assert path.read_bytes() == before
+    path.rename(path.with_suffix(".kept"))  # as the site's administrator may
+    assert site.handle(request(1)).arrays
+    path.unlink()
+    path.with_suffix(".kept").rename(path)
+    with pytest.raises(RunError, match=r"line 1: .* the line was changed"):
+        read_site_log(path)
+
+
+def test_half_a_line_costs_no_answer(site):
+    site.handle(request(1))
+    path = site.folder / "answers" / f"{RUN}.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"event":"answered"')
+    assert site.handle(request(2)).arrays
+    assert [row.get("round") for row in lines(site)] == [1, None, 2]
+    assert len(read_site_log(path).rows) == 2
+
+
+def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
+    monkeypatch.setattr("fedward.client.site_log._MOST_ERRORS", 3)
+    for _ in range(9):
+        site.handle(request(0))
+    site.handle(request(1))
+    assert [row["event"] for row in lines(site)] == ["refused"] * 3 + ["answered"]
+
+
+@pytest.mark.proves(
+    "server",
+    "a server names one run after the other in wrong requests, to fill a site's disk with their logs",
+    "refused: a job writes logs of three runs at most, each of a bounded length",
+)
+def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
+    site = Quick("s", EXPERIMENT, tmp_path, log=SiteLog(tmp_path, "s", EXPERIMENT, "job-1"))
+    for number in range(9):
+        answer = site.handle(request(0, run=f"{number:032x}"))
+        assert "error" in answer.meta
+    assert "run of this job: expected one of 3 that it has named" in answer.meta["error"]
+    assert len(list((tmp_path / "answers").glob("*.jsonl"))) == 3
+    assert site.handle(request(1, run=f"{0:032x}")).arrays, "the runs that it has named go on"
+
+
+# --- what a server cannot ask
+
+
+@pytest.mark.proves(
+    "server",
+    "a server asks for round -5, round 10^300, a round after the last, or a part that the method does not have",
+    "refused by the site before it reads data",
+)
+@pytest.mark.parametrize(
+    ("meta", "named"),
+    [
+        ({"round": -5}, "round of a request: expected one from 1 to 3, as in the job, found -5"),
+        ({"round": 0}, "found 0"),
+        ({"round": 10**300}, "round of a request"),
+        ({"round": 10**5000}, "a number of thousands of digits"),
+        ({"round": 4}, "expected one from 1 to 3"),
+        ({"round": 5, "task": "idle"}, "expected one from 1 to 4"),
+        ({"round": True}, "found True"),
+        ({"round": 1.0}, "found 1.0"),
+        ({"round": "1"}, "found '1'"),
+        ({"round": None}, "found None"),
+        ({"part": 1}, "part of a request: expected one from 0 to 0"),
+        ({"part": -1}, "found -1"),
+        ({"task": None}, "task of a request: expected a name"),
+        ({"labels": True}, "labels of a request: expected a whole number"),
+    ],
+)
+def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
+    assert named in refusal(site, request(**{"round_": 1, **meta} if "round" not in meta else {**meta, "round_": 1}))
+
+
+@pytest.mark.parametrize(("method", "parts"), [("fedavg", 1), ("isofed", 2), ("rscfed", 3), ("fedal", 1)])
+def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
+    experiment = tiny(method, options={"passes": 3} if method == "rscfed" else {})
+    site = Quick("s", experiment, tmp_path)
+    net = build(experiment.net, len(experiment.data.classes)).state_dict()
+    for part in range(parts + 1):
+        asked = requests(experiment, Ask(1, net, {"s": Work()}, part=part))["s"]
+        assert ("error" in site.handle(asked).meta) == (part == parts)
+
+
+@pytest.mark.proves(
+    "server", "a server asks without the head of its audit log, or with what is none", "refused by the site"
+)
+@pytest.mark.parametrize("head", [None, "", "ab", HEAD.upper(), HEAD + "\n", 7])
+@pytest.mark.parametrize("task", ["train", "idle", wire.DECRYPT])
+def test_a_request_without_a_head_is_refused(site, head, task):
+    assert "head of the audit log: expected 64 hexadecimal digits" in refusal(site, request(task=task, head=head))
+
+
+@pytest.mark.proves(
+    "server",
+    "a server asks again for a round with another model, other peers, another task or another number of labels",
+    "refused by the site; the same request is answered again",
+)
+@pytest.mark.parametrize(
+    ("again", "named"),
+    [
+        ({"seed": 4}, "expected the model of the request that this site has answered, SHA-256"),
+        ({"task": "idle", "seed": 4}, "expected the model of the request"),
+        ({"peers": (8,)}, "expected the work of the request that this site has answered, train"),
+        ({"peers": ()}, "expected the work"),
+        ({"task": "other", "peers": (7,)}, "expected the work"),
+        ({"labels": 5, "peers": (7,)}, "expected the work"),
+    ],
+)
+def test_an_exchange_is_for_one_request(site, again, named):
+    first = request(2, peers=(7,))
+    answer = site.handle(first)
+    assert named in refusal(site, request(2, **again))
+    repeated = site.handle(first)
+    assert arrays_digest(repeated.arrays) == arrays_digest(answer.arrays)
+    assert [row["event"] for row in lines(site)] == ["answered", "refused", "answered"]
+
+
+def test_a_site_that_evaluated_a_model_may_train_from_it(site):
+    """Sites that join a resumed run change who is drawn; the model of the round is the same."""
+    for task in ("idle", "train", "idle"):
+        assert "error" not in site.handle(request(2, task)).meta
+
+
+def test_a_job_that_waits_for_approval_leaves_no_line(site, monkeypatch):
+    """The server asks every few seconds, perhaps for days; nothing is read."""
+    waiting = Message({"site": "s", "round": 1, "waiting": EXPERIMENT.digest})
+    with monkeypatch.context() as patch:
+        patch.setattr(site.admission, "waiting", lambda request: waiting)
+        assert site.handle(request(1)) is waiting
+    assert lines(site) == []
+    assert site.handle(request(1)).arrays
+
+
+def test_a_request_that_failed_leaves_the_exchange_open(site):
+    assert "error" in site.handle(request(2, seed=4, **{"break": True})).meta
+    assert "error" not in site.handle(request(2)).meta
+
+
+@pytest.mark.proves(
+    "server", "a server goes back to earlier rounds", "refused by the site, but for the one a damaged state costs"
+)
+def test_rounds_go_forward(site):
+    for round_ in (1, 2, 3):
+        assert site.handle(request(round_)).arrays
+    assert site.handle(request(4, "idle")).meta["metrics"]
+    assert site.handle(request(3)).arrays
+    for round_ in (1, 2):
+        assert f"round {round_}, part 0: expected round 3 or later: round 4 is answered" in refusal(
+            site, request(round_)
+        )
+    for round_ in (3, 4):
+        assert "expected the model" in refusal(site, request(round_, "idle", seed=9))
+
+
+@pytest.mark.proves(
+    "server", "a server asks for the rounds again under the id of another run, in the same job", "refused by the site"
+)
+def test_a_job_works_on_one_run(tmp_path):
+    def asked(run: str, job: str) -> Message:
+        log = SiteLog(tmp_path, "s", EXPERIMENT, job)
+        return Quick("s", EXPERIMENT, tmp_path, log=log).handle(request(1, run=run))
+
+    assert asked(RUN, "job-1").arrays
+    assert asked(RUN, "job-2").arrays, "a run goes on in another job"
+    assert f"run of this job: expected {RUN}" in asked("f" * 32, "job-1").meta["error"]
+
+
+@pytest.mark.proves(
+    "server",
+    "a server asks two jobs of one run for the same round at once, each with another model",
+    "one answer leaves; the other is held back when it would be written into the site's log",
+)
+def test_of_two_requests_at_once_one_is_answered(tmp_path):
+    other = request(2, seed=4)
+
+    class Slow(Quick):
+        def _work(self, request: Message, aborted: Any) -> Message:
+            if self.worked == 0:
+                self.worked += 1
+                assert Quick("s", EXPERIMENT, tmp_path).handle(other).arrays
+            return super()._work(request, aborted)
+
+    answer = Slow("s", EXPERIMENT, tmp_path).handle(request(2))
+    assert "expected the model of the request that this site has answered" in answer.meta["error"]
+    assert not answer.arrays
+
+
+@pytest.mark.proves(
+    "server",
+    "a server starts one and the same signed job again and again, each time as a new run",
+    "**not covered**: each is answered; each has a log of its own at the site, which shows it",
+)
+def test_the_same_job_sent_again_is_another_run(tmp_path):
+    for number in (1, 2, 3):
+        log = SiteLog(tmp_path, "s", EXPERIMENT, f"job-{number}")
+        assert Quick("s", EXPERIMENT, tmp_path, log=log).handle(request(1, run=f"{number}" * 32)).arrays
+    assert len(list((tmp_path / "answers").glob("*.jsonl"))) == 3
+
+
+# --- versions and settings
+
+
+@pytest.mark.proves(
+    "server",
+    "a server runs a job with other settings than the sites, or another version of this package",
+    "refused by every site, with both named",
+)
+@pytest.mark.parametrize("task", ["train", "idle", wire.DECRYPT])
+def test_other_settings_are_refused_with_both_named(site, task):
+    other = tiny("fedperl", options={"learning_rate": 1e-9})
+    text = refusal(site, request(task=task, experiment=other.digest))
+    assert f"expected SHA-256 {EXPERIMENT.digest}, as in this site's job, found '{other.digest}' at the server" in text
+
+
+@pytest.mark.parametrize("theirs", [{"fedward": "0.0.1"}, {}, None, "1", {"fedward": 7}])
+def test_another_version_is_refused_with_both_named(site, theirs):
+    text = refusal(site, request(versions=theirs))
+    found = theirs.get("fedward") if isinstance(theirs, dict) and isinstance(theirs.get("fedward"), str) else "none"
+    assert f"version of fedward: expected {versions()['fedward']}, as here, found {found} at the server" in text
+
+
+def test_other_versions_of_other_packages_are_on_record(site):
+    assert site.handle(request(versions={**versions(), "torch": "9.9"})).arrays
+    (row,) = lines(site)
+    assert (row["versions"]["server"]["torch"], row["versions"]["site"]) == ("9.9", versions())
+
+
+def test_nothing_that_a_server_sends_makes_a_line_long(site):
+    huge = "x" * 100_000
+    wrong: list[dict[str, Any]] = [
+        {"versions": dict.fromkeys(versions(), huge) | {huge: huge}},
+        {"versions": versions(), "experiment": huge},
+        {"head": huge, "task": huge},
+        {"labels": 10**4000},
+        {"round": 10**4000},
+    ]
+    for meta in wrong:
+        site.handle(Message({**request().meta, **meta}, {}))
+    assert len(lines(site)) == len(wrong)
+    assert max(map(len, (site.folder / "answers" / f"{RUN}.jsonl").read_text().splitlines())) < 3000
+    assert all(len(row["error"] or "") <= LONGEST_REASON for row in lines(site))
+
+
+def test_what_a_run_in_one_process_asks_is_admitted(tmp_path):
+    """The same experiment and version at both ends, of course."""
+    experiment = Experiment.model_validate(json.loads(EXPERIMENT.model_dump_json()))
+    assert Quick("s", experiment, tmp_path).handle(request()).arrays

@@ -1,0 +1,239 @@
+"""What a site reports about a split holds nothing of classes with fewer than five images there, whatever is asked."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from asking import requests
+from fedward.client.site import Site
+from fedward.client.site_data import site_data
+from fedward.config import DataSpec, Experiment
+from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable, withhold_small_counts
+from fedward.methods.workflow import Ask
+from fedward.nets import build
+from fedward.sites import SERVER, Images
+from tiny import tiny
+
+CLASSES = ("A", "B", "C", "D")
+EXPERIMENT = Experiment(
+    method="fedavg", data=DataSpec(classes=CLASSES, image_size=16), net="small_cnn", stand_in=None, seed=1
+)
+
+
+def write_site(folder: Path, val: Sequence[int], test: Sequence[int], name: str = "site-1", shade: int = 0) -> Path:
+    """Write a site with so many images of each class in each split; ``shade`` changes the pictures of rare classes.
+
+    A picture is of one brightness; its class cannot be told from it with certainty.
+    """
+    arrays, draw = {}, np.random.default_rng(7)
+    for split, counts in (("train", [6] * len(CLASSES)), ("val", val), ("test", test)):
+        labels = np.repeat(np.arange(len(CLASSES)), counts)
+        levels = draw.permutation(256)[: len(labels)].astype(np.uint8)
+        order = np.arange(len(labels))
+        for number, label in enumerate(labels):  # those of the common classes are the same in all files
+            common = counts[label] >= SMALLEST_COUNT or split == "train"
+            levels[number] = (37 * label + 11 * (number - sum(counts[:label])) + (0 if common else shade)) % 256
+        order = np.lexsort((labels, levels))
+        arrays[f"{split}_images"] = np.broadcast_to(levels[order, None, None, None], (len(labels), 16, 16, 3)).copy()
+        arrays[f"{split}_images"][:, 0, 0] ^= 1  # an image of one colour is refused as blank
+        arrays[f"{split}_labels"] = labels[order, None]
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / f"{name}.npz", **arrays)
+    (folder / f"{name}.yaml").write_text(json.dumps({"kind": "npz", "file": f"{name}.npz", "max_set_aside": 0.0}))
+    return folder
+
+
+def crafted(slopes: Sequence[float], offsets: Sequence[float]) -> dict[str, Tensor]:
+    """A model whose logits are linear in an image's brightness: slope * brightness + offset, class by class."""
+    state = {key: torch.zeros_like(value) for key, value in build("small_cnn", len(CLASSES)).state_dict().items()}
+    state["features.0.weight"][0, :, 2, 2] = 1 / 6  # half of the input, which is in [-1, 1] ...
+    state["features.0.bias"][0] = 0.5  # ... is in [0, 1] again
+    state["features.3.weight"][0, 0, 2, 2] = 1.0
+    state["features.8.weight"][0, :16] = 1 / 16
+    for name in ("features.10", "projection.0", "projection.2"):
+        state[f"{name}.weight"][0, 0] = 1.0
+    state["classifier.weight"][:, 0] = torch.tensor(slopes)
+    state["classifier.bias"][:] = torch.tensor(offsets)
+    return state
+
+
+def always(place: int) -> dict[str, Tensor]:
+    return crafted([0.0] * 4, [10.0 * (index == place) for index in range(4)])
+
+
+def either(below: int, above: int, threshold: float) -> dict[str, Tensor]:
+    """One class for images that are darker than a threshold, another for the brighter ones."""
+    slopes, offsets = [0.0] * 4, [-1e4] * 4
+    slopes[above], offsets[above], offsets[below] = 1e3, -1e3 * threshold, 0.0
+    return crafted(slopes, offsets)
+
+
+ATTACKS = [
+    *(always(place) for place in range(4)),
+    *(either(a, b, 0.1 + 0.1 * a) for a in range(4) for b in range(4) if a != b),
+    crafted([torch.nan, 0.0, 0.0, 0.0], [0.0] * 4),
+    crafted([3e38] * 4, [0.0] * 4),
+]
+
+
+def everything_sent(folder: Path, own: Path, models: Sequence[dict[str, Tensor]]) -> list[Any]:
+    """The whole answers of a site that evaluates one model after the other."""
+    site = Site("site-1", EXPERIMENT, own, [folder])
+    answers = []
+    for number, model in enumerate(models, 1):
+        answer = site.handle(requests(EXPERIMENT, Ask(number, model, {}), ["site-1"])["site-1"])
+        answers.append(answer.meta)
+        assert not answer.arrays
+    return answers
+
+
+def rows(answer: dict[str, Any], split: str) -> dict[str, Any]:
+    return {row["name"]: row for row in answer["metrics"] if row["split"] == split}
+
+
+@pytest.mark.proves(
+    "lead",
+    "models that name one class always, or by a threshold, to compute the number of a rare disease's images",
+    "all answers are the same for 0 to 4 images of each rare class",
+)
+def test_answers_to_crafted_models_are_equal_for_all_small_counts(tmp_path):
+    """Each rare class by itself, and both; the others' counts are told exactly."""
+    first = None
+    for c, d, shade in [(0, 0, 0), (1, 4, 3), (2, 3, 90), (3, 1, 140), (4, 2, 250)]:
+        val, test = (9, 6, c, d), (d, 12, 5, c)
+        folder = write_site(tmp_path / f"{c}{d}{shade}", val, test, shade=shade)
+        sent = everything_sent(folder, tmp_path / f"own{c}{d}{shade}", ATTACKS)
+        first = first or sent
+        assert sent == first
+    assert first is not None
+    answered = [answer for answer in first if "error" not in answer]
+    assert len(answered) == len(ATTACKS) - 1, "the model that answers NaN is the only one that cannot be judged"
+    constant = rows(answered[0], "val")
+    assert {row["n"] for row in constant.values()} == {15}
+    assert constant["accuracy"]["value"] == pytest.approx(9 / 15)
+    told = {name: row["value"] for name, row in constant.items() if name.startswith("support/")}
+    assert told == {"support/A": 9.0, "support/B": 6.0, "support/C": None, "support/D": None}
+    assert [rows(answered[0], split)["accuracy"]["classes"] for split in ("val", "test")] == [["A", "B"], ["B", "C"]]
+
+
+@pytest.mark.proves(
+    "lead",
+    "many random models over many rounds, to find counts that fit all answers together",
+    "all answers are the same for 0 to 4 images of each rare class, whatever these images show",
+)
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    common=st.lists(st.integers(5, 12), min_size=1, max_size=3),
+    one=st.lists(st.integers(0, 4), min_size=4, max_size=4),
+    other=st.lists(st.integers(0, 4), min_size=4, max_size=4),
+    shades=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+    models=st.lists(st.tuples(*[st.lists(st.floats(-50, 50), min_size=4, max_size=4)] * 2), min_size=1, max_size=4),
+)
+def test_no_models_tell_rare_classes_apart(tmp_path_factory, common, one, other, shades, models):
+    sent = []
+    for rare, shade in zip((one, other), shades, strict=True):
+        base = tmp_path_factory.mktemp("site")
+        counts = [*common, *rare[len(common) :]]
+        folder = write_site(base / "files", counts, counts[::-1], shade=shade)
+        sent.append(everything_sent(folder, base / "own", [crafted(*model) for model in models]))
+    assert sent[0] == sent[1]
+
+
+@pytest.mark.proves(
+    "lead",
+    "a model that answers NaN for images of a rare class alone, so that an error tells that there is one",
+    "no model sees these images",
+)
+def test_images_of_rare_classes_cause_no_error(tmp_path):
+    """A logit overflows above a brightness of 0.45; only images of the rare class are as bright."""
+    overflow = crafted([1.9e37, 0.0, 0.0, 0.0], [0.0] * 4)
+    overflow["projection.2.weight"][0, 0] = 40.0
+    for count in (0, 4):
+        folder = write_site(tmp_path / str(count), (9, 6, count, 0), (9, 6, 0, 0), shade=150)
+        (answer,) = everything_sent(folder, tmp_path / f"own{count}", [overflow])
+        assert answer["metrics"]
+    common = write_site(tmp_path / "common", (9, 6, 5, 0), (9, 6, 0, 0), shade=150)
+    arrays = dict(np.load(common / "site-1.npz"))
+    arrays["val_images"][arrays["val_labels"][:, 0] == CLASSES.index("C")] |= 128
+    np.savez(common / "site-1.npz", **arrays)
+    (answer,) = everything_sent(common, tmp_path / "own", [overflow])
+    assert "error" in answer, "of five images, it would tell"
+
+
+@pytest.mark.proves(
+    "lead",
+    "the number of a class's training images, from one step of a model whose weights are all zero",
+    "**not covered**: an update depends on the labels it was trained with; noise on updates or encryption is for that",
+)
+def test_an_update_tells_the_classes_of_training_images(tmp_path):
+    """The gradient of a bias is the mean over images of probability minus label."""
+    folder = write_site(tmp_path / "files", (9, 6, 0, 0), (9, 6, 0, 0))
+    options = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 1.0, "class_weighting": "none"}
+    job = EXPERIMENT.model_copy(update={"options": {**options, "images_per_round": None, "batch": 32}})
+    site, model = Site("site-1", job, tmp_path / "own", [folder]), crafted([0.0] * 4, [0.0] * 4)
+    trained, steps, _ = site.train(model, [], 1)
+    found = (trained["classifier.bias"] + 0.25) * 24
+    assert steps == 1
+    assert found.tolist() == pytest.approx([6.0] * 4, abs=1e-4)
+
+
+def test_a_class_needs_five_images_and_order_is_kept():
+    labels = np.array([2, 0, 1, 0, 2, 0, 1, 0, 1, 0, 1], np.int64)
+    images = Images(tuple("abcdefghijk"), np.arange(11, dtype=np.uint8).reshape(11, 1, 1, 1), labels)
+    kept = reportable(images)
+    assert kept.ids == ("b", "d", "f", "h", "j")
+    assert kept.labels.tolist() == [0] * 5
+    assert kept.pixels.ravel().tolist() == [1, 3, 5, 7, 9]
+    assert reportable(kept) is kept
+    assert len(reportable(images.named(["a"]))) == 0
+    assert len(reportable(images.named([]))) == 0
+
+
+def test_training_images_and_the_servers_own_are_all_used(tmp_path, caplog):
+    folder = write_site(tmp_path / "files", (9, 2, 0, 0), (5, 5, 5, 1))
+    write_site(folder, (9, 2, 0, 0), (5, 5, 5, 1), name=SERVER)
+    with caplog.at_level("INFO"):
+        data = site_data("site-1", EXPERIMENT, tmp_path, [folder])
+    assert (len(data.labelled), len(data.val), len(data.test)) == (24, 9, 15)
+    assert "site-1: 2 of 11 val images are not evaluated" in caplog.text
+    assert "site-1: 1 of 16 test images are not evaluated" in caplog.text
+    assert len(site_data(SERVER, EXPERIMENT, tmp_path, [folder]).val) == 11
+
+
+def test_synthetic_images_are_all_evaluated_without_numbers_of_rare_classes(tmp_path):
+    site = Site("site-1", tiny("fedavg"), tmp_path)
+    ask = Ask(1, build("small_cnn", 8, seed=0).state_dict(), {})
+    answer = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
+    found, counts = rows(answer.meta, "test"), np.bincount(site.data.test.labels, minlength=8)
+    assert found["accuracy"]["n"] == len(site.data.test)
+    for name, count in zip(site.data.classes, counts, strict=True):
+        assert found[f"support/{name}"]["value"] == (count if count >= SMALLEST_COUNT else None)
+
+
+def rows_of(split: str, counts: dict[str, int]) -> list[dict[str, object]]:
+    common = {"split": split, "n": sum(counts.values()), "classes": [name for name, count in counts.items() if count]}
+    found = [{**common, "name": "accuracy", "value": 0.5}]
+    for name, count in counts.items():
+        found += [{**common, "name": f"{kind}/{name}", "value": 0.5 if count else None} for kind in ("f1", "auroc")]
+        found.append({**common, "name": f"support/{name}", "value": float(count)})
+    return found
+
+
+def test_no_row_tells_a_rare_class_from_an_absent_one():
+    """Each split for itself: on validation images nothing is withheld."""
+    absent, small = {"A": 9, "B": 30, "C": 0, "D": 4}, {"A": 9, "B": 30, "C": 4, "D": 0}
+    val = rows_of("val", {"A": 9, "B": 5, "C": 6, "D": 7})
+    found, other = (withhold_small_counts([*val, *rows_of("test", counts)]) for counts in (absent, small))
+    assert found == other
+    assert found[: len(val)] == val
+    for row in found[len(val) :]:
+        assert row["classes"] == ["A", "B"]
+        assert (row["value"] is None) == (str(row["name"])[-2:] in ("/C", "/D"))

@@ -1,0 +1,159 @@
+"""The server's half of a job without FLARE's network: where its run lies, and what of it the submitter can download."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.workspace import Workspace
+from nvflare.fuel.utils.class_loader import load_class
+from nvflare.tool.job.job_cli import _discover_job_download_artifacts
+
+from fedward.config import Experiment
+from fedward.errors import RunError
+from fedward.flare import controller as module
+from fedward.flare.configurations import controller as controller_of
+from fedward.flare.places import results_folder
+from fedward.local import LocalTransport
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message
+from tiny import tiny
+
+SITES = ["site-1", "site-2", "site-3"]
+EXPERIMENT, OTHER = tiny(options={"rounds": 2}), tiny("fedavg", options={"rounds": 1})
+LEAD, OTHER_LEAD = "lead@a.org", "lead@b.org"
+RUN = "0123456789abcdef0123456789abcdef"
+
+
+class Stopped(LocalTransport):
+    """The in-process engine, which is stopped in the second round."""
+
+    def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+        if any(request.meta["round"] == 2 for request in requests.values()):
+            raise RunError("job", expected="to run to its end", found="an abort", remedy="Resume it.")
+        super().exchange(requests, timeout, deliver)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    for variable in ("FEDWARD_RUNS", "FEDWARD_SITES", "FEDWARD_METRICS"):
+        monkeypatch.delenv(variable, raising=False)
+    for name in ("local", "startup"):
+        (tmp_path / "server" / name).mkdir(parents=True)
+    return Workspace(str(tmp_path / "server"))
+
+
+@pytest.fixture
+def run(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Run a job in this process; return the run folder in what FLARE archives of it."""
+
+    def call(job_id: str, experiment: Experiment = EXPERIMENT, engine: type = LocalTransport, **job: Any) -> Path:
+        path, arguments = controller_of(experiment)
+        controller = load_class(path)(**arguments)
+        sites = engine(controller.experiment, SITES, tmp_path / "sites")
+        monkeypatch.setattr(module, "FlareTransport", lambda _: sites)
+        controller.engine, controller.fl_ctx = SimpleNamespace(get_workspace=lambda: workspace), FLContext()
+        controller.fl_ctx.set_prop(ReservedKey.RUN_NUM, job_id)
+        controller.fl_ctx.set_prop(FLContextKey.JOB_META, {"name": "fedperl", **job})
+        controller.run()
+        return results_folder(workspace, job_id)
+
+    return call
+
+
+def status(folder: Path) -> str:
+    return str(json.loads((folder / "run.json").read_text())["status"])
+
+
+@pytest.mark.parametrize("props", [{}, {"custom_props": {"fedward_run": RUN}}])
+@pytest.mark.parametrize("kept", ["server/fedward/runs", "runs"])
+def test_results_of_a_job_that_is_stopped_hold_no_model_of_a_single_site(
+    run, workspace, tmp_path, monkeypatch, kept, props
+):
+    if kept == "runs":
+        monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
+    with pytest.raises(RunError, match="an abort"):
+        run("job-1", engine=Stopped, submitter_name=LEAD, **props)
+    results = results_folder(workspace, "job-1")
+    assert status(results) == "failed"
+    assert not [path for path in Path(workspace.get_run_dir("job-1")).rglob("*") if "models" in path.parts]
+    assert list((tmp_path / kept / LEAD).glob("*/models/*/*.safetensors"))  # from which it would go on
+
+
+def test_a_job_sent_again_continues_the_run_of_its_name(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
+    with pytest.raises(RunError, match="an abort"):
+        run("job-1", engine=Stopped, submitter_name=LEAD)
+    again = run("job-2", submitter_name=LEAD)
+    audit = [json.loads(line) for line in (again / "audit.jsonl").read_text().splitlines()]
+    assert [row["details"]["round"] for row in audit if row["event"] == "resumed"] == [1]
+    assert status(run("job-3", submitter_name=LEAD)) == status(again) == "finished"
+
+
+def test_jobs_of_one_name_are_runs_of_their_own_where_no_folder_is_named(run):
+    ids = [json.loads((run(job, OTHER, submitter_name=LEAD) / "run.json").read_text())["id"] for job in ("a", "b")]
+    assert ids[0] != ids[1]
+
+
+def test_a_run_that_a_job_may_not_continue_is_not_in_its_results(run, workspace, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
+    run("job-1", submitter_name=LEAD)
+    with pytest.raises(RunError, match="other settings"):
+        run("job-2", OTHER, submitter_name=LEAD)
+    assert not results_folder(workspace, "job-2").exists()
+
+
+@pytest.mark.parametrize("name", ["fedperl", LEAD])
+def test_a_lead_gets_nothing_of_another_leads_run(run, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
+    first = [run("job-1", submitter_name=LEAD), run("job-2", submitter_name=LEAD, custom_props={"fedward_run": RUN})]
+    ids = [json.loads((folder / "run.json").read_text())["id"].encode() for folder in first]
+    results = run("job-3", OTHER, submitter_name=OTHER_LEAD, name=name)
+    assert status(results) == "finished"
+    files = [path.read_bytes() for path in results.rglob("*") if path.is_file()]
+    assert not [content for content in files if any(run_id in content for run_id in ids)]
+
+
+def test_a_simulated_run_lies_in_its_results(run, workspace):
+    with pytest.raises(RunError, match="an abort"):
+        run("simulate_job", engine=Stopped)
+    assert status(results_folder(workspace, "simulate_job")) == "failed"
+    assert not (Path(workspace.get_root_dir()) / "fedward").exists()
+
+
+def test_flares_tools_find_metrics_and_model_in_the_results(run, workspace):
+    """Read by the function that serves ``nvflare job download``, and in the form of FLARE's own writer."""
+    results = run("job-1", submitter_name=LEAD)
+    found, missing = _discover_job_download_artifacts(workspace.get_run_dir("job-1"))
+    assert missing == ["client_logs"], "there is no client"
+    assert Path(found["global_model"]) == results / "model.safetensors"
+    summary = json.loads(Path(found["metrics_summary"]).read_text())
+    rounds = [json.loads(line) for line in Path(found["round_metrics"]).read_text().splitlines()]
+    assert [row["round"] for row in rounds] == [0, 1, 2]
+    assert (summary["final_round"], summary["final_aggregated_metrics"]) == (2, rounds[-1]["aggregated_metrics"])
+    rows = [json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()]
+    values = [row["value"] for row in rows if (row["round"], row["split"], row["name"]) == (1, "val", "accuracy")]
+    told = {metric["name"]: metric["value"] for metric in rounds[1]["aggregated_metrics"]}
+    assert told["val/accuracy"] == pytest.approx(fmean(values))
+    assert not [name for name in told if name.startswith("train/") or name.count("/") > 1]
+    assert [site["name"] for site in rounds[1]["sites"]] == SITES
+
+
+def test_a_job_that_is_stopped_has_metrics_but_no_model(run, workspace):
+    with pytest.raises(RunError, match="an abort"):
+        run("job-1", engine=Stopped, submitter_name=LEAD)
+    found, missing = _discover_job_download_artifacts(workspace.get_run_dir("job-1"))
+    assert "global_model" in missing
+    assert "metrics_summary" in found
+
+
+def test_metrics_of_a_run_are_written(run, tmp_path, monkeypatch):
+    pytest.importorskip("prometheus_client")
+    monkeypatch.setenv("FEDWARD_METRICS", str(tmp_path))
+    run("job-1", OTHER, submitter_name=LEAD)
+    assert 'status="finished"} 1.0' in (tmp_path / "fedward_job_fedperl_job-1.prom").read_text()

@@ -1,0 +1,252 @@
+"""The executor: one site, built late; no exception and no torch before there is work."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from asking import REPORTED, RUN, requests
+from fedward.client.site import Site
+from fedward.client.site_log import SiteLog
+from fedward.config import DERMOSCOPY
+from fedward.digests import arrays_digest
+from fedward.flare import executor as module
+from fedward.flare.configurations import controller, server_config
+from fedward.flare.executor import MonaiTrainerExecutor, scalars
+from fedward.flare.shareables import TASK, pack_answer, pack_request, unpack
+from fedward.methods.workflow import Ask, Work
+from fedward.nets import build
+from fedward.protocol import wire, wire_checks
+from fedward.security.policy import FILE, OPEN
+from flare_app import JOB, config_folder, executor_of, write_app
+from tiny import tiny
+
+
+class Context:
+    """What the executor asks of an FLContext."""
+
+    def __init__(self, folder, simulated=True):
+        (folder / "local").mkdir(exist_ok=True)
+        workspace = SimpleNamespace(get_root_dir=lambda: str(folder), get_site_config_dir=lambda: str(folder / "local"))
+        workspace.get_app_config_dir = lambda job_id: str(config_folder(folder, job_id))
+        self.engine = SimpleNamespace(get_workspace=lambda: workspace)
+        self.simulated = simulated
+
+    def get_prop(self, name, default=None):
+        return self.simulated if name == FLContextKey.SIMULATE_MODE else default
+
+    def get_engine(self):
+        return self.engine
+
+    def get_identity_name(self):
+        return "site-1"
+
+    def get_job_id(self):
+        return JOB  # the simulator's, but a server may call any job so
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """The scalars that would go to TensorBoard."""
+    found = []
+    monkeypatch.setattr(module, "send_analytic_dxo", lambda component, dxo, fl_ctx: found.append(dxo))
+    monkeypatch.setattr(MonaiTrainerExecutor, "log_exception", lambda self, fl_ctx, text: None)
+    return found
+
+
+def check(meta, arrays=None, classes=()) -> None:
+    answer = wire.Message(meta, arrays or {})
+    wire_checks.check_answer(answer, "site-1", request(), classes=classes, scalars=REPORTED)
+
+
+def request(task="train", evaluate=True, experiment=None):
+    model = build("small_cnn", 8, 3, seed=3).state_dict()
+    work = {"site-1": Work()} if task == "train" else {}
+    asked = requests(experiment or tiny("fedavg"), Ask(1, model, work), ["site-1"] if evaluate else [])
+    return asked["site-1"]
+
+
+def run(executor, message, folder, signal=None, simulated=True):
+    shareable = message if isinstance(message, Shareable) else pack_request(message.meta, message.arrays)
+    return unpack(executor.execute(TASK, shareable, Context(folder, simulated), signal or Signal()))
+
+
+def test_the_answer_is_the_sites(tmp_path, sent):
+    experiment = tiny("fedavg")
+    executor = executor_of(tmp_path, experiment)
+    meta, arrays = run(executor, request(), tmp_path)
+    expected = Site("site-1", experiment, tmp_path).handle(request())
+    meta["train"].pop("seconds"), expected.meta["train"].pop("seconds")
+    assert meta == expected.meta
+    assert list(arrays) == list(expected.arrays)
+    assert all((arrays[name] == expected.arrays[name]).all() for name in arrays)
+    assert sent == [], "the site's log comes first"
+    leaving(executor, pack_answer(meta, arrays), tmp_path)
+    assert {dxo.data["track_key"] for dxo in sent} >= {"train/loss", "val/accuracy", "test/auroc_macro"}
+
+
+def test_an_evaluation_needs_no_arrays(tmp_path, sent):
+    meta, arrays = run(executor_of(tmp_path, tiny("fedavg")), request("idle"), tmp_path)
+    assert arrays == {}
+    assert meta["metrics"]
+
+
+def test_one_process_builds_its_site_once(tmp_path, sent, monkeypatch):
+    built = []
+    start = Site.__init__
+    monkeypatch.setattr(Site, "__init__", lambda self, *args, **kw: (built.append(self), start(self, *args, **kw))[1])
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    for _ in range(2):
+        run(executor, request("idle"), tmp_path)
+    assert len(built) == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError("patient-0017.png"), RuntimeError("CUDA out of memory"), KeyError("x")])
+def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, sent, monkeypatch, error):
+    def fails(self, *_):
+        raise error
+
+    monkeypatch.setattr(Site, "answer", fails)
+    meta, arrays = run(executor_of(tmp_path, tiny()), request(), tmp_path)
+    assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
+    assert meta["error"].startswith(type(error).__name__)
+    assert "patient" not in meta["error"]
+    check(meta)
+
+
+def test_wrong_settings_and_foreign_tasks_become_answers(tmp_path, sent):
+    meta, _ = run(executor_of(tmp_path, tiny()), Shareable(), tmp_path)
+    assert "WireError" in meta["error"]
+    path, arguments = controller(tiny())
+    for wrong in (
+        server_config(path, {**arguments, "commitee": 2}, 0.1),
+        server_config("os.system", arguments, 0.1),
+        {"workflows": []},
+        [],
+    ):
+        write_app(tmp_path, wrong)
+        meta, arrays = run(MonaiTrainerExecutor(), request(), tmp_path)
+        assert "ConfigError" in meta["error"]
+        assert arrays == {}
+
+
+def test_an_abort_reaches_the_training(tmp_path, sent):
+    signal = Signal()
+    signal.trigger(True)
+    meta, arrays = run(executor_of(tmp_path, tiny("fedavg")), request(), tmp_path, signal)
+    assert "abort" in meta["error"]
+    assert arrays == {}
+
+
+def test_a_sites_own_file_comes_first(tmp_path, sent):
+    context = Context(tmp_path)
+    (tmp_path / "local" / "site-1.yaml").write_text("kind: npz\nfile: missing.npz\n")
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    message = request()
+    meta, _ = unpack(executor.execute(TASK, pack_request(message.meta, message.arrays), context, Signal()))
+    assert "DataError" in meta["error"]
+
+
+@pytest.mark.proves(
+    "server",
+    "a server calls a job as the simulator calls its own, where a site's policy does not count",
+    "the policy counts: only FLARE's simulator itself says that it is one",
+)
+def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    meta, arrays = run(executor, request(), tmp_path, simulated=False)
+    assert "minimum_replies: at least 3, the job says 1" in meta["error"], "there is no file, so the defaults hold"
+    assert not arrays
+    (tmp_path / "local" / FILE).write_text(yaml.safe_dump(OPEN.model_dump(mode="json")))
+    meta, arrays = run(executor, request(), tmp_path, simulated=False)
+    assert meta["steps"] == 2
+
+
+def test_scalars_say_which_model_they_are_of():
+    row = {"split": "val", "name": "accuracy", "value": 0.5}
+    meta = {"round": 4, "train": {"loss": 2.0}, "metrics": [row, {**row, "name": "f1/MEL"}, {**row, "value": None}]}
+    assert list(scalars(meta)) == [("val/accuracy", 3, 0.5), ("train/loss", 4, 2.0)]
+    assert list(scalars({"round": 4, "error": "boom"})) == []
+
+
+def test_an_idle_process_imports_no_torch():
+    code = (
+        "import sys, fedward.flare.executor;"
+        "sys.exit(any(name in sys.modules for name in ('torch', 'monai', 'timm', 'sklearn')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    monkeypatch.setenv("FEDWARD_RESTARTS", "2")
+    meta, arrays = run(executor, request(), tmp_path)
+    assert meta["restarts"] == 2
+    check(meta, arrays, classes=DERMOSCOPY)
+    monkeypatch.setenv("FEDWARD_RESTARTS", "0")
+    assert "restarts" not in run(executor, request(), tmp_path)[0]
+
+
+# --- the site's log
+
+
+def leaving(executor, result, folder):
+    """Let FLARE's filters have had a result."""
+    context = Context(folder)
+    context.get_prop = lambda key, *_: result if key == FLContextKey.TASK_RESULT else None
+    executor.handle_event(EventType.AFTER_TASK_RESULT_FILTER, context)
+    return result
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "answers" / f"{RUN}.jsonl").read_text().splitlines()]
+
+
+def answered(executor, folder):
+    message = request()
+    return executor.execute(TASK, pack_request(message.meta, message.arrays), Context(folder), Signal())
+
+
+def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    result = answered(executor, tmp_path)
+    assert not (tmp_path / "fedward" / "answers").exists()
+    meta, arrays = unpack(result)
+    noisy = {name: array + 1 for name, array in arrays.items()}
+    leaving(executor, pack_answer(meta, noisy), tmp_path)
+    (row,) = lines(tmp_path / "fedward")
+    assert (row["event"], row["job"], row["gave"]) == ("answered", "simulate_job", arrays_digest(noisy))
+    leaving(executor, result, tmp_path)
+    assert len(lines(tmp_path / "fedward")) == 1, "there was no request"
+
+
+@pytest.mark.proves(
+    "lead",
+    "a site's log is full or spoilt, so that metrics and losses would leave as FLARE's events without a line in it",
+    "nothing leaves: the scalars are sent after the line is written, as the filters left them",
+)
+def test_what_cannot_be_written_into_the_sites_log_does_not_leave(tmp_path, sent, monkeypatch):
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    result = answered(executor, tmp_path)
+
+    def full(self, answer):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(SiteLog, "add", full)
+    assert leaving(executor, result, tmp_path).get_return_code() == ReturnCode.EXECUTION_EXCEPTION
+    assert "DXO" not in result
+    assert sent == []
+
+
+def test_scalars_are_those_that_the_filters_left(tmp_path, sent):
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    answered(executor, tmp_path)
+    leaving(executor, pack_answer({"site": "site-1", "round": 1, "error": "privacy budget used up"}, {}), tmp_path)
+    assert sent == []

@@ -1,0 +1,219 @@
+"""Exported jobs: the same bytes every time, what FLARE accepts, and nothing stale in the repository."""
+
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from nvflare.fuel.utils.class_loader import load_class
+from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
+from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
+
+from fedward.digests import file_digest
+from fedward.errors import ConfigError
+from fedward.flare.configurations import experiment_in
+from fedward.flare.jobs import export_job, job_files, stale_jobs
+from fedward.flare.shareables import TASK
+from fedward.jobs import JOBS, site_names
+from fedward.methods import METHODS, method_of
+from fedward.storage.initial import initial_model
+from finished_run import finished_run
+from tiny import tiny
+
+SHIPPED = Path(__file__).parents[2] / "jobs"
+
+
+def configs(files):
+    return [json.loads(files[f"app/config/config_fed_{side}.json"]) for side in ("server", "client")]
+
+
+def test_the_shipped_jobs_are_fresh():
+    assert stale_jobs(SHIPPED) == []
+
+
+def test_exports_are_the_same_bytes_every_time(tmp_path):
+    for folder in ("one", "two"):
+        export_job(tiny(), tmp_path / folder / "job")
+    one, two = ({p.name: p.read_bytes() for p in (tmp_path / f).rglob("*") if p.is_file()} for f in ("one", "two"))
+    assert one == two
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("clinical", [False, True])
+def test_server_and_sites_get_the_experiment_that_was_exported(tmp_path, clinical, method):
+    """It stands in the job once, with all settings of its method; the executor has no arguments."""
+    experiment = tiny(method, stand_in=None) if clinical else tiny(method)
+    export_job(experiment, tmp_path / "job", clinical)
+    server, client = configs(job_files(experiment, "job", clinical))
+    (workflow,), (executor,) = server["workflows"], client["executors"]
+    read = experiment_in(tmp_path / "job" / "app" / "config")
+    assert load_class(workflow["path"])(**workflow["args"]).experiment == read
+    assert method_of(read).settings == method_of(experiment).settings
+    assert set(read.options) == set(type(method_of(read).settings).model_fields)
+    assert read.model_copy(update={"options": experiment.options}) == experiment
+    assert (executor["executor"]["args"], executor["tasks"]) == ({}, [TASK])
+    assert next(iter(server)) == next(iter(client)) == "format_version"
+
+
+def test_a_clinical_job_has_no_code_no_stand_in_data_and_a_scope(tmp_path):
+    export_job(tiny(), tmp_path / "job")
+    export_job(tiny(), tmp_path / "job", clinical=True)
+    assert not (tmp_path / "job" / "app" / "custom").exists(), "FLARE takes an empty one for code"
+    meta = json.loads((tmp_path / "job" / "meta.json").read_text())
+    assert (meta["scope"], meta["deploy_map"]) == ("clinical", {"app": ["@ALL"]})
+    server, _ = configs(job_files(tiny(), "job", clinical=True))
+    assert server["workflows"][0]["args"]["experiment"]["stand_in"] is None
+
+
+def test_a_clinical_job_replaces_the_script_of_a_shipped_one_too(tmp_path):
+    export_job(JOBS["fedavg"], tmp_path / "fedavg")
+    assert (tmp_path / "fedavg" / "job.py").is_file()
+    export_job(JOBS["fedavg"], tmp_path / "fedavg", clinical=True)
+    assert files_of(tmp_path / "fedavg") == {
+        "meta.json",
+        "app/config/config_fed_client.json",
+        "app/config/config_fed_server.json",
+    }
+    export_job(JOBS["fedavg"].model_copy(update={"seed": 2}), tmp_path / "fedavg")
+    assert not (tmp_path / "fedavg" / "job.py").exists(), "it would run another experiment"
+
+
+def test_clinical_jobs_are_tracked_by_tensorboard_alone():
+    for tracking in ("mlflow", "wandb"):
+        with pytest.raises(ConfigError, match="admits no other receiver"):
+            job_files(tiny(), "job", clinical=True, tracking=tracking)
+        server, _ = configs(job_files(tiny(), "job", tracking=tracking))
+        assert [part["id"] for part in server["components"]] == [tracking]
+
+
+def test_a_research_job_names_its_ten_sites():
+    meta = json.loads(job_files(tiny(), "job")["meta.json"])
+    assert meta["deploy_map"] == {"app": ["server", *site_names(10)]}
+
+
+@pytest.mark.parametrize("clinical", [False, True])
+def test_flare_accepts_the_job_and_knows_whether_it_has_code(tmp_path, clinical):
+    export_job(tiny(), tmp_path / "job", clinical)
+    shutil.copy(SHIPPED / "fedperl" / "job.py", tmp_path / "job")  # FLARE looks at the apps alone
+    valid, error, meta = JobMetaValidator().validate("job", zip_directory_to_bytes(str(tmp_path), "job"))
+    assert valid, error
+    assert bool(meta.get("byoc")) is not clinical
+
+
+# --- with the weights of a finished run
+
+HOSPITALS = ["hospital-a", "hospital-b"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    experiment = tiny(seed=77)
+    return finished_run(tmp_path_factory.mktemp("finished"), experiment, initial_model(experiment, None)[0])
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("clinical", [False, True])
+def test_only_the_servers_app_carries_the_weights(finished, tmp_path, clinical):
+    job = tmp_path / "job"
+    export_job(tiny(), job, clinical, HOSPITALS, finished)
+    assert json.loads((job / "meta.json").read_text())["deploy_map"] == {"app_server": ["server"], "app": HOSPITALS}
+    code = set() if clinical else {"custom/README.txt"}
+    assert files_of(job / "app") == {"config/config_fed_client.json", "config/config_fed_server.json"} | code
+    weights = {"config/model.safetensors", "config/model.json"}
+    assert files_of(job / "app_server") == {"config/config_fed_server.json"} | weights | code
+    config = json.loads((job / "app_server" / "config" / "config_fed_server.json").read_text())
+    sha256 = file_digest(finished / "model.safetensors")
+    assert config["workflows"][0]["args"]["init"] == {"folder": str(finished), "sha256": sha256}
+    assert sha256 == file_digest(job / "app_server" / "config" / "model.safetensors")
+    shown = [(job / "app" / "config" / f"config_fed_{side}.json").read_text() for side in ("client", "server")]
+    assert not [text for text in shown if str(finished) in text], "sites are told no path"
+    assert experiment_in(job / "app" / "config") == experiment_in(job / "app_server" / "config")
+    module, name = config["workflows"][0]["path"].rsplit(".", 1)
+    getattr(import_module(module), name)(**config["workflows"][0]["args"])
+
+
+@pytest.mark.parametrize("clinical", [False, True])
+def test_weights_are_no_code_to_flare(finished, tmp_path, clinical):
+    """Neither at the server, which looks at the whole job, nor at a participant, which looks at its app."""
+    export_job(tiny(), tmp_path / "job", clinical, HOSPITALS, finished)
+    valid, error, meta = JobMetaValidator().validate("job", zip_directory_to_bytes(str(tmp_path), "job"))
+    assert valid, error
+    at_server = DefaultAppValidator("server").validate(tmp_path / "job" / "app_server")
+    at_site = DefaultAppValidator("client").validate(tmp_path / "job" / "app")
+    assert (at_server[0], at_site[0]) == ("", "")
+    assert [bool(found.get("byoc")) for found in (meta, at_server[1], at_site[1])] == [not clinical] * 3
+
+
+def test_a_research_job_with_weights_names_the_simulations_sites(finished, tmp_path):
+    export_job(tiny(), tmp_path / "job", init=finished)
+    deploy_map = json.loads((tmp_path / "job" / "meta.json").read_text())["deploy_map"]
+    assert deploy_map == {"app_server": ["server"], "app": site_names(10)}
+
+
+def test_a_clinical_job_for_all_sites_carries_no_weights(finished, tmp_path):
+    with pytest.raises(ConfigError, match="Name them with --sites"):
+        export_job(tiny(), tmp_path / "job", clinical=True, init=finished)
+    assert not (tmp_path / "job").exists()
+
+
+def test_weights_that_do_not_fit_are_not_exported(finished, tmp_path):
+    with pytest.raises(ConfigError, match="expected tensors of the network's encoder"):
+        export_job(tiny(net="resnet10t"), tmp_path / "job", init=finished)
+    with pytest.raises(ConfigError, match=r"expected model\.safetensors and model\.json"):
+        export_job(tiny(), tmp_path / "job", init=tmp_path)
+    assert not (tmp_path / "job").exists()
+
+
+@pytest.mark.parametrize("inside", ["app_server/config", "runs/one", "."])
+def test_weights_inside_the_job_that_is_replaced_are_refused_and_kept(finished, tmp_path, inside):
+    export_job(tiny(), tmp_path / "job", init=finished)
+    init = tmp_path / "job" / inside
+    shutil.copytree(finished, init, dirs_exist_ok=True)
+    before = {name: (tmp_path / "job" / name).read_bytes() for name in files_of(tmp_path / "job")}
+    (tmp_path / "link").symlink_to(tmp_path / "job")
+    for out in ("job", "link"):
+        with pytest.raises(ConfigError, match="expected a folder outside the job folder"):
+            export_job(tiny(seed=5), tmp_path / out, init=init)
+    assert before == {name: (tmp_path / "job" / name).read_bytes() for name in files_of(tmp_path / "job")}
+
+
+def test_an_export_replaces_another_with_weights(finished, tmp_path):
+    for clinical in (False, True):
+        for init in (None, finished, None):
+            export_job(tiny(), tmp_path / "job", clinical, HOSPITALS, init)
+        assert files_of(tmp_path / "job") == set(job_files(tiny(), "job", clinical, HOSPITALS))
+        assert not (tmp_path / "job" / "app_server").exists()
+
+
+def test_a_shipped_job_with_weights_is_stale(finished, tmp_path):
+    for name, experiment in JOBS.items():
+        export_job(experiment, tmp_path / name)
+    (tmp_path / "fedavg" / "app" / "config" / "model.safetensors").write_bytes(b"\xff\x00")
+    assert stale_jobs(tmp_path) == ["fedavg"]
+
+
+def test_every_class_a_job_names_exists_and_takes_its_arguments():
+    server, client = configs(job_files(tiny(), "job"))
+    parts = [*server["workflows"], *server["components"], client["executors"][0]["executor"], *client["components"]]
+    for part in parts:
+        module, name = part["path"].rsplit(".", 1)
+        getattr(import_module(module), name)(**part["args"])
+
+
+def test_stale_foreign_and_missing_jobs_are_named(tmp_path):
+    for name, experiment in JOBS.items():
+        export_job(experiment, tmp_path / name)
+    (tmp_path / "fedavg" / ".__nvfl_sig.json").write_text("{}")  # left where FLARE signed a submitted job
+    assert stale_jobs(tmp_path) == []
+    config = tmp_path / "fedperl" / "app" / "config" / "config_fed_server.json"
+    config.write_text(config.read_text().replace("0.1", "0.2"))
+    (tmp_path / "ssfl" / "note.txt").write_text("by hand")
+    shutil.rmtree(tmp_path / "fedavg_full")
+    (tmp_path / "mine").mkdir()
+    assert stale_jobs(tmp_path) == ["fedavg_full", "fedperl", "mine", "ssfl"]
+    assert stale_jobs(tmp_path / "nowhere") == sorted(JOBS)

@@ -1,0 +1,121 @@
+"""Progress over FLARE: what a controller answers, and what a user is told of jobs that run or do not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.apis.fl_context import FLContext
+from nvflare.fuel.flare_api.api_spec import JobNotFound, JobNotRunning
+from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
+
+from fedward.errors import ConfigError, RunError
+from fedward.flare.controller import ExperimentController
+from fedward.flare.places import metrics_folder
+from fedward.flare.status import STATS, describe, job_progress
+from fedward.flare.workflows import FedPerlController
+from fedward.server.progress import lines, progress
+from fedward.storage.run_folder import RunFolder
+from tiny import tiny
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return RunFolder.create(tmp_path / "run", tiny(), ["site-1"], "flare").path
+
+
+class Flare:
+    """A FLARE session that answers as it is told: job -> its statistics, or an error."""
+
+    def __init__(self, **jobs: Any) -> None:
+        self.jobs = jobs
+
+    def show_stats(self, job_id: str, target_type: str) -> dict[str, Any]:
+        assert target_type == "server"
+        if isinstance(answer := self.jobs[job_id], Exception):
+            raise answer
+        return answer
+
+    def list_jobs(self) -> list[dict[str, Any]]:
+        return [
+            *({"job_id": job, "job_name": f"name of {job}", "status": "RUNNING"} for job in self.jobs),
+            {"job_id": "old", "job_name": "old", "status": "FINISHED:COMPLETED"},
+        ]
+
+    def get_job_meta(self, job_id: str) -> dict[str, Any]:
+        return {"status": "FINISHED:COMPLETED"}
+
+
+def stats(state: dict[str, Any]) -> dict[str, Any]:
+    return {"server": {"ServerRunner": {"status": "started"}, STATS: state}}
+
+
+def collected(controller: ExperimentController, event: str = InfoCollector.EVENT_TYPE_GET_STATS) -> dict[str, Any]:
+    collector, context = GroupInfoCollector(), FLContext()
+    context.set_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR, collector, private=True, sticky=False)
+    controller.handle_event(event, context)
+    return collector.info
+
+
+def test_the_controller_tells_its_runs_progress(folder):
+    controller = FedPerlController()
+    assert collected(controller) == {STATS: {}}
+    controller.folder = folder
+    assert collected(controller) == {STATS: progress(folder)}
+    (folder / "run.json").write_text("{}")
+    assert "expected a readable run.json" in collected(controller)[STATS]["error"]
+
+
+def test_other_events_are_none_of_its_business(folder):
+    controller = FedPerlController()
+    controller.folder = folder
+    assert collected(controller, "another") == {}
+
+
+def test_a_running_job_is_told_with_its_progress(folder):
+    state = progress(folder)
+    flare = Flare(a=stats(state))
+    assert job_progress(flare, "a") == state
+    assert describe(flare, "a") == ["job a", *lines(state)]
+
+
+def test_all_jobs_that_run_are_told_each_with_what_there_is(folder):
+    state = progress(folder)
+    flare = Flare(a=stats(state), b=stats({}), c=JobNotRunning(), d=stats({"error": "damaged"}), e={})
+    assert describe(flare) == [
+        *("job a  name of a", *lines(state)),
+        *("job b  name of b", "  not begun"),
+        *("job c  name of c", "  FINISHED:COMPLETED"),
+        *("job d  name of d", "  damaged"),
+        *("job e  name of e", "  not begun"),
+    ]
+    assert describe(Flare()) == ["no job runs"]
+
+
+@pytest.mark.proves("lead", "a job's name with line breaks, to fake further lines of status", "it stays one line")
+def test_a_jobs_name_stays_one_line():
+    flare = Flare(a={})
+    flare.list_jobs = lambda: [{"job_id": "a", "job_name": "x\n  best 1.000\r\nAll well", "status": "RUNNING"}]
+    assert describe(flare) == ["job a  x best 1.000 All well", "  not begun"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (JobNotRunning(), "expected a running job, found FINISHED:COMPLETED"),
+        (JobNotFound(), "expected a job of this federation, found none"),
+        (stats({"error": "damaged"}), "found damaged"),
+    ],
+)
+def test_a_job_that_tells_nothing_is_named_with_the_reason(answer, found):
+    with pytest.raises(RunError, match=f"job a: .*{found}"):
+        job_progress(Flare(a=answer), "a")
+
+
+def test_metrics_are_written_where_the_environment_says(monkeypatch):
+    monkeypatch.delenv("FEDWARD_METRICS", raising=False)
+    assert metrics_folder() is None
+    monkeypatch.setenv("FEDWARD_METRICS", "/data/metrics")
+    assert metrics_folder() == Path("/data/metrics")
+    monkeypatch.setenv("FEDWARD_METRICS", "metrics")
+    with pytest.raises(ConfigError, match="FEDWARD_METRICS"):
+        metrics_folder()

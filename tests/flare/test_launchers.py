@@ -1,0 +1,162 @@
+"""Processes that are started again: which ends count as accidents, and when a launcher gives up."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_launcher_spec import JobProcessArgs, JobReturnCode
+from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
+from nvflare.utils.process_utils import ProcessAdapter
+
+from fedward.flare.launchers import RestartedProcess, SiteJobLauncher
+
+DIE = "import os, sys; os.kill(os.getpid(), int(sys.argv[1]))"
+END = "import sys; sys.exit(int(sys.argv[1]))"
+
+
+class Launches:
+    """Starts one program after the other, and keeps what is said."""
+
+    def __init__(self, *programs: tuple[str, int]) -> None:
+        self.programs, self.started, self.said = programs, [], []
+
+    def __call__(self, restarts: int) -> ProcessHandle:
+        self.started.append(restarts)
+        program, argument = self.programs[restarts]
+        return ProcessHandle(
+            process=subprocess.Popen([sys.executable, "-c", program, str(argument)], start_new_session=True)
+        )
+
+    def process(self) -> RestartedProcess:
+        return RestartedProcess(self, self.said.append)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
+def test_a_killed_process_is_started_again_and_its_end_is_the_last_ones(number):
+    launches = Launches((DIE, number), (DIE, number), (END, 0))
+    process = launches.process()
+    process.wait()
+    assert launches.started == [0, 1, 2]
+    assert process.poll() == JobReturnCode.SUCCESS
+    assert [said.split("; ") for said in launches.said] == [
+        [f"its process was killed by {number.name}", f"restart {count}"] for count in (1, 2)
+    ]
+
+
+def test_after_three_restarts_within_an_hour_it_is_given_up():
+    launches = Launches(*[(DIE, signal.SIGKILL)] * 4)
+    process = launches.process()
+    process.wait()
+    assert launches.started == [0, 1, 2, 3]
+    assert "given up" in launches.said[-1]
+    assert process.poll() == JobReturnCode.EXECUTION_ERROR
+
+
+def test_restarts_of_earlier_hours_do_not_count(monkeypatch):
+    clock = iter([0.0, 1200.0, 2400.0, 3700.0, 3710.0])
+    monkeypatch.setattr("fedward.flare.launchers.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    launches = Launches(*[(DIE, signal.SIGKILL)] * 5)
+    launches.process().wait()
+    assert launches.started == [0, 1, 2, 3, 4]
+    assert "given up" in launches.said[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_end_that_somebody_wanted_is_the_end(number):
+    launches = Launches(("import os, signal, sys; signal.signal(int(sys.argv[1]), signal.SIG_DFL);" + DIE, number))
+    launches.process().wait()
+    assert (launches.started, launches.said) == ([0], [])
+
+
+@pytest.mark.parametrize("code", [0, 1, 101])
+def test_an_exit_is_the_end_whatever_its_code(code):
+    """FLARE's own errors end in an exit code: to repeat them helps nobody."""
+    launches = Launches((END, code))
+    launches.process().wait()
+    assert (launches.started, launches.said) == ([0], [])
+
+
+def test_a_terminated_process_stays_down():
+    """FLARE ends a job that does not end by itself with SIGKILL, too."""
+    launches = Launches(("import time; time.sleep(60)", 0))
+    process = launches.process()
+    process.terminate()
+    process.wait()
+    assert (launches.started, launches.said) == ([0], [])
+
+
+def launched(launcher, kit):
+    """Return what FLARE waits for, of a job in a kit."""
+    context = FLContext()
+    context.set_prop(FLContextKey.WORKSPACE_OBJECT, SimpleNamespace(get_root_dir=lambda: str(kit)))
+    context.set_prop(FLContextKey.JOB_PROCESS_ARGS, {JobProcessArgs.AUTH_TOKEN: ("-t", "the token")})
+    return launcher.launch_job({"job_id": "42"}, context)
+
+
+def test_each_process_knows_how_often_it_was_started_again(monkeypatch, tmp_path):
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    seen = []
+
+    class Launcher(SiteJobLauncher):
+        def get_command(self, job_meta, fl_ctx):
+            return ""
+
+    def spawn(argv, environment):
+        seen.append((environment["FEDWARD_RESTARTS"], environment["MALLOC_ARENA_MAX"]))
+        process = subprocess.Popen([sys.executable, "-c", DIE if len(seen) < 3 else END, "9" if len(seen) < 3 else "0"])
+        return ProcessAdapter(process=process)
+
+    monkeypatch.setattr("fedward.flare.launchers.spawn_process", spawn)
+    launched(Launcher(), tmp_path).wait()
+    assert seen == [("0", "2"), ("1", "2"), ("2", "2")]
+
+
+TELL = """\
+import importlib, json, os, sys
+found = []
+for name in ["evil", "job.app_hospital.config.evil", "inner.evil"]:
+    try:
+        importlib.import_module(name)
+        found.append(name)
+    except ImportError:
+        pass
+with open(sys.argv[1], "w") as file:
+    json.dump({"found": found, "path": sys.path, "token": os.environ["NVFLARE_JOB_AUTH_TOKEN"]}, file)
+"""
+
+
+@pytest.mark.proves(
+    "lead",
+    "a Python file anywhere in a kit, or in a job's folder there, is imported by name",
+    "refused by Python: neither the working directory nor the kit is on the path of a job's process",
+)
+@pytest.mark.parametrize("given", ["", "{kit}", ":", ".", "{kit}/local/custom::{outside}"])
+def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, given):
+    kit, outside = tmp_path / "kit", tmp_path / "outside"
+    for folder in (kit, kit / "job" / "app_hospital" / "config", kit / "inner"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "evil.py").write_text("")
+    outside.mkdir()
+    tell = tmp_path / "program" / "tell.py"
+    tell.parent.mkdir()
+    tell.write_text(TELL)
+    monkeypatch.setenv("PYTHONPATH", given.format(kit=kit, outside=outside))
+    monkeypatch.syspath_prepend(str(kit))  # as in the parent's process, whose path FLARE would hand over
+    monkeypatch.chdir(kit)
+
+    class Launcher(SiteJobLauncher):
+        def get_command(self, job_meta, fl_ctx):
+            return f"{sys.executable} {tell} {tmp_path}/told.json"
+
+    launched(Launcher(), kit).wait()
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert told["found"] == []
+    assert not [folder for folder in told["path"] if folder == "" or Path(folder).is_relative_to(kit)]
+    assert (str(outside) in told["path"]) is ("{outside}" in given)
+    assert told["token"] == "the token"

@@ -1,0 +1,120 @@
+"""Recipes: the files of an exported job, in FLARE's environments, and the shipped scripts ``job.py``."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nvflare.fuel.utils.class_loader import load_class
+from nvflare.recipe import PocEnv, ProdEnv, SimEnv, add_experiment_tracking
+from simulator import SITES, assert_same_run
+
+from fedward.errors import ConfigError, RunError
+from fedward.flare import recipes
+from fedward.flare.configurations import receiver
+from fedward.flare.jobs import job_files
+from fedward.flare.recipes import FedwardRecipe, environment, execute, options
+from fedward.jobs import JOBS, load_experiment
+from fedward.local import run_local
+from tiny import tiny
+
+SHIPPED = Path(__file__).parents[2] / "jobs"
+SMALL = ["rounds=2", "stand_in.sites=3", "stand_in.images=40", "images_per_round=16", "evaluate_every=1"]
+
+
+def files_of(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def chosen(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["job.py", *arguments])
+    return options()
+
+
+@pytest.fixture
+def kit(tmp_path):
+    (tmp_path / "kit" / "startup").mkdir(parents=True)
+    (tmp_path / "kit" / "startup" / "fed_admin.json").write_text('{"admin": {"username": "lead@hospital-a.org"}}')
+    return tmp_path / "kit"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_shipped_job_has_a_script_that_is_no_part_of_its_recipe(tmp_path, name):
+    FedwardRecipe(JOBS[name], name).export(str(tmp_path))
+    shipped = files_of(SHIPPED / name)
+    compile(shipped.pop("job.py"), "job.py", "exec")
+    assert files_of(tmp_path / name) == shipped
+
+
+def test_a_running_federation_gets_the_clinical_flavour(tmp_path, kit):
+    FedwardRecipe(tiny(), "job").export(str(tmp_path), env=ProdEnv(str(kit)))
+    assert files_of(tmp_path / "job") == job_files(tiny(), "job", clinical=True)
+    with pytest.raises(ConfigError, match="admits no other receiver"):
+        FedwardRecipe(tiny(), "job", "mlflow").export(str(tmp_path), env=ProdEnv(str(kit)))
+
+
+def test_parts_that_flares_helpers_add_are_refused_and_not_lost(tmp_path):
+    recipe = FedwardRecipe(tiny(), "job")
+    with pytest.raises(ConfigError, match="expected the parts of a job as `fedward jobs` writes them"):
+        add_experiment_tracking(recipe, "tensorboard")
+    with pytest.raises(ConfigError, match="for server"):
+        recipe.add_server_config({"heart_beat_timeout": 1})
+
+
+def test_the_command_line_chooses_the_environment(monkeypatch, kit):
+    simulated = environment(chosen(monkeypatch), JOBS["isofed"])
+    assert isinstance(simulated, SimEnv)
+    assert (simulated.clients, simulated.num_threads) == (["site-1", "site-2", "site-3", "site-4"], 4)
+    assert not Path(simulated.workspace_root).is_absolute(), "never a folder that others on the machine share"
+    local = environment(chosen(monkeypatch, "--poc"), JOBS["isofed"])
+    assert isinstance(local, PocEnv)
+    assert local.clients == simulated.clients
+    assert [chosen(monkeypatch, *each).policy for each in ([], ["--poc"], ["--kit", str(kit)])] == [False, True, True]
+    running = environment(chosen(monkeypatch, "--kit", str(kit)), JOBS["isofed"])
+    assert isinstance(running, ProdEnv)
+    assert running.username == "lead@hospital-a.org"
+    for wrong in (["--poc", "--kit", str(kit)], ["--tracking", "mail"]):
+        with pytest.raises(SystemExit):
+            chosen(monkeypatch, *wrong)
+
+
+def test_what_was_started_is_stopped_whatever_happens(monkeypatch, tmp_path):
+    env, stopped = SimEnv(num_clients=1, workspace_root=str(tmp_path)), []
+    monkeypatch.setattr(env, "stop", lambda: stopped.append(1))
+    monkeypatch.setattr(SimEnv, "deploy", lambda *_: "job")
+    with pytest.raises(RunError, match="expected a finished run"):
+        execute(FedwardRecipe(tiny(), "job"), env)
+    monkeypatch.setattr(SimEnv, "deploy", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        execute(FedwardRecipe(tiny(), "job"), env)
+    assert len(stopped) == 2
+
+
+@pytest.mark.parametrize("tracking", ["tensorboard", "mlflow", "wandb"])
+def test_flares_receivers_take_the_arguments(tracking):
+    if tracking != "tensorboard":
+        pytest.importorskip(tracking)
+    part = receiver(tracking, "job")
+    built = load_class(part["path"])(**part["args"])
+    assert built.events == ["fed.analytix_log_stats"]
+
+
+@pytest.mark.simulator
+def test_a_script_gives_the_weights_of_the_in_process_engine(tmp_path):
+    assert recipes.WORKSPACE == "simulator_workspace"
+    changes = [part for change in SMALL for part in ("--set", change)]
+    done = subprocess.run(
+        [sys.executable, SHIPPED / "fedavg" / "job.py", *changes],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = tmp_path / done.stdout.split()[-1]
+    assert report == tmp_path / "simulator_workspace" / "fedavg" / "server" / "simulate_job" / "fedward" / "report.html"
+    local = run_local(load_experiment("fedavg", SMALL), tmp_path / "local", sites=SITES)
+    assert_same_run(report.parent, local)
+    assert sorted(path.name for path in (report.parents[1] / "tb_events").iterdir()) == SITES

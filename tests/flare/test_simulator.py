@@ -1,0 +1,59 @@
+"""The whole way through FLARE's simulator: the weights of the in-process engine, on as many threads as one likes."""
+
+import json
+
+import pytest
+from simulator import SITES, assert_same_run, start
+
+from fedward.config import StandIn
+from fedward.flare.jobs import export_job
+from fedward.local import run_local
+from fedward.storage.initial import Weights
+from tiny import tiny
+
+pytestmark = pytest.mark.simulator
+
+
+@pytest.mark.parametrize(
+    ("method", "threads"),
+    [
+        ("fedavg", 3),
+        ("fedperl", 3),
+        pytest.param("fedperl", 1, marks=pytest.mark.slow),
+        ("rscfed", 3),
+        ("fedal", 3),
+        ("selffed", 3),
+    ],
+)
+def test_the_simulator_gives_the_weights_of_the_in_process_engine(tmp_path, method, threads):
+    options = {"upload": "encoder"} if method == "selffed" else {}  # what sites keep needs a process that remembers
+    stand_in = StandIn(images=40, labelled=0.5, isolated=method == "rscfed")
+    experiment = tiny(method, stand_in=stand_in, options=options)
+    export_job(experiment, tmp_path / "job")
+    process = start(tmp_path / "job", tmp_path / "workspace", threads)
+    local = run_local(experiment, tmp_path / "local", sites=SITES)
+    assert process.wait() == 0
+    results = tmp_path / "workspace" / "server" / "simulate_job"
+    assert_same_run(results / "fedward", local)
+    assert json.loads((results / "fedward" / "run.json").read_text())["engine"] == "flare"
+    if threads == len(SITES):  # with fewer, a site's process may end before FLARE has sent its scalars
+        assert sorted(path.name for path in (results / "tb_events").iterdir()) == SITES
+    assert str(results / "fedward") in (tmp_path / "workspace.log").read_text()
+
+
+def test_a_job_that_carries_weights_gives_those_of_the_in_process_engine(tmp_path):
+    before = run_local(tiny("fedavg", seed=77, options={"rounds": 1}), tmp_path / "before", sites=SITES)
+    experiment = tiny("fedavg", options={"rounds": 1})
+    export_job(experiment, tmp_path / "job", sites=SITES, init=before)
+    process = start(tmp_path / "job", tmp_path / "workspace")
+    local = run_local(experiment, tmp_path / "local", sites=SITES, init=before)
+    assert process.wait() == 0
+    flare = tmp_path / "workspace" / "server" / "simulate_job" / "fedward"
+    assert_same_run(flare, local)
+    infos = [json.loads((folder / "run.json").read_text())["init"] for folder in (flare, local)]
+    assert infos[0] == infos[1]
+    assert infos[0]["folder"] == str(before)
+    begun = [json.loads((folder / "audit.jsonl").read_text().splitlines()[0])["details"] for folder in (flare, local)]
+    assert begun[0]["init"] == begun[1]["init"] == infos[0]["sha256"]
+    assert Weights.of(flare).sha256 == Weights.of(local).sha256, "a start as good as the other"
+    assert not list((tmp_path / "workspace").glob("site-*/**/*.safetensors"))

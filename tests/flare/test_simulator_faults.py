@@ -1,0 +1,124 @@
+"""Killed and failing jobs in FLARE's simulator."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from simulator import SITES, assert_same_run, start
+
+from fedward.flare.jobs import export_job
+from fedward.local import LocalTransport, run_local
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message
+from running import run_experiment
+from tiny import tiny
+
+pytestmark = [pytest.mark.simulator, pytest.mark.slow]
+
+
+def test_a_killed_job_continues_when_it_is_submitted_again(tmp_path):
+    experiment = tiny(options={"rounds": 4})
+    export_job(experiment, tmp_path / "job")
+    runs = tmp_path / "runs"
+    process = start(tmp_path / "job", tmp_path / "killed", FEDWARD_RUNS=str(runs))
+    while not (runs / "job" / "rounds" / "00001" / "state.json").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (runs / "job" / "model.safetensors").exists()
+    assert start(tmp_path / "job", tmp_path / "again", FEDWARD_RUNS=str(runs)).wait() == 0
+    assert "resumed after round" in (tmp_path / "again.log").read_text()
+    assert_same_run(runs / "job", run_local(experiment, tmp_path / "local", sites=SITES))
+
+
+@contextmanager
+def being_read(pipe: Path, simulator: subprocess.Popen) -> Iterator[None]:
+    """Wait until a process opens the pipe, and keep it reading."""
+    while True:
+        assert simulator.poll() is None
+        try:
+            end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError:  # nobody reads yet
+            time.sleep(0.02)
+    with os.fdopen(end, "wb"):
+        yield
+
+
+def process_of(site: str, simulator: subprocess.Popen) -> psutil.Process:
+    """Return the process of a site; with a thread for each, it is the same for the whole job."""
+    (found,) = (
+        child
+        for child in psutil.Process(simulator.pid).children(recursive=True)
+        if f"--client {site} " in " ".join(child.cmdline())
+    )
+    return found
+
+
+SILENT = "no answer within 45 s"
+
+
+class Deserted(LocalTransport):
+    """The in-process engine, whose first site is gone from the second exchange on."""
+
+    def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+        if any(request.meta["part"] for request in requests.values()):
+            self._sites.pop("site-1")
+        super().exchange({site: requests[site] for site in requests if site in self._sites}, timeout, deliver)
+
+
+def write_images(file: Path, number: int) -> None:
+    """Write a data set with so many training images, each a step."""
+    rng = np.random.default_rng(0)
+    counts = {"train": number, "val": 5, "test": 5}
+    images = {f"{split}_images": rng.integers(0, 256, (n, 16, 16, 3), np.uint8) for split, n in counts.items()}
+    np.savez(file, **images, **{f"{split}_labels": np.arange(n) % 8 for split, n in counts.items()})
+
+
+def test_a_site_killed_in_either_half_of_a_round_is_missing_and_the_others_go_on(tmp_path):
+    """Site 2, without labels, dies while it reads its data; site 1, with labels, while it trains."""
+    options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1}
+    experiment = tiny("isofed", timeout=45, stand_in=None, options=options)
+    export_job(experiment, tmp_path / "job")
+    sites, unreadable = tmp_path / "sites", tmp_path / "sites" / "unreadable.npz"
+    sites.mkdir()
+    for site, file in zip(SITES, ("many", "unreadable", "few"), strict=True):
+        (sites / f"{site}.yaml").write_text(f"{{kind: npz, file: {file}.npz}}")
+    write_images(sites / "many.npz", 5000)
+    write_images(sites / "few.npz", 24)
+    transport = Deserted(experiment, SITES, tmp_path / "cache", [sites])
+    local = run_experiment(experiment, tmp_path / "local", transport, engine="local")
+    os.mkfifo(unreadable)
+    process = start(tmp_path / "job", tmp_path / "workspace", FEDWARD_SITES=str(sites))
+    with being_read(unreadable, process):
+        process_of("site-2", process).kill()
+    while f"site-2: {SILENT}" not in (tmp_path / "workspace.log").read_text():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process_of("site-1", process).kill()
+    assert process.wait() == 0
+    flare = tmp_path / "workspace" / "server" / "simulate_job" / "fedward"
+    assert_same_run(flare, local)
+    first, second = map(json.loads, (flare / "rounds.jsonl").read_text().splitlines())
+    assert (first["part"], second["part"]) == (0, 1)
+    assert first["failed"]["site-2"] == second["failed"]["site-2"] == second["failed"]["site-1"] == SILENT
+    assert second["replied"] == ["site-3"]
+
+
+def test_an_error_of_the_run_fails_the_job_and_is_shown(tmp_path):
+    export_job(tiny("fedavg", stand_in=None), tmp_path / "job")  # and the sites have no data of their own
+    assert start(tmp_path / "job", tmp_path / "workspace").wait() != 0
+    text = (tmp_path / "workspace.log").read_text()
+    assert "3 exchanges in a row" in text
+    assert "ConfigError" in text
+    info = json.loads((tmp_path / "workspace" / "server" / "simulate_job" / "fedward" / "run.json").read_text())
+    assert info["status"] == "failed"

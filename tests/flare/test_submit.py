@@ -1,0 +1,113 @@
+"""Sending a job: what is said where a kit, a job or its end is not what it should be."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvflare.fuel.flare_api.api_spec import AuthorizationError, JobTimeout, NoConnection
+
+from fedward.errors import ConfigError, RunError
+from fedward.flare.jobs import export_job
+from fedward.flare.submit import UnreachableError, fetch, session, submit, wait
+from tiny import tiny
+
+META = {"job_id": "42", "status": "FINISHED:ABNORMAL", "job_deploy_detail": ["server: OK", "site-1: no"]}
+
+
+class Flare:
+    """A FLARE session that answers as it is told."""
+
+    def __init__(self, status: str | None = None, error: Exception | None = None) -> None:
+        self.status, self.error, self.files = status, error, []
+
+    def submit_job(self, folder: str) -> str:
+        self.files = sorted(path.name for path in Path(folder).iterdir())
+        (Path(folder) / ".__nvfl_sig.json").write_text("{}")
+        if self.error:
+            raise self.error
+        return "42"
+
+    def wait_for_job(self, job_id: str, **_: Any) -> dict[str, Any]:
+        if self.error:
+            raise self.error
+        return META
+
+    def download_job_result(self, job_id: str, out: str) -> str:
+        if self.error:
+            raise self.error
+        run = Path(out) / job_id / "workspace" / "fedward"
+        if self.status == "broken":
+            run.mkdir(parents=True)
+            (run / "run.json").write_text("{")
+        elif self.status:
+            run.mkdir(parents=True)
+            (run / "run.json").write_text(json.dumps({"status": self.status, "summary": {"reason": "no space"}}))
+        return str(Path(out) / job_id)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    export_job(tiny(), tmp_path / "job", clinical=True)
+    return tmp_path / "job"
+
+
+def test_a_copy_is_submitted_and_flares_signature_does_not_stay(job):
+    flare = Flare()
+    assert submit(flare, job) == "42"
+    assert flare.files == ["app", "meta.json"]
+    assert not list(job.rglob(".__nvfl_*"))
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"deploy_map": 3}'])
+@pytest.mark.parametrize("run", [None, "0123456789abcdef" * 2])
+def test_a_folder_that_is_no_job_is_not_sent(tmp_path, content, run):
+    if content:
+        (tmp_path / "meta.json").write_text(content)
+    flare = Flare()
+    with pytest.raises(ConfigError, match=rf"job {tmp_path}: expected .*meta\.json"):
+        submit(flare, tmp_path, run)
+    assert flare.files == []
+
+
+def test_a_refusal_is_told_with_its_reason(job):
+    with pytest.raises(RunError, match="AuthorizationError: not you"):
+        submit(Flare(error=AuthorizationError("not you")), job)
+
+
+def test_waiting_ends_and_says_that_the_job_does_not():
+    assert wait(Flare(), "42") == META
+    with pytest.raises(RunError, match=r"within 5 s.*goes on"):
+        wait(Flare(error=JobTimeout()), "42", 5)
+    with pytest.raises(RunError, match="NoConnection: gone"):
+        wait(Flare(error=NoConnection("gone")), "42")
+
+
+def test_a_run_counts_by_its_own_status_not_by_flares(tmp_path):
+    assert fetch(Flare("finished"), META, tmp_path) == tmp_path / "42" / "workspace" / "fedward"
+
+
+@pytest.mark.parametrize("status", ["failed", "running", None])
+def test_a_run_that_has_not_finished_is_an_error_with_what_flare_says(tmp_path, status):
+    with pytest.raises(RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no") as error:
+        fetch(Flare(status), META, tmp_path)
+    assert ("no space" in str(error.value)) == bool(status)
+
+
+def test_a_run_whose_record_is_broken_is_an_error_with_what_flare_says(tmp_path):
+    with pytest.raises(RunError, match=r"found a run\.json that cannot be read.*ABNORMAL; server: OK; site-1: no"):
+        fetch(Flare("broken"), META, tmp_path)
+
+
+def test_a_server_that_is_gone_when_results_are_fetched_is_named(tmp_path):
+    with pytest.raises(UnreachableError, match=r"results of job 42.*NoConnection: gone"):
+        fetch(Flare(error=NoConnection("gone")), META, tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}"])
+def test_a_kit_that_is_no_users_is_named(tmp_path, content):
+    (tmp_path / "startup").mkdir()
+    if content:
+        (tmp_path / "startup" / "fed_admin.json").write_text(content)
+    with pytest.raises(ConfigError, match=str(tmp_path)), session(tmp_path):
+        pass

@@ -1,0 +1,354 @@
+"""A supervisor against a federation that fails as a test wants; every clock stands still."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from nvflare.fuel.flare_api.api_spec import InternalError, JobNotFound, NoClientsAvailable, NoConnection
+
+from fedward.errors import ConfigError, RunError
+from fedward.flare import supervise
+from fedward.flare.jobs import export_job
+from fedward.flare.status import STATS
+from fedward.flare.submit import UnreachableError
+from fedward.storage.run_folder import RunFolder
+from tiny import tiny
+
+RUN = "0123456789abcdef0123456789abcdef"
+
+
+class Federation:
+    """Two sites and a server; ``lives`` says, attempt by attempt, how the job goes.
+
+    A life is a list of looks: a FLARE status, ``restarted`` or an exception; what a job that runs says of its rounds,
+    one answer after the other, the last one again and again; sites that are idle, after how many looks; and what the
+    results then hold.
+    """
+
+    def __init__(self, *lives: dict[str, Any]) -> None:
+        self.lives, self.attempt = lives, -1
+        self.runs, self.aborted, self.looks = [], [], iter(())
+        self.server_start, self.gone = 0, False
+        self.sites, self.idle = ["site-1", "site-2"], []
+        self.said, self.asked, self.busy = [], 0, 0
+
+    @property
+    def life(self) -> dict[str, Any]:
+        return self.lives[self.attempt]
+
+    def submit_job(self, folder: str) -> str:
+        meta = json.loads((Path(folder) / "meta.json").read_text())
+        self.runs.append(meta["custom_props"]["fedward_run"])
+        self.attempt += 1
+        self.looks, self.idle = iter(self.life["looks"]), self.life.get("idle", [])
+        self.said, self.busy = list(self.life.get("said", [None])), self.life.get("busy", 0)
+        return f"job-{self.attempt}"
+
+    def get_job_meta(self, job: str) -> dict[str, Any]:
+        status = "FINISHED:ABORTED" if job in self.aborted else next(self.looks)
+        if isinstance(status, Exception):
+            raise status
+        self.gone = status == "no process"
+        if status in ("no process", "restarted"):
+            self.server_start += status == "restarted"
+            status = "RUNNING"
+        return {"job_id": job, "status": status}
+
+    def get_system_info(self) -> Any:
+        clients = [SimpleNamespace(name=name) for name in self.sites]
+        job = SimpleNamespace(job_id="another" if self.gone else f"job-{self.attempt}")
+        return SimpleNamespace(
+            server_info=SimpleNamespace(start_time=self.server_start), client_info=clients, job_info=[job]
+        )
+
+    def get_connected_client_list(self) -> list[Any]:
+        return [SimpleNamespace(name=name) for name in self.sites]
+
+    def show_stats(self, job: str, target: str) -> dict[str, Any]:
+        self.asked += 1
+        answer = self.said.pop(0) if len(self.said) > 1 else self.said[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return {"server": {} if answer is None else {STATS: {"round": answer}}}
+
+    def get_client_job_status(self) -> list[dict[str, Any]]:
+        if not self.sites:
+            raise NoClientsAvailable("no clients available")
+        at_work = {"job_id": f"job-{self.attempt}", "status": "started"}
+        idle = self.idle if self.busy == 0 else []
+        self.busy = max(self.busy - 1, 0)
+        return [{"client_name": name, **({"status": "no_jobs"} if name in idle else at_work)} for name in self.sites]
+
+    def abort_job(self, job: str) -> None:
+        self.aborted.append(job)
+
+    def download_job_result(self, job: str, out: str) -> None:
+        run = Path(out) / job / "workspace" / "fedward"
+        if "run" in self.life:
+            RunFolder.create(run, tiny(), self.sites, "flare")
+            info = json.loads((run / "run.json").read_text())
+            (run / "run.json").write_text(json.dumps({**info, "status": self.life["run"]}))
+            (run / "rounds.jsonl").write_text("".join(map(row, range(1, self.life.get("rounds", 0) + 1))))
+
+
+def row(number: int) -> str:
+    exchange = {
+        "round": number,
+        "seconds": 1.0,
+        "asked": [],
+        "replied": [],
+        "failed": {},
+        "bytes_down": 0,
+        "bytes_up": 0,
+        "peer_models": 0,
+    }
+    return json.dumps(exchange) + "\n"
+
+
+def broken(rounds: int, status: str = "FINISHED:EXECUTION_EXCEPTION") -> dict[str, Any]:
+    return {"looks": ["RUNNING", status], "run": "failed", "rounds": rounds}
+
+
+GOOD = {"looks": ["SUBMITTED", "RUNNING", "FINISHED:COMPLETED"], "run": "finished"}
+REPEATED = "given up: 3 attempts in a row brought no further round"
+NO_SERVER = UnreachableError("server", expected="an answer", found="none", remedy="Wait.")
+
+
+@pytest.fixture
+def finish(tmp_path, monkeypatch):
+    """Supervise a run in a federation; return its folder, relative to the results, and what was said."""
+    export_job(tiny(), tmp_path / "job", clinical=True)
+    clock = [0.0]
+    monkeypatch.setattr(
+        supervise,
+        "time",
+        SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds)),
+    )
+
+    def call(federation: Federation, said: list[str] | None = None) -> tuple[str, list[str]]:
+        @contextmanager
+        def session(kit: Path) -> Iterator[Federation]:
+            yield federation
+
+        monkeypatch.setattr(supervise, "session", session)
+        said = [] if said is None else said
+        supervisor = supervise.Supervisor(tmp_path / "kit", tmp_path / "job", RUN, 20.0, said.append)
+        return str(supervisor.finish(tmp_path / "out").relative_to(tmp_path / "out")), said
+
+    return call
+
+
+def test_a_job_that_goes_well_is_sent_once(finish):
+    federation = Federation(GOOD)
+    assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
+    assert federation.runs == [RUN]
+
+
+def test_a_folder_that_is_no_job_is_not_sent_and_not_tried_again(finish, tmp_path):
+    (tmp_path / "job" / "meta.json").write_text("{")
+    federation = Federation(GOOD)
+    with pytest.raises(ConfigError, match=r"expected a folder with a meta\.json"):
+        finish(federation)
+    assert federation.runs == []
+
+
+def test_a_broken_job_is_sent_again_as_the_same_run(finish):
+    federation = Federation(broken(2), broken(4, "FINISHED:ABNORMAL"), GOOD)
+    folder, said = finish(federation)
+    assert folder == "job-2/workspace/fedward"
+    assert federation.runs == [RUN] * 3
+    assert "EXECUTION_EXCEPTION" in said[1]
+    assert "ABNORMAL" in said[3]
+
+
+@pytest.mark.parametrize("rounds", [[2, 5, 5, 5, 5], [0, 0, 0], [1, 1, 1, 2, 2, 1, 2]])
+def test_three_attempts_without_a_further_round_are_enough(finish, rounds):
+    federation, said = Federation(*map(broken, rounds), GOOD), []
+    with pytest.raises(RunError, match=rf"job-{len(rounds) - 1}.*EXECUTION_EXCEPTION"):
+        finish(federation, said)
+    assert said[-1] == REPEATED
+
+
+def lost(*said: Any) -> dict[str, Any]:
+    return {"looks": ["RUNNING"] * len(said) + ["restarted"], "said": said}
+
+
+def left_out(*said: Any) -> dict[str, Any]:
+    """Site 2 comes and goes."""
+    return {"looks": ["RUNNING"] * 9, "idle": ["site-2"], "busy": 1, "said": said}
+
+
+def hung(*said: Any) -> dict[str, Any]:
+    return {"looks": ["RUNNING"] * len(said) + ["no process"] * 20, "said": said}
+
+
+@pytest.mark.parametrize(
+    ("end", "text"), [(lost, "lost with the server"), (hung, "FLARE waits"), (left_out, "to go on with site-2")]
+)
+def test_a_job_that_never_comes_further_is_not_sent_for_ever(finish, end, text):
+    federation, said = Federation(*[end(4)] * 4, GOOD), []
+    with pytest.raises(RunError, match=text):
+        finish(federation, said)
+    assert said[-1] == REPEATED
+    assert len(federation.runs) == 4
+
+
+def test_every_kind_of_end_counts(finish):
+    federation = Federation(broken(3), lost(3), hung(3), left_out(3), GOOD)
+    with pytest.raises(RunError, match="to go on with site-2"):
+        finish(federation)
+
+
+@pytest.mark.parametrize("end", [lost, hung])
+def test_a_job_that_comes_further_each_time_is_sent_again(finish, end):
+    federation = Federation(*(end(None, rounds, rounds + 1) for rounds in range(6)), GOOD)
+    assert finish(federation)[0] == "job-6/workspace/fedward"
+
+
+def test_a_round_that_was_not_seen_counts_with_the_next_attempt(finish):
+    federation = Federation(lost(1), lost(1), lost(1), lost(2), lost(2), lost(2), GOOD)
+    assert finish(federation)[0] == "job-6/workspace/fedward"
+
+
+def test_a_job_is_asked_until_it_has_come_further(finish):
+    federation = Federation(
+        {"looks": ["RUNNING"] * 99 + ["FINISHED:COMPLETED"], "said": [0, 0, 1, 2], "run": "finished"}
+    )
+    finish(federation)
+    assert federation.asked == 3
+
+
+@pytest.mark.parametrize("answer", [JobNotFound(), RuntimeError("FLARE's own"), InternalError("no collector")])
+def test_a_job_that_does_not_say_how_far_it_is_is_watched_as_before(finish, answer):
+    federation = Federation({"looks": ["RUNNING"] * 99 + ["FINISHED:COMPLETED"], "said": [answer], "run": "finished"})
+    assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
+
+
+@pytest.mark.parametrize("status", ["FAILED_TO_RUN", "ABORTED", "CAN_NOT_SCHEDULE", "ABANDONED"])
+def test_what_is_refused_or_aborted_is_not_sent_again(finish, status):
+    federation = Federation({"looks": [f"FINISHED:{status}"]}, GOOD)
+    with pytest.raises(RunError, match=f"no run at all.*{status}"):
+        finish(federation)
+    assert len(federation.runs) == 1
+
+
+def test_a_job_that_died_with_its_server_is_not_believed_to_run(finish):
+    federation = Federation({"looks": ["RUNNING", NoConnection("gone"), "restarted"]}, GOOD)
+    folder, said = finish(federation)
+    assert folder == "job-1/workspace/fedward"
+    assert said == [
+        "attempt 1: job job-0",
+        "waiting for the server: gone",
+        "the job was lost with the server",
+        "attempt 2: job job-1",
+    ]
+
+
+def test_an_end_that_flare_does_not_tell_is_not_awaited(finish):
+    """FLARE waits for a site that hangs, with the results; a further attempt finds the run finished."""
+    federation = Federation({"looks": ["RUNNING"] + ["no process"] * 20}, GOOD)
+    assert finish(federation)[0] == "job-1/workspace/fedward"
+    starting = Federation({"looks": ["no process"] * 20 + GOOD["looks"], "run": "finished"})
+    assert finish(starting)[0] == "job-0/workspace/fedward"
+
+
+@pytest.mark.parametrize("error", [NO_SERVER, NoConnection("gone"), InternalError("broken")])
+def test_patience_with_a_server_has_an_end(finish, error):
+    with pytest.raises(UnreachableError, match=r"gone|broken|server"):
+        finish(Federation({"looks": ["RUNNING", *[error] * 99]}))
+
+
+def test_patience_begins_anew_once_the_server_has_answered(finish):
+    outage = [NoConnection("gone")] * 8  # 16 s of 20
+    federation = Federation(
+        {"looks": [*outage, "RUNNING", *outage, "RUNNING", "FINISHED:COMPLETED"], "run": "finished"}
+    )
+    folder, said = finish(federation)
+    assert folder == "job-0/workspace/fedward"
+    assert said == ["attempt 1: job job-0", *["waiting for the server: gone"] * 2]
+
+
+def test_a_server_that_only_lets_in_is_not_waited_for_for_ever(finish):
+    federation = Federation(GOOD)
+    tries = iter(range(99))
+
+    def submit_job(folder: str) -> str:
+        next(tries)
+        raise InternalError("no space")
+
+    federation.submit_job = submit_job
+    with pytest.raises(UnreachableError, match="no space"):
+        finish(federation)
+    assert next(tries) == 12
+
+
+def test_results_that_cannot_be_fetched_now_are_fetched_later(finish):
+    federation = Federation(GOOD)
+    download, errors = federation.download_job_result, iter([NoConnection("gone")])
+
+    def download_job_result(job: str, out: str) -> None:
+        for error in errors:
+            raise error
+        download(job, out)
+
+    federation.download_job_result = download_job_result
+    assert finish(federation)[0] == "job-0/workspace/fedward"
+
+
+def test_a_federation_without_any_site_is_watched_on(finish):
+    federation = Federation(GOOD)
+    federation.sites = []
+    assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
+
+
+def test_sites_that_are_connected_and_do_not_answer_are_watched_on(finish):
+    federation = Federation(GOOD)
+
+    def get_client_job_status() -> list[dict[str, Any]]:  # FLARE has no error of its own for this
+        raise RuntimeError("runtime error encountered: ERROR_RUNTIME: no responses from clients")
+
+    federation.get_client_job_status = get_client_job_status
+    assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
+
+
+def test_an_idle_site_is_taken_in_by_starting_the_job_again(finish):
+    federation = Federation({"looks": ["RUNNING"] * 9, "idle": ["site-2"]}, GOOD)
+    folder, said = finish(federation)
+    assert folder == "job-1/workspace/fedward"
+    assert federation.aborted == ["job-0"]
+    assert "the job was stopped, to go on with site-2" in said
+
+
+def test_a_site_that_stays_idle_is_not_waited_for_twice(finish):
+    """It may refuse the job: its own rules say so, and the others go on."""
+    again = {"looks": ["RUNNING"] * 9 + ["FINISHED:COMPLETED"], "run": "finished", "idle": ["site-2"]}
+    federation = Federation({"looks": ["RUNNING"] * 9, "idle": ["site-2"]}, again)
+    assert finish(federation)[0] == "job-1/workspace/fedward"
+    assert federation.aborted == ["job-0"]
+
+
+def test_sites_of_the_last_attempt_are_waited_for(finish):
+    federation = Federation({"looks": ["RUNNING", "restarted"]}, GOOD)
+    everyone, calls = federation.get_connected_client_list, iter(range(99))
+    federation.get_connected_client_list = lambda: everyone()[: 1 if next(calls) < 4 else 2]
+    assert finish(federation)[0] == "job-1/workspace/fedward"
+    assert next(calls) == 5
+
+
+def test_sites_that_do_not_come_back_are_named_and_left(finish):
+    federation = Federation({"looks": ["RUNNING", "restarted"]}, GOOD)
+    everyone, info = federation.get_connected_client_list, federation.get_system_info
+    federation.get_connected_client_list = lambda: everyone()[:1]
+    federation.get_system_info = info
+    assert "going on without site-2" in finish(federation)[1]
+
+
+def test_an_idle_site_that_the_job_does_not_go_to_is_left_alone(finish, tmp_path):
+    export_job(tiny(), tmp_path / "job", clinical=True, sites=["site-1"])
+    federation = Federation({"looks": ["RUNNING"] * 9 + ["FINISHED:COMPLETED"], "run": "finished", "idle": ["site-2"]})
+    assert finish(federation)[0] == "job-0/workspace/fedward"
+    assert federation.aborted == []

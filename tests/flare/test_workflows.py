@@ -1,0 +1,61 @@
+"""The named controllers: typed arguments that come from the methods' settings, and clear errors."""
+
+import inspect
+
+import pytest
+from nvflare.fuel.utils.class_loader import load_class
+
+from fedward.errors import ConfigError
+from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS
+from fedward.flare.configurations import controller
+from fedward.flare.workflows import AveragingController, FedPerlController
+from fedward.methods import METHODS, settings_of
+from tiny import tiny
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_controller_that_sites_and_servers_admit(method):
+    path, arguments = controller(tiny(method))
+    assert path in ALLOWED["server"]
+    assert load_class(path)(**arguments).experiment.method == method
+
+
+@pytest.mark.parametrize(("method", "path"), CONTROLLERS.items())
+def test_a_controllers_arguments_are_the_settings_of_its_method(method, path):
+    settings = settings_of(method, {})
+    found = inspect.signature(load_class(path)).parameters
+    assert list(found) == [*type(settings).model_fields, "experiment", "init"]
+    assert {name: found[name].default for name in type(settings).model_fields} == dict(settings)
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in found.values())
+
+
+def test_averaging_names_the_methods_without_a_controller_of_their_own():
+    annotation = inspect.signature(AveragingController).parameters["method"].annotation
+    assert set(annotation.__args__) == set(METHODS) - set(CONTROLLERS)
+    assert controller(tiny("fedprox"))[0] == AVERAGING
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"commitee": 3}, "commitee: Extra inputs"),
+        ({"rounds": 0}, "rounds: Input should be greater"),
+        ({"participants": "few"}, "participants: Input should be a valid integer"),
+        ({"experiment": {"net": "small_cnn", "colour": 1}}, "colour: Extra inputs"),
+        ({"experiment": {"method": "fedavg"}}, "without method and options"),
+        ({"experiment": {"options": {"rounds": 1}}}, "without method and options"),
+        ({"experiment": ["net"]}, "expected an argument experiment that is a mapping"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(arguments, told):
+    with pytest.raises(ConfigError) as error:
+        FedPerlController(**arguments)
+    assert str(error.value).startswith("arguments of FedPerlController: expected ")
+    assert told in str(error.value)
+
+
+def test_averaging_refuses_a_method_that_is_none():
+    with pytest.raises(ConfigError, match="expected one of fedavg, "):
+        AveragingController("nonsense")
+    with pytest.raises(ConfigError, match="committee: Extra inputs"):
+        AveragingController("fedavg", committee=2)

@@ -1,0 +1,339 @@
+"""Counts that cannot be, or that change in the middle of a run, are refused by name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedward.config import Experiment
+from fedward.errors import WireError
+from fedward.local import LocalTransport
+from fedward.methods import METHODS, settings_of
+from fedward.methods.local import Uses
+from fedward.methods.samplers import allocate_by_counts, counts_in_fives
+from fedward.methods.settings import Settings
+from fedward.protocol.claims import Claims
+from fedward.protocol.messages import Answer, LabelCounts
+from fedward.protocol.wire import Message
+from fedward.protocol.wire_checks import labels_asked
+from fedward.report.run import Run
+from fedward.storage.run_folder import RunFolder
+from fedward.training.batches import Pixels, RoundBatches, most_steps
+from running import run_experiment
+from tiny import tiny
+
+SITES = ["site-1", "site-2", "site-6"]
+KINDS = [
+    Uses(),
+    Uses(unlabelled="unlabelled"),
+    Uses(labelled=False, unlabelled="all"),
+    Uses(unlabelled="unlabelled", pace="labelled"),
+]
+
+
+def claims(method: str = "fedavg", **options: Any) -> Claims:
+    return Claims(METHODS[method](settings_of(method, options)))
+
+
+def answer(site: str, labelled: int, unlabelled: int, steps: int = 0, **meta: Any) -> Answer:
+    counts = {"labelled": labelled, "unlabelled": unlabelled, "steps": steps}
+    return Answer(site=site, round=1, train={}, metrics=[], **counts, **meta)
+
+
+def request(task: str = "train", round_: int = 1) -> dict[str, Any]:
+    return {"task": task, "round": round_}
+
+
+# --- steps
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    labelled=st.integers(0, 40),
+    unlabelled=st.integers(0, 40),
+    batch=st.integers(1, 9),
+    epochs=st.integers(1, 3),
+    most=st.one_of(st.none(), st.integers(1, 50)),
+    rounds=st.one_of(st.none(), st.integers(1, 5)),
+    uses=st.sampled_from(KINDS),
+)
+def test_most_steps_are_the_batches_of_a_phase(labelled, unlabelled, batch, epochs, most, rounds, uses):
+    chosen = Settings(
+        batch=batch,
+        local_epochs=epochs,
+        images_at_most=most,
+        images_per_round=None if rounds is None else rounds * batch,
+    )
+
+    def pixels(count: int) -> Pixels:
+        return Pixels(torch.zeros(count, 3, 1, 1, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64))
+
+    kinds = {"none": None, "unlabelled": pixels(unlabelled), "all": pixels(labelled + unlabelled)}
+    batches = RoundBatches(
+        pixels(labelled) if uses.labelled else None, kinds[uses.unlabelled], [], chosen, 0, ("s", 1), uses=uses
+    )
+    assert most_steps(uses, chosen, labelled, unlabelled) == len(batches)
+
+
+def test_steps_by_hand():
+    job = claims("fedavg", images_per_round=None, batch=16, local_epochs=2)
+    job.check(answer("a", 24, 7, steps=3), request())  # 48 images
+    with pytest.raises(WireError, match="steps of b: expected at most 3, found 4"):
+        job.check(answer("b", 24, 7, steps=4), request())
+    with pytest.raises(WireError, match="steps of c: expected at most 0, found 1"):
+        claims("isofed").check(answer("c", 0, 30, steps=1), request("supervised"))
+    claims("fedavg", images_per_round=None).check(answer("d", 10_000_000, 0), request())
+
+
+# --- counts from answer to answer
+
+
+def test_counts_may_drift_by_a_tenth_and_no_further():
+    job = claims("fedprox")
+    job.check(answer("a", 60, 40), request("idle"))
+    job.check(answer("a", 65, 45), request("idle"))
+    for labelled, unlabelled in ((60, 52), (60, 20), (80, 20), (0, 100)):
+        with pytest.raises(WireError, match="images of a: expected about"):
+            job.check(answer("a", labelled, unlabelled), request("idle"))
+    job.check(answer("b", 0, 100), request("idle"))
+
+
+def scores(first: int) -> list[int]:
+    return [first, *[0] * 63]
+
+
+def counts(bought: int, waiting: int = 0) -> LabelCounts:
+    return LabelCounts(asked=0, bought=bought, waiting=waiting, cannot_tell=0, unusable=0)
+
+
+def test_labels_grow_as_far_as_queries_by_size_ask():
+    """A tenth of 100 at first, a half after two queries: 30 after the first, in round 2."""
+    job = claims("fedal", rounds=3, query_every=1, steps=2)
+    job.check(answer("a", 10, 90, label_counts=counts(10)), request("train", 1))
+    job.check(answer("a", 10, 90), request("idle", 1))
+    job.check(answer("a", 30, 70, label_counts=counts(30)), request("query", 2))
+    with pytest.raises(WireError, match="labelled images of a: expected at most 30, found 31"):
+        job.check(answer("a", 31, 69, label_counts=counts(31)), request("query", 2))
+    with pytest.raises(WireError, match="labelled images of a: expected about 0"):
+        job.check(answer("a", 50, 50, label_counts=counts(10)), request("query", 3))
+    with pytest.raises(WireError, match="bought: expected at most 30"):
+        job.check(answer("a", 30, 70, label_counts=counts(31)), request("query", 2))
+    with pytest.raises(WireError, match="waiting: expected at most 100"):
+        job.check(answer("a", 30, 70, label_counts=counts(30, waiting=101)), request("query", 2))
+    scored = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
+    scored.check(answer("a", 60, 40, label_counts=counts(60)), request("query", 2))
+    scored.check(answer("a", 60, 40, scores=scores(40), due=-5), request("score", 2))
+    for first, due, match in ((41, 0, "scores of a"), (0, -101, "too early at a")):
+        with pytest.raises(WireError, match=match):
+            scored.check(answer("a", 60, 40, scores=scores(first), due=due), request("score", 2))
+
+
+@pytest.mark.proves(
+    "site",
+    "where a budget of labels goes by score, a site says that more labels are due at it than its size gives it",
+    "refused by the server, by name: others are not asked for them. "
+    "**Not covered**: a site that says it was never asked before, or that holds more images than it has",
+)
+def test_no_more_labels_are_due_than_queries_by_size_ask_for():
+    """100 images: a tenth at first, a half after two queries, 20 labels each."""
+    job = claims("fedal", rounds=3, query_every=1, steps=2, budget="by_score")
+    for round_, due in ((2, 20), (3, 40)):
+        job.check(answer("a", 10, 90, scores=scores(90), due=due), request("score", round_))
+        with pytest.raises(WireError, match=f"labels due at a: expected at most {due + 1}, found {due + 2}"):
+            job.check(answer("a", 10, 90, scores=scores(90), due=due + 2), request("score", round_))
+    with pytest.raises(WireError, match="labels due at a: expected at most 0"):
+        claims("fedavg").check(answer("a", 10, 90, due=1), request())
+
+
+@settings(deadline=None)
+@given(
+    total=st.integers(0, 300),
+    missing=st.integers(0, 300),
+    known=st.integers(0, 300),
+    first=st.floats(0, 1),
+    more=st.floats(0, 1),
+    queries=st.integers(1, 6),
+)
+def test_what_is_due_at_an_honest_site_passes(total, missing, known, first, more, queries):
+    """Also where it can ask about some of its images only, and had labels before the run."""
+    target, pool = min(1.0, first + more), max(0, total - missing)
+    job = {"rounds": queries + 1, "query_every": 1, "steps": queries, "budget": "by_score"}
+    fedal = METHODS["fedal"](settings_of("fedal", {**job, "initial_fraction": first, "target_fraction": target})).active
+    began = max(fedal.first(pool), min(known, pool))
+    for round_ in range(2, queries + 2):
+        assert fedal.wanted(round_, pool, began) - began <= fedal.most_due(round_, total)
+
+
+# --- in a run
+
+
+class Lying(LocalTransport):
+    """Site 6 says other counts than it has from a round on."""
+
+    def __init__(self, experiment: Experiment, folder: Path, lies: dict[str, Any], since: int) -> None:
+        super().__init__(experiment, SITES, folder)
+        self._lies, self._since = lies, since
+
+    def exchange(self, requests: Any, timeout: int, deliver: Any) -> None:
+        def forward(site: str, message: Message) -> None:
+            if site == "site-6" and requests[site].meta["round"] >= self._since and "error" not in message.meta:
+                message.meta |= self._lies
+            deliver(site, message)
+
+        super().exchange(requests, timeout, forward)
+
+
+@pytest.mark.parametrize(
+    ("method", "lies", "since", "named"),
+    [
+        pytest.param(
+            *("fedavg", {"steps": 2**53 // 10**9}, 1, "steps of site-6"),
+            marks=pytest.mark.proves(
+                "site",
+                "a site says it took more steps than the job has",
+                "refused by the server, each round, by name",
+            ),
+        ),
+        pytest.param(
+            *("fedprox", {"labelled": 5_000_000}, 2, "images of site-6"),
+            marks=pytest.mark.proves(
+                "lead",
+                "a site's number of images jumps between rounds, to gain weight",
+                "refused by the server, by name",
+            ),
+        ),
+        pytest.param(
+            *("fedprox", {"labelled": 2**40}, 1, "labelled"),
+            marks=pytest.mark.proves(
+                "site", "a site says it holds 2^40 images", "refused by the server: more than 10 million"
+            ),
+        ),
+    ],
+)
+def test_a_site_that_lies_about_its_counts_is_named_and_the_others_go_on(tmp_path, method, lies, since, named):
+    changes = {"participants": None} if method == "fedavg" else {"warm_up": 0}
+    experiment = tiny(method, options={"rounds": 2, **changes})
+    run_experiment(experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, since), engine="local")
+    rounds = Run.load(tmp_path / "run").rounds
+    for row in rounds:
+        assert ("site-6" in row.failed) == (row.round >= since)
+        assert row.replied == tuple(site for site in SITES if row.round < since or site != "site-6")
+        assert named in row.failed.get("site-6", named)
+
+
+@pytest.mark.proves(
+    "site",
+    "a site holds more images than it has, from its first answer on",
+    "**not covered**: nobody can count a hospital's images from outside; it counts for half of an average at most",
+)
+def test_a_lie_from_the_first_answer_on_is_believed(tmp_path):
+    experiment = tiny("fedprox", options={"rounds": 1, "warm_up": 0})
+    lies = {"labelled": 5_000_000}
+    run_experiment(experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, 1), engine="local")
+    (row,) = Run.load(tmp_path / "run").groups
+    assert row.weights[row.sites.index("site-6")] == pytest.approx(0.5)
+
+
+@pytest.mark.proves(
+    "site",
+    "a site reports the largest losses that pass the checks",
+    "they stand in its rows; the model, the best round and the report do not depend on them",
+)
+def test_huge_losses_harm_nothing(tmp_path):
+    experiment = tiny("ssfl", options={"rounds": 1, "participants": None})
+    for name, lies in (("honest", {}), ("lying", {"train": {"loss": 3e38, "kept": -3e38, "seconds": 3e38}})):
+        run_experiment(
+            experiment, tmp_path / name, Lying(experiment, tmp_path / f"{name}-own", lies, 1), engine="local"
+        )
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("honest", "lying")]
+    assert models[0] == models[1]
+    assert (tmp_path / "lying/report.html").exists()
+    assert Run.load(tmp_path / "lying").info.summary == Run.load(tmp_path / "honest").info.summary
+
+
+def test_a_resumed_run_takes_counts_as_they_are_now(tmp_path):
+    experiment = tiny("fedprox", options={"rounds": 2, "warm_up": 0})
+
+    class Interrupted(LocalTransport):
+        def exchange(self, requests: Any, timeout: int, deliver: Any) -> None:
+            if any(message.meta["round"] == 2 for message in requests.values()):
+                raise KeyboardInterrupt
+            super().exchange(requests, timeout, deliver)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(experiment, tmp_path / "run", Interrupted(experiment, SITES, tmp_path), engine="local")
+    more = Lying(experiment, tmp_path, {"labelled": 5_000_000}, 1)
+    run_experiment(experiment, tmp_path / "run", more, engine="local", resume=True)
+    assert Run.load(tmp_path / "run").rounds[-1].failed == {}
+    assert RunFolder.reopen(tmp_path / "run").finished
+
+
+def test_the_last_evaluation_is_behind_the_last_round():
+    """Where a method has no task and no learning rate any more."""
+    claims("selffed", rounds=2, pretraining_rounds=1, pretraining_warm_up=0, warm_up=0).check(
+        answer("a", 10, 10), request("idle", 3)
+    )
+
+
+# --- scores and questions
+
+
+@pytest.mark.parametrize(
+    ("counts_", "expected"),
+    [
+        ([0, 0, 0], [0, 0, 0]),
+        ([1, 1, 2], [0, 0, 0]),  # four images
+        ([1, 1, 3], [5, 0, 0]),  # five: the lowest of them decides
+        ([3, 4, 6], [0, 5, 5]),  # 13 images: 10, of which 5 lie in the highest
+        ([5, 0, 12], [5, 0, 10]),
+    ],
+)
+def test_scores_are_counted_in_fives(counts_, expected):
+    assert counts_in_fives(counts_) == expected
+
+
+SCORES = st.lists(st.integers(0, 30), min_size=1, max_size=12)
+
+
+@settings(deadline=None)
+@given(scores=SCORES, other=SCORES, budget=st.integers(0, 60))
+def test_counts_in_fives_are_never_more_than_there_are_and_a_budget_fits(scores, other, budget):
+    found = counts_in_fives(scores)
+    assert all(number >= 0 and number % 5 == 0 for number in found)
+    for start in range(len(scores)):
+        assert 0 <= sum(scores[start:]) - sum(found[start:]) < 5
+    other = (other + [0] * len(scores))[: len(scores)]
+    given_ = allocate_by_counts({"a": found, "b": counts_in_fives(other)}, budget)
+    assert given_["a"] <= sum(scores)
+    assert given_["b"] <= sum(other)
+
+
+@pytest.mark.proves(
+    "lead",
+    "finding a single image in the histogram of scores",
+    "images are counted in fives; **not covered**: histograms of two models that differ at one image",
+)
+def test_one_image_more_changes_the_histogram_at_every_fifth_only():
+    pools = [np.bincount([20] * 7 + [40] * number, minlength=64).tolist() for number in range(5)]
+    histograms = {tuple(counts_in_fives(pool)) for pool in pools[:3]}
+    assert len(histograms) == 1
+    assert counts_in_fives(pools[2]) != counts_in_fives(pools[3])
+
+
+@pytest.mark.proves(
+    "server",
+    "a server asks a hospital's people for more labels than there are images, or where the job divides by size",
+    "refused by the site",
+)
+@pytest.mark.parametrize("labels", [-1, 31, 10**300, 1.0, True, "all", [3]])
+def test_a_number_of_labels_that_cannot_be_is_refused(labels):
+    with pytest.raises(WireError, match="labels in a request"):
+        labels_asked({"labels": labels}, 30)
+    with pytest.raises(WireError, match="labels in a request"):
+        labels_asked({"labels": 1}, 0)
+    assert labels_asked({"labels": 30}, 30) == 30
+    assert labels_asked({}, 30) is None

@@ -1,0 +1,113 @@
+"""Exchanges that one process trains with twice the batch, and two with the batch: they must give the same.
+
+    python -m torch.distributed.run ... -m rank_cases FOLDER
+
+trains all of them in several processes that are started once; site files are in FOLDER/sites.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedward.client.ranks import RankSite
+from fedward.client.site import Site
+from fedward.config import DataSpec, Experiment, StandIn
+from fedward.methods.workflow import State
+from fedward.nets import build, image_size
+from fedward.storage.store import save_json, save_model
+from fedward.training.distributed.launch import work
+from fedward.training.distributed.sharing import group
+from isolated import isolated
+from tiny import tiny
+
+OPTIONS = {"optimizer": "sgd", "learning_rate": 0.05}
+"""Of Adam the first steps are as long where a gradient is but rounding: nothing could be compared."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One exchange with a site."""
+
+    experiment: Experiment
+    site: str = "site-1"
+    task: str = "train"
+    peers: int = 0
+
+    def train(
+        self, make: Callable[..., Site], folder: Path, sites: Path
+    ) -> tuple[State, dict[str, Tensor], tuple[int, dict[str, float]]]:
+        """Return the model, what the site remembers, and its steps and mean losses, after the third round."""
+        experiment = self.experiment
+        site = make(self.site, experiment, folder, [] if experiment.stand_in else [sites])
+        site.device = torch.device("cpu")
+        classes = len(experiment.data.classes)
+        model, *peers = (build(experiment.net, classes, seed=seed).state_dict() for seed in range(self.peers + 1))
+        memory: dict[str, State] = {}
+        trained, steps, means = site.train(model, peers, 3, task=self.task, memory=memory)
+        flat = {f"{role}/{key}": tensor for role, state in memory.items() for key, tensor in state.items()}
+        return trained, flat, (steps, {name: value for name, value in means.items() if name != "seconds"})
+
+
+def case(
+    method: str,
+    batch: int = 8,
+    images: int = 24,
+    labelled: float = 0.5,
+    peers: int = 0,
+    net: str = "small_cnn_gn",
+    **options: Any,
+) -> Case:
+    """A site with labelled and unlabelled images."""
+    options = {**OPTIONS, "batch": batch, "images_per_round": images, **options}
+    stand_in, data = StandIn(images=40, labelled=labelled), DataSpec(image_size=image_size(net) or 16)
+    return Case(tiny(method, net=net, data=data, stand_in=stand_in, options=options), peers=peers)
+
+
+def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **options: Any) -> Case:
+    """A site of the methods with two groups, behind their warm-up; with so few images a batch is often short."""
+    options = {"learning_rate": 0.05, "warm_up": 0, "batch": 4, "images_at_most": 13, **options}
+    if task == "unsupervised":
+        options |= {"unlabelled_learning_rate": 0.05, "unlabelled_weight": 1.0}
+    return Case(isolated(method, net=net, options=options), site, task)
+
+
+CASES = {
+    "supervised": case("fedavg", batch=5, images=25),
+    "unweighted": case("fedavg", class_weighting="none"),
+    "proximal": grouped("fedprox", "site-1", "supervised", proximal_weight=10.0),
+    "fixmatch": case("ssfl", threshold=0.2),
+    "nothing_kept": case("ssfl", labelled=0.0, threshold=1.0),
+    "peers": case("fedperl", peers=2, threshold=0.17, consistency_weight=100.0),
+    "peers_follow_batch": case("fedperl", peers=1, threshold=0.17, batch_statistics_for_labels=True, batch=3, images=9),
+    "teacher": grouped("mt_wfedavg", "site-2", "unsupervised", net="small_cnn"),
+    "lasting_teacher": grouped("rscfed", "site-2", "unsupervised"),
+    "adapted": grouped("isofed", "site-1", "supervised"),
+    "adapted_teacher": grouped("isofed", "site-2", "unsupervised"),
+    "less_than_a_batch": grouped("isofed", "site-1", "supervised", batch=64, images_at_most=7),
+    "one_image": grouped("wfedavg", "site-1", "supervised", images_at_most=1),
+    "parts_unused": case("fedavg", net="masked_swin_28"),
+    "parts_unused_in_several_passes": case("fedperl", net="masked_swin_28", peers=1, threshold=0.17, batch=4),
+    "parts_unused_nothing_kept": case("ssfl", net="masked_swin_28", labelled=0.0, threshold=1.0),
+}
+
+
+def train_all(folder: Path, rank: int, processes: int) -> None:
+    """Train every case in turn, and leave what came out in a folder of the case and the process."""
+    with group(folder, rank, processes) as device:
+        make = partial(RankSite, rank=rank, processes=processes, device=device)
+        for name, case_ in CASES.items():
+            there = folder / name / str(rank)
+            model, memory, (steps, means) = case_.train(make, there / "site", folder / "sites")
+            save_model(there / "model.safetensors", model)
+            save_model(there / "memory.safetensors", memory)
+            save_json(there / "answer.json", {"steps": steps, "means": means})
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), partial(train_all, Path(sys.argv[1])))

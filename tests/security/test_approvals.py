@@ -1,0 +1,183 @@
+"""Jobs that wait for a site's administrator: what the site answers, what approves one, and what does not."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fedward.client.admission import Admission
+from fedward.client.site import Site
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.security.approvals import Approvals, Entry
+from fedward.security.policy import Policy
+from hospital import HERE, hospital, request
+
+JOB = hospital()
+ASKING = Policy(approval="required")
+
+
+def asked(folder: Path, experiment: Experiment = JOB) -> dict:
+    """Return the meta of a hospital's answer to a job; no data are read for one that waits."""
+    here = Site(HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: ASKING))
+    answer = here.handle(request(experiment))
+    assert ("data" in vars(here)) == ("steps" in answer.meta)
+    return answer.meta
+
+
+def approvals(folder: Path) -> Approvals:
+    return Approvals(folder / "approvals")
+
+
+def file_of(folder: Path) -> Path:
+    return folder / "approvals" / f"{JOB.digest}.json"
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job runs at a site that asks for approval, before its administrator has looked at it",
+    "the site answers that the job waits, and reads no data",
+)
+def test_a_job_waits_until_it_is_approved_and_again_when_that_is_withdrawn(tmp_path):
+    assert asked(tmp_path) == {"site": HERE, "round": 1, "waiting": JOB.digest}
+    (entry,) = approvals(tmp_path).entries()
+    assert (entry.digest, entry.approved, entry.experiment) == (JOB.digest, None, JOB.model_dump(mode="json"))
+    approvals(tmp_path).approve(JOB.digest)
+    assert asked(tmp_path)["steps"] == 4
+    approvals(tmp_path).withdraw(JOB.digest)
+    assert "waiting" in asked(tmp_path)
+
+
+def test_what_is_kept_is_for_its_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        asked(tmp_path)
+        approvals(tmp_path).approve(JOB.digest)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (file_of(tmp_path), file_of(tmp_path).parent)}
+    assert modes == {file_of(tmp_path).name: 0o600, "approvals": 0o700}
+
+
+def test_a_job_may_be_approved_in_advance(tmp_path):
+    assert approvals(tmp_path).approve(JOB.digest).asked is None
+    assert "steps" in asked(tmp_path)
+    known = approvals(tmp_path).entry(JOB.digest)
+    assert known.asked
+    assert known.approved
+
+
+@pytest.mark.proves(
+    "lead",
+    "an approved job is sent again with another value of one setting",
+    "another digest: it waits for an approval of its own",
+)
+@pytest.mark.parametrize(
+    "changes", [{"seed": 4}, {"options": {"rounds": 4}}, {"options": {"learning_rate": 1.0}}, {"timeout": 61}]
+)
+def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
+    approvals(tmp_path).approve(JOB.digest)
+    other = hospital(**changes)
+    assert asked(tmp_path, other)["waiting"] == other.digest != JOB.digest
+
+
+@pytest.mark.proves(
+    "files", "an approval by part of a digest, or by a name that leads elsewhere", "refused: all 64 digits, exactly"
+)
+@pytest.mark.parametrize(
+    "text", [JOB.digest[:63], JOB.digest[:8], "", JOB.digest.upper(), f"{JOB.digest} ", "../" + JOB.digest, "*"]
+)
+def test_a_digest_counts_whole_or_not_at_all(tmp_path, text):
+    asked(tmp_path)
+    with pytest.raises(ConfigError, match="all 64 hexadecimal digits"):
+        approvals(tmp_path).approve(text)
+    assert "waiting" in asked(tmp_path)
+
+
+def test_another_jobs_approval_is_none(tmp_path):
+    approvals(tmp_path).approve("0" * 64)
+    assert "waiting" in asked(tmp_path)
+
+
+def test_only_an_approval_can_be_withdrawn(tmp_path):
+    asked(tmp_path)
+    with pytest.raises(ConfigError, match="expected an approved one"):
+        approvals(tmp_path).withdraw(JOB.digest)
+
+
+def linked(path: Path, approved: str) -> None:
+    (path.parent.parent / "elsewhere").write_text(approved)
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+def in_a_linked_folder(path: Path, approved: str) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+    path.parent.symlink_to("elsewhere")
+    path.write_text(approved)
+
+
+def with_mode(mode: int):
+    def write(path: Path, approved: str) -> None:
+        path.write_text(approved)
+        path.chmod(mode)
+
+    return write
+
+
+def in_an_open_folder(path: Path, approved: str) -> None:
+    path.write_text(approved)
+    path.parent.chmod(0o777)
+
+
+def of_another_job(path: Path, approved: str) -> None:
+    path.write_text(json.dumps({**json.loads(approved), "digest": "0" * 64}))
+
+
+def a_pipe(path: Path, approved: str) -> None:
+    os.mkfifo(path)
+
+
+def no_entry(path: Path, approved: str) -> None:
+    path.write_text("[]")
+
+
+FORGERIES = [linked, in_a_linked_folder, with_mode(0o606), with_mode(0o620), in_an_open_folder, of_another_job]
+FORGERIES += [a_pipe, no_entry]
+
+
+@pytest.mark.proves(
+    "files",
+    "a forged approval: a link, a file or folder that others may write to, the entry of another job, a pipe",
+    "not believed: the site refuses the job, and its log names the file",
+)
+@pytest.mark.parametrize(
+    "forge",
+    [
+        linked,
+        in_a_linked_folder,
+        with_mode(0o606),
+        with_mode(0o620),
+        in_an_open_folder,
+        of_another_job,
+        a_pipe,
+        no_entry,
+    ],
+)
+def test_a_forged_approval_is_not_believed(tmp_path, caplog, forge):
+    path = file_of(tmp_path)
+    path.parent.mkdir(mode=0o700)
+    forge(path, json.dumps(vars(Entry(JOB.digest, approved="2026-01-01T00:00:00+00:00"))))
+    error = asked(tmp_path)["error"]
+    assert "found one that cannot be trusted" in error
+    assert str(tmp_path) not in error
+    assert "approvals" in caplog.text
+
+
+def test_a_link_in_the_way_of_a_new_entry_is_not_followed(tmp_path):
+    path = file_of(tmp_path)
+    path.parent.mkdir(mode=0o700)
+    (tmp_path / "precious").write_text("kept")
+    path.with_name(path.name + ".partial").symlink_to(tmp_path / "precious")
+    assert "waiting" in asked(tmp_path)
+    assert (tmp_path / "precious").read_text() == "kept"

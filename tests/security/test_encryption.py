@@ -1,0 +1,912 @@
+"""Secure aggregation: the mean is that of plain averaging, and nobody but the sites sees a single update."""
+
+import json
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tenseal
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.signal import Signal
+from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecomposer
+from nvflare.fuel.sec.security_content_service import SecurityContentManager, SecurityContentService
+from nvflare.fuel.utils import fobs
+
+from asking import REPORTED, AdmitsAll, requests
+from fedward.client.site import Site
+from fedward.config import DERMOSCOPY, Experiment
+from fedward.errors import ConfigError, RunError, WireError
+from fedward.flare import executor as executor_module
+from fedward.flare.encryption import SERVER, SITE, context_of
+from fedward.flare.shareables import TASK, pack_request, unpack
+from fedward.local import LocalTransport, run_local
+from fedward.methods import method_of
+from fedward.methods.algorithm import Requirements
+from fedward.methods.fedavg import mean_of as plain_mean
+from fedward.methods.workflow import Ask, Reply, Work
+from fedward.protocol import wire, wire_checks
+from fedward.protocol.wire import Message
+from fedward.security import encryption
+from fedward.security.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, SiteKey, mean_of, new_contexts
+from fedward.security.encryption_site import seal
+from fedward.security.encryption_transport import EncryptedTransport
+from fedward.storage.store import SiteModels
+from flare_app import config_folder, executor_of
+from run_files import in_vain, rows, weights
+from running import run_experiment
+from tiny import tiny
+
+SITES = ["site-1", "site-2", "site-9"]
+SERVER_CONTEXT, SITE_CONTEXT = new_contexts()
+KEY, OTHER_KEY = SiteKey(SITE_CONTEXT), SiteKey(new_contexts()[1])
+ADDER = Adder(SERVER_CONTEXT)
+RUN = "0123456789abcdef" * 2
+PLAIN_SGD = {"participants": 3, "optimizer": "sgd", "learning_rate": 0.01}
+"""Adam divides by the size of a gradient, so that it can make a difference of the last bit a large one."""
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch):
+    """Drawing it takes most of the time of such short runs."""
+    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
+
+
+def secure(method="fedavg", **changes) -> Experiment:
+    options = {**PLAIN_SGD, **changes.pop("options", {})}
+    return tiny(method, **{"secure_aggregation": True, **changes, "options": options})
+
+
+def plain(experiment: Experiment) -> Experiment:
+    return experiment.model_copy(update={"secure_aggregation": False})
+
+
+def largest_difference(one: Path, other: Path) -> float:
+    a, b = weights(one), weights(other)
+    assert list(a) == list(b)
+    return max(float((a[key].double() - b[key].double()).abs().max()) for key in a)
+
+
+class Tampering(LocalTransport):
+    """Lets a test see and change what a site answers; keeps every message."""
+
+    def __init__(self, experiment, folder, tamper):
+        super().__init__(experiment, SITES, folder, key=KEY)
+        self.tamper, self.seen = tamper, []
+
+    def exchange(self, requests, timeout, deliver):
+        def change(site, answer):
+            answer = self.tamper(site, requests[site], answer)
+            if answer is not None:
+                self.seen.append((site, requests[site], answer))
+                deliver(site, answer)
+
+        super().exchange(requests, timeout, change)
+
+
+def run(tmp_path, experiment, tamper=lambda site, request, answer: answer, resume=False, keys=None) -> Tampering:
+    """Run with the keys of this file, the folder being ``run``."""
+    inner = Tampering(experiment, tmp_path / "cache", tamper)
+    for site, key in (keys or {}).items():
+        inner._sites[site].key = key
+    transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "run")
+    run_experiment(experiment, tmp_path / "run", transport, engine="local", resume=resume)
+    return inner
+
+
+def failures(tmp_path) -> list[dict[str, str]]:
+    return [row["failed"] for row in rows(tmp_path / "run", "rounds")]
+
+
+# --- ciphertexts
+
+
+def update(values) -> dict[str, np.ndarray]:
+    return {"diff/a": np.asarray(values, np.float32)}
+
+
+def summed(*updates_and_weights) -> list[np.ndarray]:
+    total = []
+    for values, weight in updates_and_weights:
+        ciphers = ADDER.read("s", KEY.encrypt(update(values), weight))
+        total = ADDER.add(total, ciphers) if total else ciphers
+    return list(ADDER.write(total).values())
+
+
+def test_sums_at_the_limit_are_exact():
+    """64 sites with the largest numbers there may be: whatever is in the ciphertexts' noise is rounded away."""
+    largest = LARGEST_NUMBER / 2**FRACTION_BITS
+    signs = np.random.default_rng(1).choice([-1.0, 1.0], 5000)
+    numbers = KEY.decrypt(summed(*[(largest * signs, 1)] * 64), 64)
+    assert len(numbers) == 2 * wire.CIPHER_VALUES
+    np.testing.assert_array_equal(numbers[:5000], 64 * LARGEST_NUMBER * signs.astype(np.int64))
+    assert not numbers[5000:].any()
+
+
+def test_equal_updates_make_other_ciphertexts_and_the_order_of_a_sum_does_not_matter():
+    values = np.linspace(-1, 1, 10)
+    one, other = (KEY.encrypt(update(values), 3)["cipher/00000"] for _ in range(2))
+    assert not np.array_equal(one, other)
+    terms = [(values, 3), (values**2, 5), (-values, 1)]
+    sums = [KEY.decrypt(summed(*order), 3) for order in (terms, terms[::-1])]
+    np.testing.assert_array_equal(*sums)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 2**32 - 1)), min_size=2, max_size=4))
+def test_the_mean_is_within_its_bound(sites):
+    """``2^-21`` divided by the mean weight, and half a unit of float32."""
+    model = {"a": (3, 5), "b": (), "c": (7,)}
+    updates = [np.random.default_rng(seed).normal(0, 0.1, 23).astype(np.float32) for _, seed in sites]
+    counts = [weight for weight, _ in sites]
+    numbers = KEY.decrypt(summed(*zip(updates, counts, strict=True)), len(sites))
+    found = dict(mean_of(numbers, sum(counts), model))
+    assert {name: array.shape for name, array in found.items()} == model
+    flat = np.concatenate([array.ravel() for array in found.values()]).astype(np.float64)
+    expected = np.average(np.array(updates, np.float64), axis=0, weights=counts)
+    bound = 2.0 ** -(FRACTION_BITS + 1) * len(sites) / sum(counts) + 2.0**-24 * np.abs(expected) + 1e-15
+    assert (np.abs(flat - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("value", [2.0**21 / 10, -3e5, np.inf, np.nan])
+def test_an_update_beyond_the_limit_is_refused(value):
+    with pytest.raises(WireError, match="product with the weight 10"):
+        KEY.encrypt(update([0.0, value * 1.001]), 10)
+
+
+def test_whatever_is_no_sum_of_this_key_is_not_decrypted():
+    cipher = summed(([1.0], 1))
+    with pytest.raises(WireError, match="another key"):
+        OTHER_KEY.decrypt(cipher, 1)
+    with pytest.raises(WireError, match="another key"):  # more than one term could be
+        KEY.decrypt(summed(([2.0**21], 1), ([2.0**21], 1)), 1)
+    half = tenseal.ckks_vector(tenseal.context_from(SITE_CONTEXT), [0.5] * wire.CIPHER_VALUES, scale=2.0**40)
+    with pytest.raises(WireError, match="whole numbers"):
+        KEY.decrypt([np.frombuffer(half.serialize(), np.uint8)], 1)
+
+
+def without_scale() -> bytes:
+    vector = tenseal.ckks_vector(tenseal.context_from(SITE_CONTEXT), [1.0] * wire.CIPHER_VALUES, scale=2.0**30)
+    return vector.serialize()
+
+
+def short() -> bytes:
+    return tenseal.ckks_vector(tenseal.context_from(SITE_CONTEXT), [1.0], scale=2.0**40).serialize()
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", bytes(1000), without_scale(), short()])
+def test_the_server_adds_nothing_but_whole_ciphertexts(content):
+    with pytest.raises(WireError, match="cipher/00000 of site-1"):
+        ADDER.read("site-1", {"cipher/00000": np.frombuffer(content, np.uint8)})
+
+
+def test_a_changed_byte_never_changes_a_sum_unnoticed():
+    """Most show when the ciphertext is read; of those that do not, the decryption is no sum of whole numbers."""
+    values = np.linspace(-1, 1, wire.CIPHER_VALUES)
+    whole = KEY.encrypt(update(values), 7)["cipher/00000"]
+    expected, noticed = KEY.decrypt([whole], 1), {"read": 0, "decrypted": 0}
+    for position in np.random.default_rng(3).integers(0, len(whole), 60):
+        changed = whole.copy()
+        changed[position] ^= 0x55
+        stage = "read"
+        try:
+            total = ADDER.read("s", {"cipher/00000": changed})
+            stage = "decrypted"
+            found = KEY.decrypt(list(ADDER.write(total).values()), 1)
+        except WireError:
+            noticed[stage] += 1
+        else:
+            np.testing.assert_array_equal(found, expected)
+    assert min(noticed.values()) > 0
+
+
+def serialised(**changes) -> bytes:
+    parameters = {"poly_modulus_degree": 8192, "coeff_mod_bit_sizes": [60, 40, 40], **changes}
+    context = tenseal.context(tenseal.SCHEME_TYPE.CKKS, encryption_type=tenseal.ENCRYPTION_TYPE.SYMMETRIC, **parameters)
+    context.global_scale = 2**40
+    return context.serialize(save_secret_key=True)
+
+
+def test_contexts_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match="no secret key"):
+        Adder(SITE_CONTEXT)
+    with pytest.raises(ConfigError, match="expected a secret key"):
+        SiteKey(SERVER_CONTEXT)
+    for wrong in (b"", b"nonsense", serialised(coeff_mod_bit_sizes=[50, 30, 40])):
+        with pytest.raises(ConfigError, match="HEBuilder"):
+            SiteKey(wrong)
+    for degree in (4096, 16384):
+        with pytest.raises(ConfigError, match="degree 8192"):
+            SiteKey(serialised(poly_modulus_degree=degree, coeff_mod_bit_sizes=[40, 20, 40]))
+
+
+def test_without_tenseal_the_error_tells_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedward\[he\]'"):
+        run_local(secure(), tmp_path / "run", sites=SITES)
+    assert run_local(plain(secure(options={"rounds": 1})), tmp_path / "plain", sites=SITES).exists()
+
+
+# --- the wire list
+
+
+MODEL = {"w": torch.zeros(70, 60), "count": torch.tensor(3)}
+
+
+def request(**meta) -> Message:
+    asked = wire.requests(Ask(1, MODEL, {"s": Work()}), [], RUN, {})["s"]
+    return Message({**asked.meta, **meta}, asked.arrays)
+
+
+def check(*args, classes=(), **options) -> None:
+    wire_checks.check_answer(*args, classes=classes, scalars=REPORTED, **options)
+
+
+def sealed(arrays=None, **meta) -> Message:
+    base = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 4, "steps": 2, "train": {"loss": 1.0}, "metrics": []}
+    ciphers = {f"cipher/{number:05d}": np.ones(9, np.uint8) for number in range(2)}  # 4200 numbers
+    return Message({**base, wire.KEY: "a" * 64, **meta}, ciphers if arrays is None else arrays)
+
+
+def test_an_encrypted_answer_is_ciphertexts_by_name_and_number():
+    check(sealed(), "s", request(), encrypted=True)
+    idle = Message({name: value for name, value in sealed(steps=0).meta.items() if name != wire.KEY})
+    check(idle, "s", request(), encrypted=True)
+    check(Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True)
+
+
+ONE = np.ones(9, np.uint8)
+FLOATS = np.zeros((70, 60), np.float32)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        sealed({"cipher/00000": ONE}),
+        sealed({"cipher/00000": ONE, "cipher/00001": ONE, "cipher/00002": ONE}),
+        sealed({"cipher/00000": ONE, "cipher/1": ONE}),
+        sealed({"cipher/00000": ONE, "cipher/00001": FLOATS}),
+        sealed({"cipher/00000": ONE, "cipher/00001": ONE.astype(np.float32)}),
+        sealed({"cipher/00000": ONE, "cipher/00001": ONE[:0]}),
+        sealed({"cipher/00000": ONE, "cipher/00001": ONE.reshape(3, 3)}),
+        sealed({"cipher/00000": ONE, "cipher/00001": np.ones(wire.LARGEST_CIPHER + 1, np.uint8)}),
+        sealed({"cipher/00000": ONE, "cipher/00001": ONE, "diff/w": FLOATS}),
+        sealed({"diff/w": FLOATS}),
+        sealed({}),
+        sealed(key="short"),
+        sealed(key=None),
+        sealed(path="/data"),
+        sealed(steps=0),
+    ],
+)
+def test_nothing_else_passes_in_its_place(answer):
+    with pytest.raises(WireError):
+        check(answer, "s", request(), encrypted=True)
+
+
+def test_ciphertexts_and_keys_have_no_place_in_a_plain_answer():
+    for answer in (sealed(), sealed({"diff/w": FLOATS})):
+        with pytest.raises(WireError):
+            check(answer, "s", request())
+
+
+def test_a_mean_is_the_models_tensors_and_nothing_else():
+    shapes = wire.shapes(request())
+    assert shapes == {"w": (70, 60)}
+    meta = {"site": "s", "round": 1}
+    wire_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", request(), shapes)
+    wire_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", request(), shapes)
+    wire_checks.check_mean(Message({**meta, "error": "boom"}), "s", request(), shapes)
+    wrong = [{}, {"mean/w": FLOATS[1:]}, {"mean/w": FLOATS, "mean/v": FLOATS}, {"mean/w": FLOATS * np.nan}]
+    for arrays in wrong:
+        with pytest.raises(WireError):
+            wire_checks.check_mean(Message(meta, arrays), "s", request(), shapes)
+    for change in ({"site": "t"}, {"round": 2}, {"labelled": 3}, {"restarts": True}, {"round": True}, {"round": 1.0}):
+        with pytest.raises(WireError):
+            wire_checks.check_mean(Message({**meta, **change}, {"mean/w": FLOATS}), "s", request(), shapes)
+
+
+# --- what can be had
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "reason"),
+    [
+        ("fedperl", {}, "ssfl is the same without peers"),
+        ("wfedavg", {}, "distance_scale=0 weighs by images alone"),
+        ("mt_wfedavg", {}, "distances of single sites' models"),
+        ("isofed", {}, "distances of single sites' models"),
+        ("rscfed", {"distance_scale": 0.0}, "each pass weighs"),
+        ("fedprox", {"distance_scale": 1.0}, "distance_scale=0 weighs by images alone"),
+        ("fedavg", {"participants": 1}, "at least 2 participants"),
+    ],
+)
+def test_a_job_that_needs_single_models_is_refused(method, options, reason):
+    raw = tiny(method).model_dump(mode="json") | {"secure_aggregation": True}
+    raw["options"] |= {"participants": 3, **options}
+    with pytest.raises(ConfigError, match=reason) as error:
+        Experiment.parse(raw, "job")
+    assert f"secure_aggregation with {method}" in str(error.value)
+
+
+def test_a_job_may_ask_for_more_than_two():
+    assert secure().smallest_sum == 2
+    assert secure(minimum_replies=3).smallest_sum == 3
+    with pytest.raises(ConfigError, match="at least 3 participants"):
+        secure(minimum_replies=3, options={"participants": 2})
+
+
+# --- whole runs
+
+
+UNEQUAL = {"images_per_round": None, "images_at_most": None, "batch": 4}
+"""Every site passes through its own images: the larger ones take more steps."""
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("fedavg", {}),
+        ("fedavg", UNEQUAL),
+        ("ssfl", UNEQUAL),
+        ("fedprox", UNEQUAL),
+        ("isofed", {"distance_scale": 0.0}),
+    ],
+)
+def test_the_weights_are_those_of_plain_averaging(tmp_path, method, options):
+    """Three rounds of SGD: within 2e-6 of the plain run; one round alone is off by less than 2^-21."""
+    experiment = secure(method, options=options)
+    encrypted = run_local(experiment, tmp_path / "encrypted", sites=SITES)
+    in_plain = run_local(plain(experiment), tmp_path / "plain", sites=SITES)
+    assert not any(row["failed"] for row in rows(encrypted, "rounds"))
+    assert largest_difference(encrypted, in_plain) < 2e-6
+    kept = [[row for row in rows(folder, "metrics") if row["round"] == 0] for folder in (encrypted, in_plain)]
+    assert kept[0] == kept[1]
+
+
+def test_the_weights_differ_where_sites_do(tmp_path):
+    """The test above means nothing unless the mean by steps is another than the plain mean."""
+    steps = {}
+
+    def note(site, request, answer):
+        if request.meta["task"] == "train":
+            steps[site] = answer.meta["steps"]
+        return answer
+
+    run(tmp_path, secure(options={**UNEQUAL, "rounds": 1}), note)
+    assert len(set(steps.values())) > 1
+
+
+def test_no_single_model_is_stored_or_noted(tmp_path, monkeypatch):
+    monkeypatch.setattr(SiteModels, "put", None)
+    folder = run_local(secure("fedprox"), tmp_path / "run", sites=SITES)
+    assert not list(folder.glob("models/*"))
+    assert rows(folder, "groups") == []  # the distances in it are those of single models
+    assert json.loads((folder / "run.json").read_text())["status"] == "finished"
+
+
+def test_bytes_count_what_travelled(tmp_path):
+    inner = run(tmp_path, secure(options={"rounds": 1}))
+    trained = [(request, answer) for _, request, answer in inner.seen if request.meta["task"] == "train"]
+    opened = [(request, answer) for _, request, answer in inner.seen if request.meta["task"] == wire.DECRYPT]
+    assert (len(trained), len(opened)) == (3, 3)
+    size = {array.nbytes for request, _ in trained for array in [*request.arrays.values()]}
+    assert size
+    (row,) = rows(tmp_path / "run", "rounds")
+    assert row["bytes_up"] == sum(answer.nbytes for _, answer in trained + opened)
+    model = sum(array.nbytes for array in trained[0][0].arrays.values())
+    assert row["bytes_down"] == 3 * model + sum(request.nbytes for request, _ in opened)
+
+
+def beginnings(arrays: dict[str, np.ndarray]) -> list[bytes]:
+    """The bytes of the first four numbers of each array that are not 0."""
+    found = [array.ravel()[np.flatnonzero(array)[0] :][:4] for array in arrays.values() if array.any()]
+    return [numbers.tobytes() for numbers in found if len(numbers) == 4]
+
+
+def test_nothing_plain_is_on_the_wire(tmp_path):
+    """Of no tensor of a site's update the first numbers that are not 0 pass the server."""
+    updates = []
+
+    def plain_answers(site, request, answer):
+        updates.append(answer.arrays)
+        return answer
+
+    one_round = secure(options={"rounds": 1})
+    inner = Tampering(plain(one_round), tmp_path / "cache", plain_answers)
+    run_experiment(plain(one_round), tmp_path / "plain", inner, engine="local")
+    pieces = [piece for arrays in updates for piece in beginnings(arrays)]
+    assert len(pieces) > 3 * len(tiny_model()) / 2
+    encrypted = run(tmp_path, one_round)
+    for _, asked, answer in encrypted.seen:
+        if asked.meta["task"] == "train":
+            assert {array.dtype for array in answer.arrays.values()} == {np.dtype(np.uint8)}
+        everything = b"".join(array.tobytes() for array in answer.arrays.values()) + repr(answer.meta).encode()
+        assert not [piece for piece in pieces if piece in everything]
+
+
+@pytest.mark.parametrize("silent", [["site-2", "site-9"], ["site-2"]])
+def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
+    """One update alone, or two where the job asks for three: nobody is asked to decrypt, and the model stays."""
+    experiment = secure(minimum_replies=3 if len(silent) == 1 else 1, options={"rounds": 1})
+
+    tasks = set()
+
+    def silence(site, request, answer):
+        tasks.add(request.meta["task"])
+        return None if site in silent and request.meta["task"] == "train" else answer
+
+    with in_vain():
+        run(tmp_path, experiment, silence)
+    assert "train" in tasks
+    assert wire.DECRYPT not in tasks
+    (failed,) = failures(tmp_path)
+    assert set(failed) == set(SITES)
+    assert f"{experiment.smallest_sum} or more encrypted updates, found {3 - len(silent)}" in failed["site-1"]
+    assert not (tmp_path / "run" / "sums").exists()
+
+
+def test_without_means_a_run_gives_up(tmp_path):
+    with pytest.raises(RunError, match="in a row"):
+        run_local(secure(options={"rounds": 5}), tmp_path / "run", sites=["site-1"])
+
+
+def cut(cipher: np.ndarray) -> np.ndarray:
+    return cipher[: len(cipher) // 2]
+
+
+@pytest.mark.parametrize("damage", [cut, np.zeros_like, lambda cipher: cipher.view(np.int8)])
+def test_a_damaged_ciphertext_costs_its_site_alone(tmp_path, damage):
+    def tamper(site, request, answer):
+        if site != "site-2" or request.meta["task"] != "train" or not answer.arrays:
+            return answer
+        last = sorted(answer.arrays)[-1]
+        return Message(answer.meta, {**answer.arrays, last: damage(answer.arrays[last])})
+
+    run(tmp_path, secure(options={"rounds": 1}), tamper)
+    (failed,) = failures(tmp_path)
+    assert set(failed) == {"site-2"}
+    (row,) = rows(tmp_path / "run", "rounds")
+    assert row["replied"] == ["site-1", "site-9"]
+
+
+def test_what_only_the_key_shows_to_be_damaged_costs_the_round(tmp_path):
+    """A ciphertext of another key under this key's name: the sum is no sum, every site says so, the model stays."""
+
+    def tamper(site, request, answer):
+        if site == "site-2" and request.meta["task"] == "train":
+            return Message({**answer.meta, wire.KEY: KEY.fingerprint}, answer.arrays)
+        return answer
+
+    with in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), tamper, keys={"site-2": OTHER_KEY})
+    (failed,) = failures(tmp_path)
+    assert set(failed) == set(SITES)
+    assert "a ciphertext is damaged, or made with another key" in failed["site-1"]
+
+
+def test_a_site_with_another_key_is_named(tmp_path):
+    run(tmp_path, secure(options={"rounds": 1}), keys={"site-9": OTHER_KEY})
+    (failed,) = failures(tmp_path)
+    assert set(failed) == {"site-9"}
+    assert "the key of site-1, site-2, found another key" in failed["site-9"]
+
+
+def test_where_no_key_is_that_of_most_nobody_counts(tmp_path):
+    def silence(site, request, answer):
+        return None if site == "site-1" else answer
+
+    with in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), silence, keys={"site-9": OTHER_KEY})
+    (failed,) = failures(tmp_path)
+    assert set(failed) == set(SITES)
+    assert "one key at most sites" in failed["site-2"]
+
+
+def test_disagreeing_decryptions_are_not_used(tmp_path):
+    def lie(site, request, answer):
+        if site != "site-2" or request.meta["task"] != wire.DECRYPT:
+            return answer
+        name = next(iter(answer.arrays))
+        return Message(answer.meta, {**answer.arrays, name: answer.arrays[name] + np.float32(1e-6)})
+
+    with in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), lie)
+    (failed,) = failures(tmp_path)
+    assert set(failed) == set(SITES)
+    assert "different ones: site-1, site-9 against site-2" in failed["site-1"]
+
+
+@pytest.mark.parametrize(("deaf", "counts"), [(["site-9"], True), (["site-2", "site-9"], False)])
+def test_two_sites_must_tell_the_mean(tmp_path, deaf, counts):
+    def tamper(site, request, answer):
+        return None if site in deaf and request.meta["task"] == wire.DECRYPT else answer
+
+    with nullcontext() if counts else in_vain():
+        run(tmp_path, secure(options={"rounds": 1}), tamper)
+    (failed,) = failures(tmp_path)
+    assert (failed == {}) == counts
+    if not counts:
+        assert "the mean from 2 sites or more" in failed["site-9"]
+
+
+def test_second_answers_are_not_added(tmp_path):
+    class Twice(Tampering):
+        def exchange(self, requests, timeout, deliver):
+            def both(site, answer):
+                deliver(site, answer)
+                deliver(site, answer)
+
+            super().exchange(requests, timeout, both)
+
+    experiment = secure(options={"rounds": 1})
+    inner = Twice(experiment, tmp_path / "cache", lambda site, request, answer: answer)
+    transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "twice")
+    run_experiment(experiment, tmp_path / "twice", transport, engine="local")
+    run(tmp_path, experiment)
+    assert largest_difference(tmp_path / "twice", tmp_path / "run") == 0
+
+
+# --- interruptions
+
+
+@pytest.mark.parametrize("error", [RunError, ConfigError])
+def test_an_abort_during_decryption_ends_the_run_and_costs_no_round(tmp_path, error):
+    """As FLARE's transport raises it; the round is asked for again when the run is resumed."""
+    experiment = secure(options={"rounds": 2})
+
+    def abort(site, request, answer):
+        if request.meta["task"] == wire.DECRYPT and request.meta["round"] == 2:
+            raise error("job", expected="to run to its end", found="an abort", remedy="Resume it when wanted.")
+        return answer
+
+    straight = run_local(experiment, tmp_path / "straight", sites=SITES)
+    with pytest.raises(error, match="an abort"):
+        run(tmp_path, experiment, abort)
+    assert failures(tmp_path) == [{}]
+    run(tmp_path, experiment, resume=True)
+    assert failures(tmp_path) == [{}, {}]
+    assert largest_difference(straight, tmp_path / "run") == 0
+
+
+def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
+    """They are of one length, so that only their names tell."""
+    experiment = secure()
+    inner = Tampering(experiment, tmp_path / "cache", lambda site, request, answer: answer)
+    transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "run")
+    excluded = {"train": ("a.",), "pretrain": ("b.",)}
+    monkeypatch.setattr(transport, "_requirements", Requirements(excluded=excluded))
+    work = {"site-1": Work("train"), "site-2": Work("pretrain")}
+    with pytest.raises(RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."):
+        transport.exchange(requests(experiment, Ask(1, tiny_model(), work), SITES), 60, lambda *_: None)
+    assert inner.seen == []
+    del work["site-2"]
+    transport.exchange(requests(experiment, Ask(1, tiny_model(), work), ["site-2"]), 60, lambda *_: None)
+    assert {site for site, _, _ in inner.seen} == {"site-1", "site-2"}
+
+
+def test_an_error_that_carries_arrays_costs_its_site_alone(tmp_path):
+    def tamper(site, request, answer):
+        if site == "site-2" and answer.arrays and request.meta["task"] == "train":
+            return Message({"site": site, "round": request.meta["round"], "error": "boom"}, answer.arrays)
+        return answer
+
+    run(tmp_path, secure(options={"rounds": 1}), tamper)
+    (failed,) = failures(tmp_path)
+    assert set(failed) == {"site-2"}
+
+
+def die_in(task: str, round_: int):
+    """A tampering that ends the server's process in a round, when the first site has answered a task."""
+
+    def die(site, request, answer):
+        if request.meta["task"] == task and request.meta["round"] == round_:
+            raise KeyboardInterrupt
+        return answer
+
+    return die
+
+
+@pytest.mark.parametrize("task", ["train", wire.DECRYPT])
+def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
+    """Also where a site had decrypted the round's sum already: sums are exact, so it is the same mean again."""
+    experiment = secure(options={"rounds": 2})
+    straight = run_local(experiment, tmp_path / "straight", sites=SITES)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, experiment, die_in(task, 2))
+    run(tmp_path, experiment, resume=True)
+    assert largest_difference(straight, tmp_path / "run") == 0
+    assert not any(failures(tmp_path))
+
+
+def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
+    """With the sum of three sites and that of two of them, the server could compute the third's update."""
+    experiment = secure()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, experiment, die_in(wire.DECRYPT, 2))
+
+    def silence(site, request, answer):
+        return None if site == "site-9" and request.meta["round"] == 2 else answer
+
+    inner = run(tmp_path, experiment, silence, resume=True)
+    assert not [1 for _, asked, _ in inner.seen if asked.meta["task"] == wire.DECRYPT and asked.meta["round"] == 2]
+    first, second, third = failures(tmp_path)
+    assert (first, third) == ({}, {})
+    assert "decrypted before an interruption" in second["site-1"]
+
+
+# --- a site's own guard, whatever the server asks
+
+
+def to_decrypt(*updates_and_weights, **meta) -> Message:
+    model = tiny_model()
+    size = sum(tensor.numel() for tensor in model.values())
+    sums = summed(*[(np.full(size, value), weight) for value, weight in updates_and_weights])
+    base = {"task": wire.DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0, "run": RUN}
+    base |= {"sites": len(updates_and_weights), "weight": sum(weight for _, weight in updates_and_weights)}
+    return Message({**base, **meta}, {f"sum/{number:05d}": cipher for number, cipher in enumerate(sums)})
+
+
+def tiny_model() -> dict[str, torch.Tensor]:
+    from fedward.nets import build
+
+    return build("small_cnn", 8, 3).state_dict()
+
+
+@pytest.fixture
+def site(tmp_path) -> Site:
+    return undaunted(secure(), tmp_path)
+
+
+def undaunted(experiment: Experiment, folder: Path) -> Site:
+    """A site that decrypts whatever else it was asked before."""
+    return Site("site-1", experiment, folder, key=KEY, log=AdmitsAll(folder, "site-1", experiment))
+
+
+def test_a_site_tells_the_mean_and_tells_it_again(site):
+    asked = to_decrypt((0.5, 1), (0.25, 3))
+    for _ in range(2):
+        answer = site.handle(asked)
+        assert set(answer.meta) == {"site", "round"}
+        assert {float(value) for array in answer.arrays.values() for value in array.ravel()} == {0.3125}
+    again = to_decrypt((0.25, 3), (0.5, 1))  # other ciphertexts, the same mean
+    assert "error" not in site.handle(again).meta
+
+
+@pytest.mark.parametrize(
+    ("second", "decrypts"),
+    [({}, False), ({"part": 1}, True), ({"round": 5}, True), ({"run": RUN[::-1]}, True)],
+)
+def test_a_site_decrypts_one_mean_for_each_exchange(site, second, decrypts):
+    assert "error" not in site.handle(to_decrypt((0.5, 1), (0.25, 3))).meta
+    answer = site.handle(to_decrypt((0.5, 1), (0.75, 3), **second))
+    assert ("error" not in answer.meta) == decrypts
+    if not decrypts:
+        assert "one mean for each exchange" in answer.meta["error"]
+        assert not answer.arrays
+
+
+def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path):
+    asked = to_decrypt((0.5, 1), (0.25, 3))
+    site.handle(asked)
+    (note,) = (tmp_path / "decrypted").rglob("*.json")
+    note.write_text("{")
+    assert "one mean for each exchange" in site.handle(asked).meta["error"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "reason"),
+    [
+        ({"sites": 1}, "sites of 2 or more"),
+        ({"sites": True}, "sites of 2 or more"),
+        ({"weight": 0}, "weight of 1 or more"),
+        ({"weight": 1.5}, "weight of 1 or more"),
+        ({"run": "../../elsewhere"}, "run id of 32"),
+    ],
+)
+def test_a_site_refuses_what_no_honest_server_asks(site, tmp_path, meta, reason):
+    answer = site.handle(to_decrypt((0.5, 1), (0.25, 3), **meta))
+    assert reason in answer.meta["error"]
+    assert not list(tmp_path.rglob("decrypted/**/*.json"))
+
+
+def test_a_site_refuses_other_arrays_than_a_sum(site):
+    asked = to_decrypt((0.5, 1), (0.25, 3))
+    less = dict(list(asked.arrays.items())[1:])
+    renamed = {name.replace("sum", "cipher"): array for name, array in asked.arrays.items()}
+    for arrays in (less, renamed, {**asked.arrays, "sum/99999": ONE}):
+        assert "WireError" not in site.handle(Message(asked.meta, arrays)).arrays
+        assert "sum" in site.handle(Message(asked.meta, arrays)).meta["error"]
+
+
+def test_a_site_decrypts_for_encrypted_jobs_alone(tmp_path):
+    answer = undaunted(plain(secure()), tmp_path).handle(to_decrypt((0.5, 1), (0.25, 3)))
+    assert "a job with secure aggregation" in answer.meta["error"]
+
+
+def test_a_site_without_key_sends_nothing(tmp_path):
+    asked = requests(secure(), Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
+    answer = Site("site-1", secure(), tmp_path).handle(asked)
+    assert "ConfigError" in answer.meta["error"]
+    assert not answer.arrays
+
+
+def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
+    """The server cannot see whether numbers are finite, or how large an update is."""
+    asked = requests(secure(), Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
+    diverged = {name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()}
+    with monkeypatch.context() as patch:
+        patch.setattr(wire, "difference", lambda trained, received, withheld: diverged)
+        assert "NaN or infinity" in Site("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
+    small = secure(largest_update=1e-9)
+    asked = requests(small, Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
+    large = Site("site-1", small, tmp_path, key=KEY).handle(asked)
+    assert "largest_update" in large.meta["error"]
+    assert not large.arrays
+
+
+# --- FLARE
+
+
+class Context:
+    """What the executor and the loading of contexts ask of an FLContext."""
+
+    def __init__(self, folder, secure_mode=False):
+        (folder / "local").mkdir(exist_ok=True)
+        self.folder, self.secure_mode = folder, secure_mode
+
+    def get_engine(self):
+        return self
+
+    get_workspace = get_engine
+
+    def get_job_id(self):
+        return "job-1"
+
+    def get_root_dir(self):
+        return str(self.folder)
+
+    def get_site_config_dir(self):
+        return str(self.folder / "local")
+
+    def get_app_config_dir(self, job_id):
+        return str(config_folder(self.folder))
+
+    def get_identity_name(self):
+        return "site-1"
+
+    def get_prop(self, key, default=None):
+        simulated = {FLContextKey.SIMULATE_MODE: True}  # no policy
+        return {FLContextKey.SECURE_MODE: self.secure_mode, **simulated}.get(key, default)
+
+
+def use(monkeypatch, startup: Path) -> None:
+    """Let FLARE's service read a startup folder; in a real process it does so once."""
+    monkeypatch.setattr(SecurityContentService, "security_content_manager", SecurityContentManager(str(startup)))
+
+
+def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
+    (tmp_path / SITE).write_bytes(SITE_CONTEXT)
+    use(monkeypatch, tmp_path)
+    monkeypatch.setattr(executor_module, "send_analytic_dxo", lambda component, dxo, fl_ctx: None)
+    experiment = secure()
+    ask = Ask(1, tiny_model(), {"site-1": Work()})
+    asked, unencrypted = (requests(job, ask, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
+    updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
+    executor = executor_of(tmp_path, experiment)
+    shareable = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())
+    meta, arrays = unpack(shareable)
+    assert "error" not in meta
+    assert {array.dtype for array in arrays.values()} == {np.dtype(np.uint8)}
+    check(Message(meta, arrays), "site-1", asked, encrypted=True, classes=DERMOSCOPY)
+    fobs.register(NumpyArrayDecomposer)  # as FLARE's processes do at their start
+    sent = fobs.dumps(shareable)
+    assert len(sent) > sum(array.nbytes for array in arrays.values())
+    assert not [piece for piece in beginnings(updates) if piece in sent]
+    opened = KEY.decrypt([arrays[name] for name in sorted(arrays)], 1)
+    mean = dict(mean_of(opened, meta["steps"], wire.shapes(asked)))
+    for name, array in mean.items():
+        np.testing.assert_allclose(array, updates[f"diff/{name}"], rtol=0, atol=2.0**-21)
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory) -> Path:
+    """Kits of the shipped project with the lines that docs/privacy.md adds."""
+    folder = tmp_path_factory.mktemp("provisioned")
+    root = Path(__file__).parents[2]
+    project = yaml.safe_load((root / "provisioning" / "project.yml").read_text())
+    text = (root / "docs" / "privacy.md").read_text()
+    lines = text.split("```yaml\n# last in builders of project.yml\n")[1].split("```")[0]
+    project["builders"] += yaml.safe_load(lines)
+    (folder / "project.yml").write_text(yaml.safe_dump(project, sort_keys=False))
+    command = [sys.executable, "-m", "nvflare.cli", "provision", "--force", "-p", folder / "project.yml", "-w", folder]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "fedward" / "prod_00"
+
+
+def test_the_contexts_of_provisioned_kits_load(kits, tmp_path, monkeypatch):
+    keys = []
+    for name in ("hospital-a", "hospital-b"):
+        use(monkeypatch, kits / name / "startup")
+        keys.append(SiteKey(context_of(SITE, Context(tmp_path, secure_mode=True))))
+        assert not (kits / name / "startup" / SERVER).exists()
+    assert keys[0].fingerprint == keys[1].fingerprint
+    use(monkeypatch, kits / "localhost" / "startup")
+    adder = Adder(context_of(SERVER, Context(tmp_path, secure_mode=True)))
+    assert not (kits / "localhost" / "startup" / SITE).exists()
+    ciphers = [adder.read(name, key.encrypt(update([0.5, -2.0]), 1)) for name, key in zip("ab", keys, strict=True)]
+    numbers = keys[0].decrypt(list(adder.write(adder.add(*ciphers)).values()), 2)
+    np.testing.assert_array_equal(numbers[:3], [2**FRACTION_BITS, -4 * 2**FRACTION_BITS, 0])
+
+
+def test_a_context_that_was_changed_or_is_missing_is_refused(kits, tmp_path, monkeypatch):
+    for name, content in (("none", None), ("changed", SITE_CONTEXT)):
+        startup = tmp_path / name
+        startup.mkdir()
+        for file in (kits / "hospital-a" / "startup").iterdir():
+            if file.is_file() and file.name != SITE:
+                (startup / file.name).write_bytes(file.read_bytes())
+        if content:
+            (startup / SITE).write_bytes(content)
+        use(monkeypatch, startup)
+        with pytest.raises(ConfigError, match=r"a signed client_context\.tenseal") as error:
+            context_of(SITE, Context(tmp_path, secure_mode=True))
+        assert "HEBuilder" in str(error.value)
+
+
+def test_flares_loading_without_tenseal_tells_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "nvflare.app_opt.he.homomorphic_encrypt", raising=False)
+    monkeypatch.setitem(sys.modules, "tenseal", None)
+    with pytest.raises(ConfigError, match=r"fedward\[he\]"):
+        context_of(SITE, Context(tmp_path))
+
+
+def test_the_contexts_made_here_are_those_of_the_builder():
+    """Degree, coefficients and scale of HEBuilder's defaults, which the docstring names."""
+    from nvflare.lighter.impl.he import HEBuilder
+
+    builder = HEBuilder()
+    found = (builder.poly_modulus_degree, tuple(builder.coeff_mod_bit_sizes), 2.0**builder.scale_bits)
+    assert found == (encryption._DEGREE, encryption._COEFFICIENTS, encryption._SCALE)
+
+
+# --- one rule of weights
+
+
+class _Weighing:
+    """A key that only notes the weight."""
+
+    fingerprint = "key"
+    weight = 0
+
+    def encrypt(self, arrays, weight):
+        self.weight = weight
+        return {"cipher/00000": np.zeros(1, np.uint8)}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "task", "weight"),
+    [
+        ("fedavg", {}, "train", 2),
+        ("ssfl", {}, "train", 2),
+        ("fedal", {}, "query", 3),
+        ("fedprox", {}, "supervised", 3),
+        ("selffed", {"beta": 1}, "pretrain", 10),
+        ("selffed", {"beta": 1}, "train", 3),
+    ],
+)
+def test_a_site_weighs_its_update_as_the_plain_mean_would(method, options, task, weight):
+    """Three labelled images, seven others, two steps."""
+    algorithm, key = method_of(tiny(method, options=options, secure_aggregation=True)), _Weighing()
+    meta = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 7, "steps": 2}
+    seal(Message(meta, {"diff/w": np.ones(2, np.float32)}), task, algorithm.weight, key)
+    assert key.weight == weight
+    replies = [Reply("a", {"w": torch.zeros(1)}, 3, 7, 2), Reply("b", {"w": torch.ones(1)}, 6, 14, 4)]
+    mean = plain_mean(replies, task, algorithm.weight, algorithm.settings, {})
+    assert mean["w"].item() == pytest.approx(2 / 3), "b counts for twice as much"

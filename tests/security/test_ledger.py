@@ -1,0 +1,395 @@
+"""The privacy ledger: what releases cost together, when they stop, and what it does not believe."""
+
+import json
+import math
+import multiprocessing
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dp_accounting import GaussianDpEvent, SelfComposedDpEvent, get_epsilon_gaussian
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedward.digests import canonical, digest
+from fedward.errors import ConfigError, DataError
+from fedward.security import ledger
+from fedward.security.ledger import BudgetUsedError, Rule, enter, epsilon, head, ledger_file, spent
+from fedward.storage.chain import Chain
+from file_modes import modes
+
+DELTA = 1e-5
+RULE = Rule(clip=1.0, noise_multiplier=4.0, delta=DELTA, max_epsilon=8.0)
+"""Which allows eleven releases."""
+ALLOWED = 11
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return ledger_file(tmp_path / "fedward", "hospital-b")
+
+
+@pytest.fixture
+def five(path: Path) -> Path:
+    """A ledger of five releases."""
+    release(path, 5)
+    return path
+
+
+def release(path: Path, number: int = 1, rule: Rule = RULE) -> list[dict[str, Any]]:
+    return [enter(path, {"job": "job-1", "round": round_}, rule) for round_ in range(1, number + 1)]
+
+
+def answer(path: Path, site: str = "hospital-b", run: str = "0" * 32) -> None:
+    """Write into the site's log of answers what the ledger's head is."""
+    log = path.parent / "answers" / f"{run}.jsonl"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    Chain(log, run).add({"site": site, "event": "answered", "ledger": head(ledger_file(path.parent, site)) or None})
+
+
+def end_of(path: Path) -> Path:
+    return path.with_name("privacy-hospital-b.end.json")
+
+
+# --- what releases cost
+
+
+@pytest.mark.parametrize("rounds", [1, 10, 100])
+@pytest.mark.parametrize("noise_multiplier", [2.0, 20.0])
+def test_epsilon_is_that_of_dp_accounting(rounds: int, noise_multiplier: float) -> None:
+    """Updates of norm <= clip differ by up to 2 clip: the mechanism's multiplier is half the noise's."""
+    ours = epsilon([noise_multiplier] * rounds, DELTA)
+    assert ours == pytest.approx(get_epsilon_gaussian(noise_multiplier / 2 / math.sqrt(rounds), DELTA), rel=1e-9)
+    event = SelfComposedDpEvent(GaussianDpEvent(noise_multiplier / 2), rounds)
+    tight = PLDAccountant().compose(event).get_epsilon(DELTA)
+    assert ours == pytest.approx(tight, rel=2e-3)
+    assert ours <= RdpAccountant().compose(event).get_epsilon(DELTA)
+
+
+def test_epsilon_of_unequal_releases() -> None:
+    accountant = PLDAccountant()
+    for noise_multiplier in (4.0, 6.0, 6.0, 10.0):
+        accountant.compose(GaussianDpEvent(noise_multiplier / 2))
+    assert epsilon([4.0, 6.0, 6.0, 10.0], DELTA) == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-3)
+    assert epsilon([], DELTA) == 0.0
+
+
+def test_the_account_runs_on_under_another_rule(path: Path) -> None:
+    rows = release(path, 2) + release(path, 1, Rule(0.5, 10.0, 1e-6, 8.0))
+    assert [row["releases"] for row in rows] == [1, 2, 3]
+    expected = [epsilon([4.0], DELTA), epsilon([4.0, 4.0], DELTA), epsilon([4.0, 4.0, 10.0], 1e-6)]
+    assert [row["epsilon"] for row in rows] == pytest.approx(expected, rel=1e-12)
+    assert [row["sigma"] for row in rows] == [4.0, 4.0, 5.0]
+    assert spent(path) == [4.0, 4.0, 10.0]
+
+
+# --- what a site may set
+
+
+@pytest.mark.proves(
+    "files",
+    "noise that hides nothing: a noise multiplier of 1e-6, a delta of 0.5, a budget or a clip without bounds",
+    "no filter is built, and `fedward doctor` fails",
+)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("noise_multiplier", value) for value in (0, -1.0, 1e-320, 1e-6, 1.2, 1e7, math.nan, math.inf, True, "4")),
+        *(("delta", value) for value in (0, 0.5, 1e-3, 1.01e-4, math.nan)),
+        *(("max_epsilon", value) for value in (0, -1.0, 21.0, 1e13, math.inf, None)),
+        *(("clip", value) for value in (0, -1.0, 1e7, math.inf, math.nan)),
+    ],
+)
+def test_absurd_rules_are_refused(name: str, value: Any) -> None:
+    values = {"clip": 1.0, "noise_multiplier": 4.0, "delta": DELTA, "max_epsilon": 8.0}
+    with pytest.raises(ConfigError, match=rf"GaussianUpdateFilter, {name}: .*privacy\.json"):
+        Rule(**{**values, name: value})
+
+
+def test_a_rule_that_one_release_breaks_says_what_it_costs() -> None:
+    with pytest.raises(ConfigError, match=r"at most epsilon 8, found 1: one costs 9\.997"):
+        Rule(1.0, 1.0, DELTA, 8.0)
+    assert Rule(1.0, 1.0, DELTA, 10.0).left([]) == 1
+
+
+# --- when a site stops
+
+
+def test_a_site_stops_before_it_spends_too_much(path: Path) -> None:
+    assert RULE.left([]) == ALLOWED
+    release(path, ALLOWED)
+    before = path.read_bytes(), end_of(path).read_bytes()
+    for _ in range(2):
+        with pytest.raises(BudgetUsedError) as stopped:
+            release(path)
+        assert stopped.value.told == "privacy budget used up: epsilon 7.955 of 8 at delta 1e-05"
+    assert (path.read_bytes(), end_of(path).read_bytes()) == before
+    assert RULE.left(spent(path)) == 0
+    assert release(path, rule=Rule(1.0, 4.0, DELTA, 8.5))[0]["releases"] == ALLOWED + 1  # the site's own decision
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    used=st.lists(st.floats(3.0, 100.0), max_size=5),
+    noise_multiplier=st.floats(3.0, 200.0),
+    budget=st.floats(4.0, 20.0),
+)
+def test_what_is_left_is_what_fits(used: list[float], noise_multiplier: float, budget: float) -> None:
+    rule = Rule(1.0, noise_multiplier, DELTA, budget)
+    left = rule.left(used)
+    assert left == 0 or epsilon([*used, *[noise_multiplier] * left], DELTA) <= budget * (1 + 1e-9)
+    assert epsilon([*used, *[noise_multiplier] * (left + 1)], DELTA) > budget * (1 - 1e-9)
+
+
+def _try(path: Path) -> bool:
+    try:
+        enter(path, {}, RULE)
+    except BudgetUsedError:
+        return False
+    return True
+
+
+@pytest.mark.proves("lead", "two jobs at once, to take the last release of a site's budget twice", "one is refused")
+def test_jobs_at_once_share_the_budget(path: Path) -> None:
+    release(path, ALLOWED - 3)
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        taken = pool.map(_try, [path] * 8, chunksize=1)
+    assert sum(taken) == 3
+    assert len(spent(path)) == ALLOWED
+
+
+# --- what it does not believe
+
+
+def edited(line: bytes, **changes: Any) -> bytes:
+    """Return a line with other values and the hash that fits them."""
+    row = {key: value for key, value in {**json.loads(line), **changes}.items() if key != "hash"}
+    return canonical(row | {"hash": digest(row)}).encode()
+
+
+def cut(lines: list[bytes]) -> list[bytes]:
+    return lines[:3]
+
+
+def lessen(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'"noise_multiplier":4.0', b'"noise_multiplier":900.0') for line in lines]
+
+
+def lessen_one_with_its_hash(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], edited(lines[2], noise_multiplier=900.0), *lines[3:]]
+
+
+def lessen_the_last_with_its_hash(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:4], edited(lines[4], noise_multiplier=900.0)]
+
+
+def take_out(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], *lines[3:]]
+
+
+def swap(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:2], lines[3], lines[2], lines[4]]
+
+
+def replace_by_an_unchained_one(lines: list[bytes]) -> list[bytes]:
+    return [b'{"noise_multiplier": 900.0}']
+
+
+def half_the_last(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:4], lines[4][:40]]
+
+
+@pytest.mark.proves(
+    "files",
+    "lines of a site's privacy ledger are cut, edited, moved or taken out, to spend the budget again",
+    "no update leaves until the ledger is restored",
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(cut, lessen, lessen_one_with_its_hash, lessen_the_last_with_its_hash, take_out, swap, half_the_last),
+        replace_by_an_unchained_one,
+    ],
+)
+def test_a_changed_ledger_is_refused(five: Path, change: Any) -> None:
+    whole = five.read_bytes()
+    five.write_bytes(b"\n".join(change(whole.splitlines())) + (b"" if change is half_the_last else b"\n"))
+    for _ in range(2):
+        with pytest.raises(DataError, match="No update leaves"):
+            release(five)
+        with pytest.raises(DataError, match="No update leaves"):
+            spent(five)
+    five.write_bytes(whole)
+    assert release(five)[0]["releases"] == 6
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"lines":true,"head":1}', b'{"lines":9,"head":"x"}'])
+def test_without_a_fitting_end_nothing_is_released(five: Path, content: bytes | None) -> None:
+    end_of(five).unlink()
+    if content is not None:
+        end_of(five).write_bytes(content)
+    with pytest.raises(DataError, match="No update leaves"):
+        release(five)
+
+
+@pytest.mark.proves(
+    "files",
+    "a site's privacy ledger is deleted or an older copy put back, with the file that knows its end",
+    "refused as long as the site's log of answers knows of a later release",
+)
+@pytest.mark.parametrize("older", [0, 3])
+def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int) -> None:
+    files = [path, end_of(path)]
+    release(path, older)
+    copies = {file: file.read_bytes() for file in files if file.exists()}
+    release(path, 2)
+    answer(path)
+    answer(path, "hospital-c")  # has no ledger
+    for file in files:
+        file.unlink()
+        if file in copies:
+            file.write_bytes(copies[file])
+    with pytest.raises(DataError, match="log of answers knows of"):
+        release(path)
+    with pytest.raises(DataError, match="log of answers knows of"):
+        spent(path)
+
+
+@pytest.mark.proves(
+    "files",
+    "whoever may write to a site's folder writes the ledger, its end and the log of answers anew",
+    "**not covered**: nothing outside the site keeps its account; protect the folder, and keep backups",
+)
+def test_a_site_can_lie_to_itself(five: Path) -> None:
+    answer(five)
+    shutil.rmtree(five.parent)
+    assert release(five)[0]["releases"] == 1
+
+
+def test_answers_that_agree_let_it_go_on(path: Path) -> None:
+    for run in ("a" * 32, "b" * 32):
+        answer(path, run=run)
+        for site in ("hospital-b", "hospital-c"):  # as in a simulator, whose sites share a folder
+            release(ledger_file(path.parent, site))
+            answer(path, site, run)
+        release(path)
+    assert len(spent(path)) == 4
+
+
+def test_a_log_of_answers_that_cannot_be_read_stops_it(five: Path) -> None:
+    answer(five)
+    log = next((five.parent / "answers").iterdir())
+    log.write_bytes(b'{"ledger":"' + log.read_bytes())
+    with pytest.raises(DataError, match="lines of the site's log of answers"):
+        release(five)
+
+
+@pytest.mark.proves(
+    "files",
+    "a line of a site's privacy ledger that costs nothing: NaN or infinite noise, with hashes that fit",
+    "refused",
+)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, 0, -4.0, "4", None, True, [4.0]])
+def test_a_line_that_is_no_release_is_refused(five: Path, value: Any) -> None:
+    """With the right hashes too: what cannot be accounted for stops the site."""
+    chain = Chain(five, five.name)
+    chain.add({"noise_multiplier": value})
+    end_of(five).write_text(canonical(chain.end))
+    with pytest.raises(DataError, match="a noise multiplier above 0 in line 6"):
+        release(five)
+
+
+@pytest.mark.proves("files", "a link in place of a site's privacy ledger", "refused; what it leads to is not written")
+@pytest.mark.parametrize("at_its_end", [False, True])
+def test_a_link_is_refused(five: Path, tmp_path: Path, at_its_end: bool) -> None:
+    link = end_of(five) if at_its_end else five
+    target = shutil.move(link, tmp_path / "elsewhere")
+    before = target.read_bytes()
+    link.symlink_to(target)
+    with pytest.raises(DataError, match="expected a file of its own"):
+        release(five)
+    assert target.read_bytes() == before
+
+
+@pytest.mark.proves("files", "another site's privacy ledger in place of a site's own", "refused")
+def test_the_ledger_of_another_site_is_refused(five: Path, tmp_path: Path) -> None:
+    other = ledger_file(tmp_path / "fedward", "hospital-c")
+    shutil.copy(five, other)
+    shutil.copy(end_of(five), other.with_name("privacy-hospital-c.end.json"))
+    with pytest.raises(DataError, match="one of another"):
+        release(other)
+
+
+# --- what may happen to an honest site
+
+
+def test_a_release_whose_end_was_not_written_counts(path: Path) -> None:
+    """A crash after the line, before the end: the update may have left or not."""
+    release(path, 4)
+    earlier = end_of(path).read_bytes()
+    release(path)
+    end_of(path).write_bytes(earlier)
+    assert release(path)[0]["releases"] == 6
+
+
+def test_half_a_line_of_a_crash_is_quoted_and_does_not_count(five: Path) -> None:
+    with five.open("ab") as file:
+        file.write(b'{"noise_mul')
+    assert release(five)[0]["releases"] == 6
+    assert json.loads(five.read_bytes().splitlines()[5])["torn"] == '{"noise_mul'
+    assert release(five)[0]["releases"] == 7
+
+
+def old_ledger(path: Path, *noise_multipliers: float) -> None:
+    path.parent.mkdir()
+    rows = [{"job": "j", "noise_multiplier": value, "epsilon": 1.0} for value in noise_multipliers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_ledger_of_an_earlier_version_becomes_a_chain_that_forgets_nothing(path: Path) -> None:
+    old_ledger(path, 4.0, 6.0)
+    assert spent(path) == [4.0, 6.0]
+    assert head(path) == ""
+    (row,) = release(path)
+    assert (row["releases"], row["epsilon"]) == (3, epsilon([4.0, 6.0, 4.0], DELTA))
+    assert json.loads(path.read_text().splitlines()[0])["job"] == "j"
+    path.write_text(path.read_text().replace("6.0", "9.0"))
+    with pytest.raises(DataError, match="the line was changed"):
+        release(path)
+
+
+def test_an_earlier_version_s_ledger_that_is_damaged_is_refused(path: Path) -> None:
+    old_ledger(path, 4.0, math.nan)
+    with pytest.raises(DataError, match="a noise multiplier above 0 in line 2"):
+        release(path)
+    path.write_text("{\n")
+    with pytest.raises(DataError, match="No update leaves"):
+        release(path)
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_all_of_it_is_its_owners_alone(five: Path) -> None:
+    assert modes(five.parent) == {0o600, 0o700}
+
+
+def test_the_head_is_that_of_the_newest_release(path: Path) -> None:
+    assert head(path) == ""
+    rows = release(path, 2)
+    assert head(path) == rows[-1]["hash"] != rows[0]["hash"]
+
+
+def test_a_release_while_the_ledger_is_read_does_not_look_like_a_cut(five, monkeypatch):
+    read = ledger.read
+
+    def slow(file: Path) -> tuple[list[bytes], bytes]:
+        found = read(file)
+        monkeypatch.setattr(ledger, "read", read)
+        release(five, 1)
+        return found
+
+    monkeypatch.setattr(ledger, "read", slow)
+    assert len(spent(five)) == 5
+    assert len(spent(five)) == 6

@@ -1,0 +1,450 @@
+"""A site's own policy: what jobs and requests it refuses, by which rule, and that it reads no data before it does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from fedward.client.admission import Admission
+from fedward.client.site import Site
+from fedward.config import DataSpec, Experiment, StandIn
+from fedward.errors import ConfigError
+from fedward.jobs import JOBS, load_experiment
+from fedward.methods import method_of
+from fedward.methods.fedavg import mean_of
+from fedward.methods.workflow import Reply, State
+from fedward.protocol import wire
+from fedward.protocol.wire import Message
+from fedward.protocol.wire_checks import check_norm
+from fedward.security.policy import FILE, OPEN, Policy, read_policy, refused_by_default
+from hospital import HERE, fresh, hospital, request
+
+SHIPPED = Path(wire.__file__).parents[1] / "flare" / "policy" / FILE
+
+
+def site(
+    folder: Path, experiment: Experiment, policy: Policy | None = None, noise: bool = False, data: str = HERE
+) -> Site:
+    rules = policy or Policy()
+    return Site(data, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: rules, noise))
+
+
+def refusal(here: Site, message: Message, reads_data: bool = False) -> str:
+    """Return the text of a refusal, which came before any data were read."""
+    answer = here.handle(message)
+    assert set(answer.meta) <= {"site", "round", "error", "refused"}
+    assert not answer.arrays
+    assert reads_data or not {"data", "_given"} & set(vars(here))
+    return str(answer.meta["error"])
+
+
+def test_a_job_that_the_default_policy_allows_is_trained(tmp_path):
+    experiment = hospital()
+    answer = site(tmp_path, experiment).handle(request(experiment))
+    assert answer.meta["steps"] == 4
+    assert answer.arrays
+
+
+def test_the_shipped_file_says_what_holds_without_it(tmp_path):
+    assert read_policy(SHIPPED) == read_policy(tmp_path / "none") == Policy()
+    text = SHIPPED.read_text()
+    assert all(f"\n{rule}: " in text for rule in Policy.model_fields)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_clinical_export_of_each_shipped_job_is_allowed_by_default(name):
+    assert refused_by_default(load_experiment(name, clinical=True)) == []
+
+
+def test_what_is_set_knowingly_stays_as_it_is():
+    experiment = load_experiment("fedavg", ["minimum_replies=1", "batch=4"], clinical=True)
+    assert [found.rule for found in refused_by_default(experiment)] == ["minimum_replies", "minimum_batch"]
+    assert load_experiment("fedavg").minimum_replies == 1
+
+
+# --- jobs
+
+ONE_IMAGE = {"images_per_round": 1, "batch": 1, "optimizer": "sgd"}
+JOBS_REFUSED = [
+    pytest.param(
+        {"options": ONE_IMAGE},
+        "minimum_images: at least 32, the job says 1; minimum_steps: at least 4, the job says 1; "
+        "minimum_batch: at least 8, the job says 1",
+        id="one image",
+    ),
+    pytest.param(
+        {"options": {"images_per_round": 128, "batch": 128}}, "minimum_steps: at least 4, the job says 1", id="one step"
+    ),
+    pytest.param({"minimum_replies": 1}, "minimum_replies: at least 3, the job says 1", id="one reply"),
+    pytest.param(
+        {"options": {"participants": 1}}, "minimum_participants: at least 3, the job says 1", id="one participant"
+    ),
+    pytest.param({"options": {"rounds": 1001}}, "maximum_rounds: at most 1000, the job says 1001", id="rounds"),
+    pytest.param(
+        {"options": {"images_per_round": 8_000_000_000}},
+        "maximum_images: at most 1000000, the job says 8000000000",
+        id="images of a round",
+    ),
+    pytest.param(
+        {"method": "rscfed", "options": {"images_per_round": 32, "passes": 10**9}},
+        "maximum_images: at most 1000000, the job says 32000000000",
+        id="exchanges of a round",
+    ),
+    pytest.param(
+        {"data": DataSpec(image_size=513)}, "maximum_image_size: at most 512, the job says 513", id="size of images"
+    ),
+    pytest.param({"net": "vgg11"}, "the job says vgg11", id="net"),
+    pytest.param(
+        {"method": "fedperl", "options": {"anonymise": False}}, "the job says anonymise = false", id="named peers"
+    ),
+    pytest.param(
+        {"method": "fedperl", "options": {"committee": 1, "allow_single_peer": True}},
+        "the job says allow_single_peer = true",
+        id="one peer",
+    ),
+    pytest.param(
+        {"method": "fedperl", "options": {"allow_single_peer": True}},
+        "the job says allow_single_peer = true",
+        id="one peer left",
+    ),
+]
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job for one image, one step, one reply, one participant, lone or named peers, other networks, endless rounds, "
+    "billions of images in a round, or images of a size that fills disks",
+    "refused by each site before it reads data; the lead is told the rule, what it allows and what the job says",
+)
+@pytest.mark.parametrize(("changes", "told"), JOBS_REFUSED)
+def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, told):
+    experiment = hospital(**{"method": "fedavg", **changes})
+    message = request(hospital())  # of a small network; the job's own is not built
+    message.meta["experiment"] = experiment.digest
+    text = refusal(here := site(tmp_path, experiment), message)
+    assert text.startswith(f"policy of {HERE}: expected what its rules allow, found ")
+    assert told in text
+    assert here.handle(message).meta["refused"] is True
+
+
+def test_a_method_that_is_not_listed_is_refused(tmp_path):
+    experiment = hospital("ssfl")
+    text = refusal(site(tmp_path, experiment, Policy(methods=("fedavg", "fedperl"))), request(experiment))
+    assert "methods: fedavg, fedperl, the job says ssfl" in text
+
+
+def test_peers_that_are_the_mean_of_two_are_allowed_and_a_job_without_peers_too():
+    for options in ({}, {"committee": 0}, {"committee": 3}):
+        assert refused_by_default(hospital("fedperl", options=options)) == []
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job without noise at a site that requires it",
+    "refused by the site: its own privacy scope is what counts",
+)
+def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
+    experiment, policy = hospital(), Policy(noise="required")
+    text = refusal(site(tmp_path / "without", experiment, policy), request(experiment))
+    assert "noise: required, this site's privacy scope adds none" in text
+    assert "error" not in site(tmp_path / "with", experiment, policy, noise=True).handle(request(experiment)).meta
+
+
+@pytest.mark.parametrize("members", [0, 1, 2, "3", True, None])
+@pytest.mark.proves("lead", "a job that is sent to one or two hospitals alone", "refused by them: minimum_sites")
+def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
+    experiment = hospital()
+    text = refusal(site(tmp_path, experiment), request(experiment, members=members))
+    assert "minimum_sites: at least 3, the run has" in text
+
+
+# --- requests of a dishonest server
+
+
+@pytest.mark.proves(
+    "server",
+    "a server sends peers in a job without peers, or several where the job has one mean",
+    "refused by the site: lone_peers. **Not covered**: whose models a mean is made of, a site cannot see",
+)
+@pytest.mark.parametrize(
+    ("method", "roles"), [("fedavg", ["peer0"]), ("fedperl", ["peer0", "peer1"]), ("fedperl", ["other"])]
+)
+def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, roles):
+    experiment = hospital(method)
+    message = request(experiment)
+    message.arrays |= {name: array for role in roles for name, array in wire.flatten(role, fresh(experiment)).items()}
+    assert f"the request brings {len(roles)}" in refusal(site(tmp_path, experiment), message)
+
+
+@pytest.mark.proves("server", "a server asks a site for more labels than it allows", "refused: maximum_questions")
+@pytest.mark.parametrize("labels", [501, 2**53, -1])
+def test_more_labels_than_allowed_are_refused(tmp_path, labels):
+    experiment = hospital("fedal")
+    text = refusal(site(tmp_path, experiment), request(experiment, task="query", labels=labels))
+    assert "maximum_questions: at most 500 labels, the request asks for more" in text
+
+
+def test_a_site_without_annotators_allows_no_questions(tmp_path):
+    experiment, policy = hospital("fedal"), Policy(maximum_questions=0)
+    for number, told in ((1, "the request asks for more"), (0, "at most 0, the run would ask for more here")):
+        message = request(experiment, task="query", labels=number)
+        assert told in refusal(site(tmp_path, experiment, policy), message, reads_data=not number)
+
+
+def test_a_run_that_would_ask_for_more_labels_than_allowed_asks_for_none(tmp_path):
+    """Half of the 72 images that the hospital has labels of, by the job's target; the text does not tell so."""
+    experiment = hospital("fedal")
+    few, enough = (site(tmp_path / str(most), experiment, Policy(maximum_questions=most)) for most in (35, 36))
+    text = refusal(few, request(experiment), reads_data=True)
+    assert "maximum_questions: at most 35, the run would ask for more here" in text
+    assert "36" not in text
+    assert "maximum_questions" not in refusal(enough, request(experiment), reads_data=True)
+
+
+@pytest.mark.proves(
+    "server",
+    "a server puts settings of another job into a request",
+    "not read: a site trains by the job that its rules have allowed",
+)
+def test_settings_in_a_request_change_nothing(tmp_path):
+    experiment = hospital()
+    other = hospital(options=ONE_IMAGE).model_dump(mode="json")
+    forged = request(experiment, options=other["options"], images_per_round=1, batch=1)
+    plain = site(tmp_path / "plain", experiment).handle(request(experiment))
+    answer = site(tmp_path / "forged", experiment).handle(forged)
+    assert answer.meta["steps"] == plain.meta["steps"] == 4
+    assert wire.model_digest(answer.arrays) == wire.model_digest(plain.arrays)
+
+
+# --- starting weights
+
+
+def crafted(experiment: Experiment) -> dict[str, Tensor]:
+    """A model whose classifier is zero: an update then gives back the features of an image, and its label."""
+    state = fresh(experiment)
+    return {name: tensor * 0 if name.startswith("classifier") else tensor for name, tensor in state.items()}
+
+
+def digest(model: State) -> str:
+    return wire.model_digest(wire.flatten("model", model))
+
+
+@pytest.mark.proves(
+    "server",
+    "a server sends crafted weights in the first round of a run that shall start from fresh ones",
+    "refused by the site, which makes the fresh ones itself. **Not covered**: weights it sends in a later round",
+)
+def test_crafted_weights_without_a_word_are_refused(tmp_path):
+    experiment = hospital()
+    text = refusal(site(tmp_path, experiment), request(experiment, crafted(experiment)))
+    assert "starting_weights: fresh ones of the job's seed, others were sent" in text
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead's job starts from crafted weights (--init), also one that a site joins in a later round",
+    "refused by the site in every round: starting_weights",
+)
+@pytest.mark.parametrize("round_", [1, 2])
+def test_given_weights_are_refused_in_every_round(tmp_path, round_):
+    experiment = hospital()
+    model = crafted(experiment)
+    message = request(experiment, model, round_, weights=digest(model))
+    text = refusal(site(tmp_path, experiment), message)
+    assert f"starting_weights: none, the run starts from {digest(model)}" in text
+
+
+@pytest.mark.proves(
+    "lead",
+    "weights that are not on a site's list, or others under the SHA-256 of those that are",
+    "refused by the site",
+)
+def test_weights_on_the_list_are_used_and_no_others(tmp_path):
+    experiment = hospital()
+    allowed, other = crafted(experiment), {name: tensor + 1 for name, tensor in fresh(experiment).items()}
+    policy = Policy(starting_weights=(digest(allowed),))
+
+    def sent(name: str, model: State, weights: Any) -> str:
+        message = request(experiment, model, **({"weights": weights} if weights else {}))
+        return str(site(tmp_path / name, experiment, policy).handle(message).meta.get("error"))
+
+    assert sent("allowed", allowed, digest(allowed)) == "None"
+    assert sent("fresh", fresh(experiment), None) == "None"
+    assert "one of " in sent("not on it", other, digest(other))
+    assert "those that the request names, others were sent" in sent("another", other, digest(allowed))
+    assert "fresh ones of the job's seed, others were sent" in sent("without a word", allowed, None)
+    assert "starts from what is no SHA-256" in sent("a prefix", allowed, digest(allowed)[:63])
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead's own site answers round 1 so that the mean is crafted weights, where a run shall start from fresh ones",
+    "**not covered**: the cap is on the site's share, not on its update; `robust = median` stops one such site",
+)
+def test_a_participant_can_bring_the_weights_that_a_run_may_not_start_from(tmp_path):
+    """It does not need to know what the others answer, who change the model a little."""
+    plain = hospital()
+    start, target = fresh(plain), crafted(plain)
+    honest = {name: tensor + 1e-4 if tensor.is_floating_point() else tensor for name, tensor in start.items()}
+    evil = {name: start[name] + 3 * (target[name] - start[name]) for name in start}
+    check_norm("site-3", Message({}, wire.difference(evil, start)), start, plain.largest_update)
+    replies = [Reply(name, state, 72, 0, 4) for name, state in (("a", honest), ("b", honest), ("c", evil))]
+
+    def far_from_target(experiment: Experiment) -> float:
+        algorithm = method_of(experiment)
+        mean = mean_of(replies, "train", algorithm.weight, algorithm.settings, start)
+        second = site(tmp_path / experiment.digest, experiment).handle(request(experiment, mean, 2))
+        assert "error" not in second.meta
+        return max(float((mean[name] - target[name]).abs().max()) for name in target)
+
+    assert far_from_target(plain) < 1e-3
+    assert far_from_target(hospital(options={"robust": "median"})) > 1e-2
+
+
+def test_another_processors_rounding_is_no_other_model(tmp_path):
+    experiment = hospital()
+    model = {
+        name: tensor * (1 + 1e-7) if tensor.is_floating_point() else tensor
+        for name, tensor in fresh(experiment).items()
+    }
+    assert "error" not in site(tmp_path, experiment).handle(request(experiment, model)).meta
+
+
+# --- what the site itself holds
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job with allowed numbers at a site that holds a few images, repeated in every batch",
+    "refused by the site once it has counted them; the text tells no count",
+)
+@pytest.mark.parametrize(
+    ("method", "options", "kind"),
+    [
+        ("fedavg", {}, "labelled"),
+        ("ssfl", {"threshold": 1.0}, "labelled"),
+        ("ssfl", {"unlabelled_weight": 1e6}, "unlabelled"),
+    ],
+)
+def test_a_round_on_few_images_is_refused(tmp_path, method, options, kind):
+    """Also where many images of the other kind are there, which the job's settings make count for nothing."""
+    experiment = hospital(method, options=options)
+    few = 0.1 if kind == "labelled" else 0.9
+    experiment = experiment.model_copy(update={"stand_in": StandIn(images=240, labelled=few)})
+    text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
+    assert f"minimum_images: at least 32 different {kind} images, the round would use fewer of this site's" in text
+    assert "14" not in text
+
+
+def test_few_images_end_no_run_since_there_may_be_more_later(tmp_path):
+    experiment = hospital(images=60)
+    assert "refused" not in site(tmp_path, experiment).handle(request(experiment)).meta
+
+
+def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
+    """A pass through 72 images in batches of 32 takes three steps, whatever the job's settings leave open."""
+    experiment = hospital(options={"images_per_round": None, "batch": 32})
+    assert refused_by_default(experiment) == []
+    text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
+    assert "minimum_steps: at least 4, the round would take fewer here" in text
+
+
+ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10**9}
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job of a billion epochs, in any method and any phase of it, which keeps a site busy for ever",
+    "refused by each site once it has counted its images: maximum_images, over all phases and exchanges of a round",
+)
+@pytest.mark.parametrize(
+    ("method", "labelled", "changes"),
+    [(name, 0.5, {"task": "train"}) for name in ("fedavg", "ssfl", "fedperl", "fedal")]
+    + [(name, 1.0, {"task": "supervised"}) for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed")]
+    + [(name, 0.0, {"task": "unsupervised", "round_": 3}) for name in ("mt_wfedavg", "rscfed", "isofed")]
+    + [("selffed", 0.5, {"task": task, "round_": 2 - (task == "pretrain")}) for task in ("pretrain", "train")]
+    + [("fedal", 0.5, {"task": "query", "round_": 2})],
+)
+def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, changes):
+    experiment = hospital(method, options=ENDLESS)
+    experiment = experiment.model_copy(update={"stand_in": StandIn(images=240, labelled=labelled)})
+    assert "maximum_images" not in [found.rule for found in refused_by_default(experiment)]
+    text = refusal(site(tmp_path, experiment), request(experiment, **changes), reads_data=True)
+    assert "maximum_images: at most 1000000, the round would go through more here" in text
+
+
+def test_a_limit_of_images_counts_both_kinds_all_exchanges_and_nothing_twice(tmp_path):
+    """72 labelled images and as many without, three epochs of each; and a site may lift the limit."""
+    for method, seen in (("fedavg", 3 * 72), ("ssfl", 6 * 72)):
+        experiment = hospital(method, options={"images_per_round": None, "local_epochs": 3, "batch": 36})
+        for most, kept in ((seen - 1, False), (seen, True), (None, True)):
+            here = site(tmp_path / f"{method}-{most}", experiment, Policy(maximum_images=most))
+            assert ("error" not in here.handle(request(experiment)).meta) is kept
+
+
+# --- the file
+
+
+def from_file(folder: Path, experiment: Experiment, file: Path) -> Site:
+    return Site(HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: read_policy(file)))
+
+
+SPOILT = {
+    "no YAML": "minimum_replies: [3",
+    "an unknown rule": "minimum_answers: 3",
+    "a rule twice as large as text": "minimum_replies: many",
+    "no rules": "- minimum_replies",
+    "a secret": "starting_weights: [/data/patients/secret]",
+}
+
+
+@pytest.mark.proves(
+    "files",
+    "a policy file that cannot be read, has an unknown or wrong rule, or that everybody may change",
+    "the site refuses every job, says so to the lead, and the reason in its own log alone",
+)
+@pytest.mark.parametrize("spoilt", [*SPOILT, "written by anybody", "a folder", "binary"])
+def test_a_policy_that_cannot_be_used_refuses_everything(tmp_path, caplog, spoilt):
+    file = tmp_path / FILE
+    if spoilt == "a folder":
+        file.mkdir()
+    else:
+        file.write_bytes(b"\xff\xfe" if spoilt == "binary" else SPOILT.get(spoilt, "approval: none").encode())
+    file.chmod(0o646 if spoilt == "written by anybody" else 0o644)
+    text = refusal(from_file(tmp_path, experiment := hospital(), file), request(experiment))
+    assert text == (
+        f"policy of {HERE}: expected a file with the site's rules, found one that cannot be used. "
+        "It refuses every job; its administrator finds the reason in the site's own log."
+    )
+    assert str(file) in caplog.text
+
+
+def test_an_empty_policy_has_all_defaults(tmp_path):
+    (tmp_path / FILE).write_text("# nothing\n")
+    assert read_policy(tmp_path / FILE) == Policy()
+
+
+def test_a_changed_policy_counts_from_the_next_request(tmp_path):
+    file = tmp_path / FILE
+    here = from_file(tmp_path, experiment := hospital(), file)
+    assert "error" not in here.handle(request(experiment)).meta
+    file.write_text("minimum_replies: 4")
+    assert "minimum_replies: at least 4, the job says 3" in here.handle(request(experiment)).meta["error"]
+
+
+def test_a_link_to_a_policy_is_followed_to_who_may_change_it(tmp_path):
+    """As a cluster mounts it."""
+    target = tmp_path / "data"
+    target.write_text("minimum_replies: 5")
+    (tmp_path / FILE).symlink_to(target)
+    assert read_policy(tmp_path / FILE).minimum_replies == 5
+    target.chmod(0o666)
+    with pytest.raises(ConfigError, match="anybody may change"):
+        read_policy(tmp_path / FILE)
+
+
+def test_the_policy_of_one_user_with_all_data_forbids_nothing(tmp_path):
+    experiment = hospital("fedperl", minimum_replies=1, options={**ONE_IMAGE, "anonymise": False})
+    message = request(experiment, crafted(experiment), members=1)
+    assert site(tmp_path, experiment, OPEN).handle(message).meta["steps"] == 1

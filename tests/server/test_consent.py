@@ -1,0 +1,223 @@
+"""The server and sites' policies: whom a run goes on without, for whom it waits, and when it ends at once."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from asking import REPORTED
+from fedward.client.admission import Admission
+from fedward.config import Experiment
+from fedward.errors import WireError
+from fedward.local import local_transport
+from fedward.protocol import wire_checks
+from fedward.protocol.wire import Message
+from fedward.security.approvals import Approvals
+from fedward.security.policy import Policy
+from fedward.server import consent
+from fedward.server.consent import Consent, RunRefusedError
+from fedward.server.progress import lines, progress
+from hospital import hospital, request
+from run_files import rows
+from running import run_experiment
+
+SITES = ["site-1", "site-2", "site-3"]
+LAST = SITES[-1]
+STRICT, ASKING, TWO = Policy(minimum_replies=4), Policy(approval="required"), Policy(minimum_replies=2)
+
+
+class Hospitals:
+    """Three phantom hospitals, the last of which has a policy of its own."""
+
+    def __init__(self, folder: Path, experiment: Experiment, policy: Policy, others: Policy | None = None) -> None:
+        self.folder, self.experiment = folder, experiment
+        self.transport = local_transport(experiment, SITES, folder / "run", [], None)
+        self.asked: Counter[str] = Counter()
+        inner = getattr(self.transport, "_inner", self.transport)
+        for name, site in inner._sites.items():
+            rules = policy if name == LAST else others or Policy()
+            site.admission = Admission(name, experiment, site.folder, lambda rules=rules: rules)
+            site.handle = self._counting(name, site.handle)
+        self.approvals = Approvals(inner._sites[LAST].folder / "approvals")
+
+    def _counting(self, name: str, handle: Callable[..., Message]) -> Callable[..., Message]:
+        def counted(message: Message) -> Message:
+            self.asked[name] += 1
+            return handle(message)
+
+        return counted
+
+    def run(self, resume: bool = False) -> Path:
+        folder = self.folder / "run" / "run"
+        return run_experiment(self.experiment, folder, self.transport, engine="local", resume=resume)
+
+    @property
+    def info(self) -> dict:
+        return json.loads((self.folder / "run" / "run" / "run.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch):
+    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
+
+
+def meanwhile(monkeypatch, *events: Callable[[], object]) -> list[float]:
+    """Let these happen in the server's pauses, one after the other; return the pauses."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        events[len(pauses) - 1]()
+
+    monkeypatch.setattr(consent.time, "sleep", sleep)
+    return pauses
+
+
+# --- refused
+
+TOLD = "policy of site-3: expected what its rules allow, found minimum_replies: at least 4, the job says "
+
+
+@pytest.mark.proves(
+    "faults",
+    "so many sites' policies forbid a job that too few are left",
+    "the run ends with its first exchange; run.json and the round name site and rule",
+)
+def test_a_run_that_too_few_sites_accept_ends_at_once(tmp_path, capsys):
+    hospitals = Hospitals(tmp_path, hospital(), STRICT)
+    with pytest.raises(RunRefusedError, match="at least 3 sites that accept the job"):
+        hospitals.run()
+    assert hospitals.asked == Counter(SITES)
+    assert f"site-3 refuses: {TOLD}3" in hospitals.info["summary"]["reason"]
+    assert hospitals.info["summary"]["refused"] == [LAST]
+    (row,) = rows(tmp_path / "run" / "run", "rounds")
+    assert row["failed"][LAST].startswith(TOLD)
+    assert "site-3 refuses" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_run_that_enough_sites_accept_goes_on_without_the_others(tmp_path):
+    experiment = hospital(minimum_replies=2, options={"rounds": 2})
+    hospitals = Hospitals(tmp_path, experiment, Policy(minimum_replies=2, minimum_batch=9), TWO)
+    folder = hospitals.run()
+    assert hospitals.info["status"] == "finished"
+    assert all("minimum_batch: at least 9, the job says 8" in row["failed"][LAST] for row in rows(folder, "rounds"))
+
+
+def test_a_site_that_has_changed_its_mind_is_counted_again():
+    run = SimpleNamespace(sites=SITES)
+    watched = Consent(run, None, 1)  # type: ignore[arg-type]
+    watched.require(1, [], {"site-1": "no", "site-2": "no"})
+    watched.require(2, ["site-1"], {"site-3": "no"})
+    assert watched.refused == {"refused": ["site-2", "site-3"]}
+
+
+# --- waiting
+
+
+@pytest.mark.proves(
+    "faults",
+    "a site's administrator approves a job days after it came",
+    "the run waits in its first round, says for whom, asks nobody twice who has replied, and goes on with all",
+)
+def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatch, capsys):
+    hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
+    digest, told = hospitals.experiment.digest, []
+
+    def look() -> None:
+        told.append(hospitals.info)
+        told.append(progress(tmp_path / "run" / "run"))
+
+    pauses = meanwhile(monkeypatch, look, lambda: None, lambda: hospitals.approvals.approve(digest))
+    folder = hospitals.run()
+    assert pauses == [1, 2, 4]
+    assert told[0]["status"] == "running"
+    assert told[0]["summary"] == {"waiting": {LAST: digest}}
+    assert f"  waiting   for approval: {LAST}, job" in "\n".join(lines(told[1]))
+    assert hospitals.asked == {"site-1": 3, "site-2": 3, LAST: 6}, "two rounds and the last evaluation"
+    assert [row["replied"] for row in rows(folder, "rounds")] == [SITES] * 2
+    assert hospitals.info["summary"].get("waiting") is None
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"waiting for approval: {LAST}, job {digest}" in out
+    assert "no site waits for approval any more" in out
+
+
+def test_a_run_goes_on_without_a_site_that_waits_where_replies_are_enough(tmp_path, monkeypatch):
+    experiment = hospital(minimum_replies=2, options={"rounds": 2})
+    hospitals = Hospitals(tmp_path, experiment, Policy(approval="required", minimum_replies=2), TWO)
+    pauses = meanwhile(monkeypatch)
+    folder = hospitals.run()
+    assert pauses == []
+    digest = hospitals.experiment.digest
+    told = f"waiting for approval of job {digest} by the site's administrator"
+    assert [row["failed"] for row in rows(folder, "rounds")] == [{LAST: told}] * 2
+    assert hospitals.info["summary"]["unjudged"] == {LAST: told}
+
+
+def test_an_approval_taken_back_stops_the_site_at_its_next_request(tmp_path, monkeypatch):
+    hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
+    digest = hospitals.experiment.digest
+    hospitals.approvals.approve(digest)
+    site = hospitals.transport._sites[LAST]  # type: ignore[attr-defined]
+    answers = []
+
+    def handle(message: Message, handle: Callable[..., Message] = site.handle) -> Message:
+        answers.append(handle(message))
+        if len(answers) == 1:
+            hospitals.approvals.withdraw(digest)
+        return answers[-1]
+
+    site.handle = handle
+    meanwhile(monkeypatch, lambda: hospitals.approvals.approve(digest))
+    folder = hospitals.run()
+    assert ["waiting" in answer.meta for answer in answers] == [False, True, False, False]
+    assert [row["replied"] for row in rows(folder, "rounds")] == [SITES] * 2
+
+
+def test_a_run_stopped_while_it_waits_is_resumed_with_the_weights_of_an_undisturbed_one(tmp_path, monkeypatch):
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    hospitals = Hospitals(tmp_path / "stopped", hospital(options={"rounds": 2}), ASKING)
+    plain = Hospitals(tmp_path / "plain", hospitals.experiment, Policy())
+    meanwhile(monkeypatch, stop)
+    with pytest.raises(KeyboardInterrupt):
+        hospitals.run()
+    hospitals.approvals.approve(hospitals.experiment.digest)
+    models = [run / "model.safetensors" for run in (hospitals.run(resume=True), plain.run())]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
+    """Of the first question there is no sum: two updates are too few. All are asked again, and there is one."""
+    pytest.importorskip("tenseal")
+    hospitals = Hospitals(tmp_path, hospital(secure_aggregation=True, options={"rounds": 1}), ASKING)
+    meanwhile(monkeypatch, lambda: hospitals.approvals.approve(hospitals.experiment.digest))
+    folder = hospitals.run()
+    assert [row["replied"] for row in rows(folder, "rounds")] == [SITES]
+
+
+# --- what a site may say of it
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"waiting": "x" * 64},
+        {"waiting": ["0" * 64]},
+        {"waiting": "0" * 64, "error": "no"},
+        {"waiting": "0" * 64, "steps": 4},
+        {"error": "no", "refused": "yes"},
+        {"error": "no", "refused": False},
+        {"refused": True},
+    ],
+)
+@pytest.mark.proves(
+    "site", "a site sends texts or numbers of its own under the names of a refusal or of waiting", "refused"
+)
+def test_a_site_says_that_it_waits_or_refuses_and_nothing_else(meta):
+    answer = Message({"site": "site-1", "round": 1, **meta})
+    with pytest.raises(WireError):
+        wire_checks.check_answer(answer, "site-1", request(hospital()), classes=(), scalars=REPORTED)

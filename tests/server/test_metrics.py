@@ -1,0 +1,162 @@
+"""The metrics for Prometheus: what the file says, and that it cannot end a run."""
+
+import logging
+import os
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fedward.errors import ConfigError
+from fedward.local import LocalTransport
+from fedward.server.job_metrics import JobMetrics
+from fedward.server.progress import progress
+from fedward.storage.run_folder import RunFolder
+from running import run_experiment
+from tiny import tiny
+
+SITES = ["site-1", "site-9"]
+
+
+def samples(path: Path) -> dict[tuple[str, ...], float]:
+    """Return (name, labels but the job's, sorted by name) -> value."""
+    found = {}
+    for family in text_string_to_metric_families(path.read_text()):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert (labels.pop("job_name"), labels.pop("job_id")) == ("my job", "1-a")
+            labels = [value for _, value in sorted(labels.items())]
+            found[(sample.name, *labels)] = sample.value
+    return found
+
+
+def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
+    (tmp_path / "metrics").mkdir()
+    metrics, seen = JobMetrics(tmp_path / "metrics", "my job", "1-a"), []
+
+    def watch(folder: Path) -> None:
+        metrics(folder)
+        found = samples(metrics.path)
+        seen.append((found["fedward_round",], found["fedward_status", "running"], found["fedward_status", "finished"]))
+
+    experiment = tiny("ssfl", options={"rounds": 2})
+    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local", watch=watch)
+    assert seen == [(0, 1, 0), (0, 1, 0), (1, 1, 0), (2, 1, 0), (2, 0, 1)]  # started, three commits, the end
+
+    state, found = progress(folder), samples(metrics.path)
+    assert found == {
+        ("fedward_round",): 2,
+        ("fedward_rounds_planned",): 2,
+        ("fedward_status", "running"): 0,
+        ("fedward_status", "finished"): 1,
+        ("fedward_status", "failed"): 0,
+        ("fedward_sites", "asked"): 2,
+        ("fedward_sites", "replied"): 2,
+        ("fedward_sites", "failed"): 0,
+        ("fedward_site_replied", "site-1"): 1,
+        ("fedward_site_replied", "site-9"): 1,
+        ("fedward_exchange_seconds",): state["exchange"]["seconds"],
+        ("fedward_validation", "accuracy", "best"): state["best"]["value"],
+        ("fedward_validation", "accuracy", "last"): state["last"]["value"],
+        ("fedward_bytes_down_total",): state["bytes_down"],
+        ("fedward_bytes_up_total",): state["bytes_up"],
+        ("fedward_last_commit_timestamp_seconds",): datetime.fromisoformat(state["committed"]).timestamp(),
+    }
+    assert [path.name for path in (tmp_path / "metrics").iterdir()] == ["fedward_job_my_job_1-a.prom"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return RunFolder.create(tmp_path / "run", tiny(), SITES, "local").path
+
+
+def test_another_account_reads_the_file_whatever_the_umask(tmp_path, run):
+    before = os.umask(0o077)
+    try:
+        metrics = JobMetrics(tmp_path, "my job", "1-a")
+        metrics(run)
+    finally:
+        os.umask(before)
+    assert metrics.path.stat().st_mode & 0o777 == 0o644
+
+
+def test_jobs_of_one_name_have_files_of_their_own(tmp_path, run):
+    for job_id in ("1", "2"):
+        JobMetrics(tmp_path, "my job", job_id)(run)
+    assert len(list(tmp_path.glob("*.prom"))) == 2
+
+
+def test_the_files_of_old_jobs_are_removed_and_nothing_else(tmp_path, run):
+    month_ago = time.time() - 31 * 24 * 3600
+    old = JobMetrics(tmp_path, "my job", "1")
+    old(run)
+    (tmp_path / "fedward_kit_hospital-a.prom").write_text("")
+    (tmp_path / "others.prom").write_text("")
+    for file in tmp_path.glob("*.prom"):
+        os.utime(file, (month_ago, month_ago))
+    JobMetrics(tmp_path, "my job", "2")
+    assert sorted(file.name for file in tmp_path.glob("*.prom")) == ["fedward_kit_hospital-a.prom", "others.prom"]
+
+
+@pytest.mark.proves(
+    "files",
+    "a link in the folder of metrics, put where the next file will lie",
+    "replaced by the file; what it points to stays as it is",
+)
+def test_a_link_in_the_folder_is_replaced_and_not_followed(tmp_path, run):
+    metrics = JobMetrics(tmp_path, "my job", "1-a")
+    target = tmp_path / "target"
+    target.write_text("mine")
+    metrics.path.symlink_to(target)
+    metrics(run)
+    assert target.read_text() == "mine"
+    assert not metrics.path.is_symlink()
+
+
+@pytest.mark.proves("lead", "a job name that would add samples of its own to the metrics", "it stays one label's text")
+def test_a_jobs_name_cannot_add_samples(tmp_path, run):
+    name = 'x"} 1\nfedward_epsilon{site="hospital-a'
+    metrics = JobMetrics(tmp_path, name, "1-a")
+    metrics(run)
+    families = list(text_string_to_metric_families(metrics.path.read_text()))
+    assert {sample.labels["job_name"] for family in families for sample in family.samples} == {name}
+    assert "fedward_epsilon" not in {family.name for family in families}
+
+
+@pytest.mark.parametrize("job", ["../up", "a/b", "a b", "ä"])
+def test_a_jobs_name_cannot_lead_out_of_the_folder(tmp_path, job):
+    path = JobMetrics(tmp_path, job, "1-a").path
+    assert path.parent == tmp_path
+    assert path.name.isascii()
+
+
+def test_a_run_that_has_just_begun_has_few_samples(tmp_path, run):
+    metrics = JobMetrics(tmp_path, "my job", "1-a")
+    metrics(run)
+    found = samples(metrics.path)
+    assert found["fedward_round",] == 0
+    assert not [name for name, *_ in found if "validation" in name or "exchange" in name or "commit" in name]
+
+
+def test_what_cannot_be_written_is_said_and_ends_nothing(tmp_path, caplog):
+    metrics = JobMetrics(tmp_path, "job", "1-a")
+    with caplog.at_level(logging.WARNING):
+        metrics(tmp_path / "no-run")
+    assert f"metrics {metrics.path} are not written" in caplog.text
+    assert not metrics.path.exists()
+
+
+def test_a_folder_that_is_none_is_refused_at_once(tmp_path):
+    with pytest.raises(ConfigError, match="FEDWARD_METRICS"):
+        JobMetrics(tmp_path / "none", "job", "1-a")
+
+
+def test_without_the_library_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedward\[monitoring\]'"):
+        JobMetrics(tmp_path, "job", "1-a")

@@ -1,0 +1,42 @@
+"""What a run asks of the server's own images before it begins."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedward.config import DataSpec
+from fedward.errors import ConfigError
+from fedward.local import LocalTransport
+from isolated import CLASSES, SITES, write_sites
+from public_images import write_public_npz
+from running import run_experiment
+from tiny import tiny
+
+
+class Untouched(LocalTransport):
+    """No site is asked for anything."""
+
+    def exchange(self, requests: Any, timeout: int, deliver: Any) -> None:
+        raise AssertionError("a round has begun")
+
+
+@pytest.mark.parametrize("policy", ["validation", "gated_validation"])
+@pytest.mark.parametrize(
+    ("images", "found"),
+    [({"train": 4, "val": 0, "test": 4}, r"server\.yaml names none"), (None, r"no file server\.yaml")],
+)
+def test_a_policy_that_judges_models_needs_validation_images_before_the_first_round(
+    policy: str, images: dict[str, int] | None, found: str, tmp_path: Path
+) -> None:
+    sites = write_sites(tmp_path / "sites")
+    if images:
+        write_public_npz(sites / "public.npz", **images)
+        (sites / "server.yaml").write_text("{kind: npz, file: public.npz}")
+    data = DataSpec(classes=CLASSES, image_size=16)
+    experiment = tiny(data=data, stand_in=None, options={"policy": policy})
+    transport = Untouched(experiment, SITES, tmp_path / "cache", [sites])
+    with pytest.raises(
+        ConfigError, match=f"method fedperl: expected labelled validation images.*{found}.*policy=static"
+    ):
+        run_experiment(experiment, tmp_path / "run", transport, engine="local", site_folders=[sites])

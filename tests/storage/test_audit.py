@@ -1,0 +1,726 @@
+"""The audit log: what it holds, that it survives a crash, and that no line of it can be changed without a trace."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedward.cli import main
+from fedward.digests import arrays_digest, digest, file_digest
+from fedward.errors import RunError
+from fedward.flare.places import put_into_results
+from fedward.local import LocalTransport, run_local
+from fedward.operation.audit_check import verify
+from fedward.operation.reports import rewrite_report
+from fedward.protocol import wire
+from fedward.protocol.wire import Message
+from fedward.storage import read_info
+from fedward.storage.audit import LOG, AuditLog
+from fedward.storage.run_folder import RunFolder, info_digest
+from fedward.storage.store import StoredState, save_model
+from fedward.terminal import LONGEST_REASON
+from running import run_experiment
+from tiny import tiny
+
+SITES = ["site-1", "site-2", "site-9"]
+RUN = "0123456789abcdef" * 2
+Rows = list[dict[str, Any]]
+
+
+def log_of(folder: Path) -> Rows:
+    return lines_of(folder / LOG)
+
+
+def lines_of(path: Path) -> Rows:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write(folder: Path, rows: Rows) -> None:
+    (folder / LOG).write_text("".join(canonical(row) + "\n" for row in rows))
+
+
+def canonical(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, separators=(",", ":"))
+
+
+def chained(rows: Rows, run: str) -> Rows:
+    """What a server writes that makes up another history with all its hashes."""
+    previous, found = run, []
+    for seq, row in enumerate(rows, 1):
+        rest = {key: value for key, value in row.items() if key != "hash"} | {"seq": seq, "previous": previous}
+        found.append({**rest, "hash": digest(rest)})
+        previous = found[-1]["hash"]
+    return found
+
+
+def site_logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("sites/*/answers/*.jsonl"))
+
+
+def number_of(folder: Path, event: str, round_: int) -> int:
+    """The line of an event in a round, from 1."""
+    return next(row["seq"] for row in log_of(folder) if row["event"] == event and row["details"]["round"] == round_)
+
+
+def said(folder: Path, *logs: Path) -> str:
+    with pytest.raises(RunError) as error:
+        verify(folder, logs)
+    return str(error.value)
+
+
+def run(folder: Path, stop: int = 0, resume: bool = False, **changes: Any) -> Path:
+    """Run the tiny FedPerl, or interrupt it in its exchange number ``stop``, after one site's answer."""
+    experiment = tiny("fedperl", **changes)
+    transport = LocalTransport(experiment, SITES, folder / "sites")
+    whole, exchanges = transport.exchange, iter(range(1, 99))
+
+    def exchange(requests: Any, timeout: int, deliver: Any) -> None:
+        if next(exchanges) == stop:
+            whole(dict(sorted(requests.items())[:1]), timeout, deliver)
+            raise KeyboardInterrupt
+        whole(requests, timeout, deliver)
+
+    transport.exchange = exchange  # type: ignore[method-assign]
+    run_folder = folder / "run"
+    try:
+        run_experiment(experiment, run_folder, transport, engine="local", resume=resume)
+    except KeyboardInterrupt:
+        assert stop
+    return run_folder
+
+
+def report(folder: Path) -> None:
+    """Drawing the real one takes longer than such a short run."""
+    (folder / "report.html").write_text("<html>")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three rounds; its sites' folders lie in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.local.write_report", report)
+        return run_local(tiny("fedperl"), tmp_path_factory.mktemp("whole") / "run", sites=SITES)
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """A copy of the finished run, to be changed."""
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+# --- what is written
+
+
+def test_a_run_leaves_its_decisions_in_order(whole):
+    events = [(row["event"], row["details"].get("round")) for row in log_of(whole)]
+    rounds = [(event, number) for number in (1, 2, 3) for event in ("asked", "answered", "committed")]
+    end = [("asked", 4), ("answered", 4), ("ended", None), ("reported", None)]
+    assert events == [("begun", None), ("committed", 0), *rounds, *end]
+
+
+def test_lines_say_who_was_asked_who_answered_and_what_was_decided(whole):
+    rows, info = log_of(whole), json.loads((whole / "run.json").read_text())
+    begun = rows[0]["details"]
+    assert begun["experiment"] == digest(info["experiment"])
+    assert (begun["sites"], begun["seed"], begun["versions"]) == (SITES, info["seed"], info["versions"])
+    rounds = [json.loads(line) for line in (whole / "rounds.jsonl").read_text().splitlines()]
+    peers = [json.loads(line) for line in (whole / "peers.jsonl").read_text().splitlines()]
+    for row in rounds:
+        asked, answered = (
+            rows[number_of(whole, event, row["round"]) - 1]["details"] for event in ("asked", "answered")
+        )
+        assert sorted(asked["work"]) == row["asked"]
+        assert (asked["evaluate"], answered["evaluated"]) == (SITES, SITES)
+        assert (answered["replied"], answered["failed"]) == (row["replied"], row["failed"])
+    for row in peers:
+        decided = rows[number_of(whole, "asked", row["round"]) - 1]["details"]["decisions"]["peers"]
+        assert decided["chosen"] == row["chosen"]
+        assert decided["similarity"] == {"sha256": digest(row["similarity"])}
+
+
+def test_states_and_all_that_the_run_leaves_are_named_by_their_hash(whole):
+    rows = log_of(whole)
+    ended, reported = (row["details"] for row in rows[-2:])
+    assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(read_info(whole)))
+    left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
+    left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "queries", "bytes")]
+    assert ended["files"] == {name: file_digest(whole / name) for name in left}
+    assert reported == {"report": file_digest(whole / "report.html")}
+    state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
+    assert rows[number_of(whole, "committed", 3) - 1]["details"] == {"round": 3, "state": state}
+    assert read_info(whole).audit == {"lines": len(rows), "head": rows[-1]["hash"]}
+
+
+def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
+    """The first model a site was sent is the state that was saved before; updates are as the sites' logs have them."""
+    rows = log_of(whole)
+    asked, answered = (rows[number_of(whole, event, 3) - 1]["details"] for event in ("asked", "answered"))
+    final = rows[number_of(whole, "asked", 4) - 1]["details"]
+    model = StoredState(whole / "model.safetensors")
+    assert final["model"] == arrays_digest(wire.flatten("model", model)) != asked["model"]
+    assert set(asked["peers"]) == {site for site, task in asked["work"].items()}
+    given = {row["site"]: row["gave"] for path in site_logs(whole) for row in lines_of(path) if row["round"] == 3}
+    assert answered["updates"] == {site: given[site] for site in answered["replied"]}
+
+
+def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
+    """The hand that answers for site-2 says what no site may say."""
+    experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
+    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    exchange = transport.exchange
+
+    def talkative(requests: Any, timeout: int, deliver: Callable[..., None]) -> None:
+        def change(site: str, answer: Any) -> None:
+            if site == "site-2":
+                answer.meta["patients"] = ["a name"]
+            deliver(site, answer)
+
+        exchange(requests, timeout, change)
+
+    transport.exchange = talkative  # type: ignore[method-assign]
+    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    answered = log_of(folder)[number_of(folder, "answered", 1) - 1]["details"]
+    assert answered["replied"] == ["site-1", "site-9"]
+    assert "found 'patients'" in answered["failed"]["site-2"]
+
+
+@pytest.mark.proves(
+    "site",
+    "a site answers with an error text of 5 MB, or with control characters in it",
+    "at most 500 printable characters of it reach the logs and the console",
+)
+def test_the_text_of_an_error_is_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fedward.local.write_report", report)
+    experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
+    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    exchange, texts = transport.exchange, {"site-1": "x" * 5_000_000, "site-2": "\x1b[2J\x1b]0;mine\x07\nround 9\u202e"}
+
+    def talkative(requests: Any, timeout: int, deliver: Callable[..., None]) -> None:
+        def change(site: str, answer: Message) -> None:
+            error = {"site": site, "round": answer.meta["round"], "error": texts.get(site)}
+            deliver(site, Message(error) if site in texts else answer)
+
+        exchange(requests, timeout, change)
+
+    transport.exchange = talkative  # type: ignore[method-assign]
+    folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    answered = log_of(folder)[number_of(folder, "answered", 1) - 1]["details"]["failed"]
+    (row,) = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    assert row["failed"] == answered
+    assert len(answered["site-1"]) == LONGEST_REASON
+    assert answered["site-2"] == "\\x1b[2J\\x1b]0;mine\\x07 round 9\\u202e"
+    assert (folder / LOG).stat().st_size < 20_000
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_lines_of_equal_content_have_hashes_that_nobody_can_guess(tmp_path):
+    one, two = (AuditLog(tmp_path / name, RUN).add("asked", round=1) for name in ("one", "two"))
+    assert one != two
+
+
+def test_a_methods_notes_are_decisions(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local")
+    row = {"round": 1, "sites": ["a", "b"], "similarity": [[1.0, 0.5], [0.5, 1.0]], "chosen": {}, "anonymised": True}
+    folder.note("peers", row)
+    told = {**row, "similarity": {"sha256": digest(row["similarity"])}}
+    assert log_of(tmp_path / "run")[-1]["details"] == {"log": "peers", "row": told}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"weights": [0.5]}, {"group": "some"}, {"part": "0"}, {"part": True}, {"weights": ["1", "2"]}, {"extra": 1}],
+)
+def test_a_note_that_no_reader_would_take_is_refused_and_is_no_decision(tmp_path, wrong):
+    folder = RunFolder.create(tmp_path / "run", tiny("isofed"), SITES, "local")
+    row = {"round": 1, "part": 0, "group": "all", "sites": ["a", "b"], "weights": [0.5, 0.5], "distances": [1.0, 2.0]}
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        folder.note("groups", row | wrong)
+    assert [line["event"] for line in log_of(tmp_path / "run")] == ["begun"]
+
+
+# --- interruptions
+
+
+def test_what_an_interrupted_round_decided_stays_and_the_other_logs_are_as_if_nothing_was(tmp_path, whole, monkeypatch):
+    monkeypatch.setattr("fedward.local.write_report", report)
+    folder = run(tmp_path, stop=2)
+    before = (folder / LOG).read_bytes()
+    state = file_digest(folder / "rounds" / "00001" / "state.safetensors")
+    run(tmp_path, resume=True)
+    assert (folder / LOG).read_bytes().startswith(before)
+    rows = log_of(folder)[before.count(b"\n") - 3 :]
+    assert [row["event"] for row in rows[:6]] == ["asked", "ended", "reported", "resumed", "asked", "answered"]
+    assert (rows[1]["details"]["status"], rows[1]["details"]["reason"]) == ("failed", "KeyboardInterrupt")
+    assert rows[3]["details"] == {"round": 1, "state": state}
+    assert rows[0]["details"] == rows[4]["details"]
+    found = verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))
+    assert found.answers == 4 * len(SITES) + 1  # one site was asked in the interrupted round too
+    for log in ("peers.jsonl", "bytes.jsonl"):
+        assert (folder / log).read_bytes() == (whole / log).read_bytes()
+
+
+def test_a_run_killed_before_its_first_commit_says_so_too(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local").path
+    RunFolder.reopen(folder).restore(object)
+    assert log_of(folder)[-1]["event"] == "resumed"
+    assert log_of(folder)[-1]["details"] == {"round": 0, "state": None}
+
+
+@pytest.mark.parametrize("rest", [b'{"details":{"rou', b"\x00\x00\xff", b"x"])
+def test_half_a_line_is_quoted_in_the_next_and_refused_until_then(folder, rest):
+    with (folder / LOG).open("ab") as file:
+        file.write(rest)
+    number = len(log_of_bytes(folder)) + 1
+    assert f"line {number}: expected a whole line, found half a line" in said(folder)
+    info = json.loads((folder / "run.json").read_text())
+    log = AuditLog(folder / LOG, info["id"], info["audit"])
+    log.add("resumed", round=3, state=None)
+    torn, resumed = log_of(folder)[-2:]
+    assert torn["event"] == "torn"
+    assert torn["details"]["text"].encode("latin-1").decode("unicode_escape") == rest.decode("latin-1")
+    assert resumed["seq"] == log.end["lines"] == number + 1
+    assert not list(folder.glob("*.partial"))
+
+
+def log_of_bytes(folder: Path) -> list[bytes]:
+    return (folder / LOG).read_bytes().split(b"\n")[:-1]
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [
+        (lambda rows: [{**rows[0], "time": "never"}, *rows[1:]], "line 1: expected what its hash"),
+        (lambda rows: rows[:-2], "run.json tells, found 13: the log was cut"),
+        (lambda rows: [], "the log was cut"),
+    ],
+)
+def test_a_log_found_damaged_goes_on_and_never_passes_again(folder, harm, found):
+    info = json.loads((folder / "run.json").read_text())
+    write(folder, harm(log_of(folder)))
+    log = AuditLog(folder / LOG, info["id"], info["audit"])
+    assert found in log_of(folder)[-1]["details"]["found"]
+    (folder / "run.json").write_text(json.dumps({**info, "status": "running", "audit": log.end}))
+    assert found in said(folder)
+
+
+def test_opening_a_sound_log_writes_nothing(folder):
+    before, info = (folder / LOG).read_bytes(), json.loads((folder / "run.json").read_text())
+    assert AuditLog(folder / LOG, info["id"], info["audit"]).end == info["audit"]
+    assert (folder / LOG).read_bytes() == before
+
+
+# --- what is found out
+
+
+def test_a_sound_run_passes_with_and_without_sites_logs(whole):
+    told = f"audit.jsonl: 15 lines, head {log_of(whole)[-1]['hash']}; 9 files"
+    assert str(verify(whole)) == f"{told}; 0 lines of sites' logs"
+    assert str(verify(whole, site_logs(whole))) == f"{told}; 12 lines of sites' logs"
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 14])
+@pytest.mark.parametrize("change", ["details", "time", "event", "salt", "layout", "field", "text"])
+def test_a_changed_line_is_named(folder, number, change):
+    lines = log_of_bytes(folder)
+    row = json.loads(lines[number - 1])
+    lines[number - 1] = {
+        "details": canonical({**row, "details": {**row["details"], "round": 99}}),
+        "time": canonical({**row, "time": "2001-01-01T00:00:00+00:00"}),
+        "event": canonical({**row, "event": "begun " + row["event"]}),
+        "salt": canonical({**row, "salt": "0" * 32}),
+        "layout": json.dumps(row),
+        "field": canonical({**row, "more": 1}),
+        "text": "not JSON",
+    }[change].encode()
+    (folder / LOG).write_bytes(b"\n".join([*lines, b""]))
+    assert f"audit.jsonl, line {number}: " in said(folder)
+    assert "the line was changed" in said(folder)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 13])
+def test_a_line_changed_with_its_own_hash_is_named(folder, number):
+    rows = log_of(folder)
+    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {"time": "never"}
+    rows[number - 1] = {**rest, "hash": digest(rest)}
+    write(folder, rows)
+    assert f"line {number}: expected the line that line {number + 1} follows" in said(folder)
+
+
+def test_the_last_line_changed_with_its_own_hash_is_what_run_json_knows(folder):
+    rows = log_of(folder)
+    write(folder, chained([*rows[:-1], {**rows[-1], "time": "never"}], rows[0]["previous"]))
+    assert "line 15: expected the hash" in said(folder)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 13])
+def test_a_removed_line_is_named(folder, number):
+    rows = log_of(folder)
+    write(folder, [row for row in rows if row["seq"] != number])
+    assert f"line {number}: " in said(folder)
+    assert f"found line {number + 1}: lines were removed" in said(folder)
+
+
+@pytest.mark.parametrize("number", [2, 5, 14])
+def test_an_inserted_line_is_named(folder, number):
+    rows = log_of(folder)
+    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {"event": "noted"}
+    write(folder, [*rows[: number - 1], {**rest, "hash": digest(rest)}, *rows[number - 1 :]])
+    assert f"line {number + 1}: " in said(folder)
+    assert f"a second line {number}: one was inserted" in said(folder)
+
+
+@pytest.mark.parametrize(("one", "two"), [(1, 2), (4, 5), (3, 9), (13, 14)])
+def test_lines_in_another_order_are_named(folder, one, two):
+    rows = log_of(folder)
+    rows[one - 1], rows[two - 1] = rows[two - 1], rows[one - 1]
+    write(folder, rows)
+    assert f"line {one}: " in said(folder)
+    assert f"found line {two}: lines were put in another order" in said(folder)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 6, 14])
+def test_a_log_cut_at_the_end_is_named_by_what_run_json_knows(folder, kept):
+    write(folder, log_of(folder)[:kept])
+    assert f"line {kept + 1}: expected 15 lines, as run.json tells, found {kept}" in said(folder)
+
+
+def test_a_log_of_another_run_is_named(folder):
+    write(folder, chained(log_of(folder), RUN))
+    assert "line 1: expected the first line of this run, found one of another run" in said(folder)
+
+
+def test_a_line_after_the_end_is_named(folder):
+    rows = log_of(folder)
+    write(folder, chained([*rows, {**rows[-1], "event": "noted"}], rows[0]["previous"]))
+    assert "line 15: expected nothing after the end of the run" in said(folder)
+
+
+def test_a_state_that_is_not_the_one_written_is_named(folder):
+    flip(folder, "rounds/00003/state.safetensors")
+    assert "line 11: expected rounds/00003/state.safetensors with SHA-256" in said(folder)
+
+
+def test_old_states_may_be_gone(folder):
+    shutil.rmtree(folder / "rounds")
+    assert verify(folder).lines == 15
+
+
+def rewrite(folder: Path, rows: Rows) -> None:
+    """Make up a history as the one who runs the server can: all hashes, and run.json too."""
+    info = json.loads((folder / "run.json").read_text())
+    found = chained(rows, info["id"])
+    write(folder, found)
+    end = {"lines": len(found), "head": found[-1]["hash"]}
+    (folder / "run.json").write_text(json.dumps({**info, "audit": end}))
+
+
+def change(folder: Path, name: str, old: str, new: str) -> None:
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+
+
+def edit(folder: Path, name: str, **changes: Any) -> None:
+    (folder / name).write_text(json.dumps(json.loads((folder / name).read_text()) | changes))
+
+
+def flip(folder: Path, name: str) -> None:
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+CHANGES = {
+    "best": (lambda run: flip(run, "best.safetensors"), "line 14: expected best.safetensors with SHA-256"),
+    "last": (lambda run: flip(run, "model.safetensors"), "line 14: expected model.safetensors with SHA-256"),
+    "gone": (lambda run: (run / "best.safetensors").unlink(), "best.safetensors with SHA-256"),
+    "classes": (lambda run: change(run, "model.json", '"MEL",\n   "NV"', '"NV",\n   "MEL"'), "model.json with SHA-256"),
+    "round": (lambda run: edit(run, "best.json", round=9), "best.json with SHA-256"),
+    "metrics": (lambda run: change(run, "metrics.jsonl", '"val"', '"test"'), "metrics.jsonl with SHA-256"),
+    "rounds": (lambda run: change(run, "rounds.jsonl", '"asked": ["', '"asked": ["site-7", "'), "rounds.jsonl with"),
+    "report": (
+        lambda run: change(run, "report.html", "<html>", "<HTML>"),
+        "line 15: expected report.html with SHA-256",
+    ),
+    "experiment": (
+        lambda run: change(run, "run.json", '"learning_rate": 0.001', '"learning_rate": 1e-9'),
+        "experiment",
+    ),
+    "sites": (lambda run: edit(run, "run.json", sites=["site-1"]), "run.json with the sites site-1, site-2, site-9"),
+    "versions": (lambda run: edit(run, "run.json", versions={}), "run.json with versions"),
+    "summary": (
+        lambda run: edit(run, "run.json", summary={"best_round": 1}),
+        "run.json as it was at the end of the run",
+    ),
+    "added": (lambda run: (run / "queries-2.jsonl").write_text(""), "no file queries-2.jsonl"),
+    "picture": (lambda run: made(run / "reconstructions" / "1-filled.png"), "no file reconstructions/1-filled.png"),
+}
+
+
+def made(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+
+
+@pytest.mark.proves(
+    "server",
+    "a model, its class order, a log, the report, the experiment or the sites of a finished run are changed afterwards",
+    "found by `fedward audit verify`, which names the file",
+)
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_changed_result_is_named(folder, case):
+    tamper, named = CHANGES[case]
+    tamper(folder)
+    assert named in said(folder)
+
+
+def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
+    put_into_results(whole, tmp_path / "fedward")
+    assert not (tmp_path / "fedward" / "rounds").exists()
+    assert verify(tmp_path / "fedward").files == 9
+    flip(tmp_path / "fedward", "best.safetensors")
+    assert "best.safetensors" in said(tmp_path / "fedward")
+
+
+def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedward.local.write_report", report)
+    folder = run(tmp_path, stop=3)
+    assert verify(folder).files == 7  # no last model and no sidecar of it
+    flip(folder, "best.safetensors")
+    assert "best.safetensors" in said(folder)
+
+
+def test_a_report_made_anew_is_on_record(folder):
+    (folder / "report.html").write_text("another")
+    assert "report.html with SHA-256" in said(folder)
+    rewrite_report(folder)
+    assert "<svg" in (folder / "report.html").read_text()
+    assert verify(folder).lines == 16
+
+
+def test_a_report_that_a_crash_kept_off_the_record_is_written_again(folder, monkeypatch):
+    monkeypatch.setattr("fedward.local.write_report", report)
+    rewrite(folder, log_of(folder)[:-1])
+    assert "line 15: expected a line with the hash of report.html" in said(folder)
+    run_local(None, folder, resume=True)
+    assert verify(folder).lines == 15
+
+
+def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatch):
+    """The end is in the log; run.json still says that the run goes on, and it does."""
+    monkeypatch.setattr("fedward.local.write_report", report)
+    info = json.loads((folder / "run.json").read_text())
+    before = {"lines": 13, "head": log_of(folder)[12]["hash"]}
+    edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)
+    write(folder, log_of(folder)[:14])
+    (folder / "report.html").unlink()
+    assert verify(folder).files == 9
+    run_local(None, folder, resume=True)
+    assert verify(folder, site_logs(folder)).answers == 5 * len(SITES)
+    assert json.loads((folder / "run.json").read_text())["summary"] == info["summary"]
+
+
+# --- against sites' logs
+
+
+def test_a_history_made_up_anew_passes_alone_and_fails_against_any_site(folder):
+    """Round 2 is told otherwise: site-9 was never asked."""
+    rows = log_of(folder)
+    asked = number_of(folder, "asked", 2)
+    rows[asked - 1]["details"]["work"].pop("site-9", None)
+    rewrite(folder, rows)
+    assert verify(folder).lines == len(rows)
+    for log in site_logs(folder):
+        text = said(folder, log)
+        assert f"line {asked}: expected the hash " in text
+        assert "in round 2, part 0, found another: this line or one before it was written anew" in text
+        assert str(log) in text
+
+
+@pytest.mark.proves(
+    "server",
+    "whoever runs the server replaces the best model, and writes the audit log and run.json anew",
+    "found by `fedward audit verify` with the log of any one site",
+)
+@pytest.mark.parametrize("name", ["best", "model"])
+def test_a_model_replaced_by_the_server_fails_against_any_site(folder, name):
+    """With all hashes of the log, so that it passes alone; sites hold the hash of what they were sent."""
+    rows, about = log_of(folder), json.loads((folder / f"{name}.json").read_text())
+    other = {key: tensor + 1 for key, tensor in StoredState(folder / f"{name}.safetensors").items()}
+    save_model(folder / f"{name}.safetensors", other)
+    rows[-2]["details"]["files"][f"{name}.safetensors"] = file_digest(folder / f"{name}.safetensors")
+    rewrite(folder, rows)
+    number = number_of(folder, "asked", about["round"] + 1)
+    assert f"line {number}: expected {name}.safetensors with SHA-256" in said(folder)
+    rows[number - 1]["details"]["model"] = arrays_digest(wire.flatten("model", other))
+    rewrite(folder, rows)
+    assert verify(folder)
+    for log in site_logs(folder):
+        assert f"line {number}: expected the hash" in said(folder, log)
+
+
+@pytest.mark.proves(
+    "server",
+    "whoever runs the server cuts the end off the audit log, and makes run.json fit",
+    "**not covered**: it looks like a run that goes on; its states and models are still compared with what was sent",
+)
+def test_a_model_is_checked_where_the_end_of_the_run_was_cut_off_too(folder):
+    rewrite(folder, log_of(folder)[:-2])
+    edit(folder, "run.json", status="running")
+    assert verify(folder).files == 0
+    other = {key: tensor + 1 for key, tensor in StoredState(folder / "best.safetensors").items()}
+    save_model(folder / "best.safetensors", other)
+    assert "best.safetensors with SHA-256" in said(folder)
+    edit(folder, "best.json", round=7)
+    assert "a line that asks for round 8 with best.safetensors" in said(folder)
+
+
+@pytest.mark.proves(
+    "server",
+    "whoever runs the server changes the report, and the line of the audit log that names it",
+    "**not covered**: no site knows of that line; models, metrics and settings it may contradict are bound",
+)
+def test_a_report_changed_with_its_line_passes(folder):
+    (folder / "report.html").write_text("another")
+    rows = log_of(folder)
+    rows[-1]["details"]["report"] = file_digest(folder / "report.html")
+    rewrite(folder, rows)
+    assert verify(folder, site_logs(folder)).answers == 12
+
+
+@pytest.mark.proves(
+    "server",
+    "whoever runs the server changes a site's metrics, and the lines of the audit log that name them",
+    "found by `fedward audit verify` with that site's log",
+)
+def test_metrics_written_anew_by_the_server_fail_against_their_site(folder):
+    """Also the lines of the audit log after the last request, which no site knows of, are written anew."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    number, row = next(
+        (number, row)
+        for number, row in enumerate(map(json.loads, lines))
+        if (row["site"], row["split"], row["name"], row["round"]) == ("site-2", "val", "accuracy", 1)
+    )
+    lines[number] = json.dumps({**row, "value": 1.0})
+    (folder / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+    rows = log_of(folder)
+    rows[-2]["details"]["files"]["metrics.jsonl"] = file_digest(folder / "metrics.jsonl")
+    rewrite(folder, rows)
+    one, two, _ = site_logs(folder)
+    assert verify(folder, [one])
+    assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in said(folder, one, two)
+
+
+def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):
+    rows = log_of(folder)
+    rewrite(folder, rows[: number_of(folder, "committed", 2)])
+    edit(folder, "run.json", status="running")
+    for model in folder.glob("*.safetensors"):
+        model.unlink()
+    assert verify(folder).lines == 8
+    assert "line 9: expected the hash" in said(folder, site_logs(folder)[0])
+    assert "in round 3, part 0, found the end of the log: it was cut" in said(folder, site_logs(folder)[0])
+
+
+def test_a_round_taken_out_fails_against_any_site(folder):
+    rows = [row for row in log_of(folder) if row["details"].get("round") != 2]
+    rewrite(folder, rows)
+    number = number_of(folder, "asked", 3)
+    assert f"line {number}: " in said(folder, site_logs(folder)[0])
+    assert "found a later round: lines before this one were removed" in said(folder, site_logs(folder)[0])
+
+
+def test_an_earlier_round_asked_without_a_resumption_is_named(folder):
+    rows = log_of(folder)
+    again = {**rows[number_of(folder, "asked", 2) - 1]}
+    rewrite(folder, [*rows[:11], again, *rows[11:]])
+    assert "line 12: expected an exchange after round 3, part 0, found round 2" in said(folder)
+
+
+def mended(path: Path, rows: Rows) -> None:
+    """Write a site's log anew, with all its hashes."""
+    path.write_text("".join(canonical(row) + "\n" for row in chained(rows, path.stem)))
+
+
+@pytest.mark.proves(
+    "files",
+    "somebody deletes lines of a site's log, or changes what the site gave, and writes all its hashes anew",
+    "found by `fedward audit verify` against the run, unless it is the end of the log that is missing",
+)
+def test_a_sites_log_written_anew_does_not_fit_the_run(folder):
+    log = site_logs(folder)[2]
+    rows = lines_of(log)
+    number = next(row["seq"] for row in rows if row["gave"])
+    mended(log, [row for row in rows if row["seq"] != number])
+    assert "expected only answers to requests that site-9's log knows" in said(folder, log)
+    mended(log, [{**row, "gave": "a" * 64} if row["seq"] == number else row for row in rows])
+    assert "expected the update that site-9 gave, SHA-256 aaaa" in said(folder, log)
+    mended(log, [{**row, "model": "a" * 64} if row["seq"] == number else row for row in rows])
+    assert "expected the model that site-9 was sent, aaaa" in said(folder, log)
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda rows: [rows[0], *rows[2:]], lambda rows: [{**rows[0], "norm": 1.0}, *rows[1:]]]
+)
+def test_a_changed_line_of_a_sites_log_is_named(folder, harm):
+    log = site_logs(folder)[0]
+    log.write_text("".join(canonical(row) + "\n" for row in harm(lines_of(log))))
+    assert f"{log}, line " in said(folder, log)
+
+
+def test_a_request_that_the_server_does_not_tell_of_fails_against_the_site(folder):
+    """A site that was asked off the record has a line with another head, or with none."""
+    log = site_logs(folder)[0]
+    rows = lines_of(log)
+    mended(log, [*rows, {**rows[-1], "event": "refused", "head": None, "round": None}])
+    assert "line 16: expected the hash None, which site-1 was shown" in said(folder, log)
+
+
+@pytest.mark.proves(
+    "files",
+    "somebody cuts lines off the end of a site's log",
+    "**not covered**: an earlier copy looks the same; `fedward audit verify` counts the answers that are missing",
+)
+def test_a_copy_of_a_sites_log_taken_during_the_run_is_enough_for_what_it_holds(folder):
+    log = site_logs(folder)[0]
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
+    found = verify(folder, [log])
+    assert (found.answers, found.later) == (2, 2)
+    assert str(found).endswith("2 lines of sites' logs, 2 answers after their end")
+
+
+@pytest.mark.parametrize("content", [None, "", "half a li", "{}\n"])
+def test_a_sites_log_that_says_nothing_of_this_run_is_named(tmp_path, whole, content):
+    path = tmp_path / "log.jsonl"
+    if content is not None:
+        path.write_text(content)
+    assert str(path) in said(whole, path)
+
+
+def test_a_sites_log_of_another_run_is_named(tmp_path, whole):
+    rows = lines_of(site_logs(whole)[0])
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(canonical(row) + "\n" for row in chained(rows, RUN)))
+    assert f"found one of run {RUN}" in said(whole, path)
+
+
+# --- the command
+
+
+def test_the_command_says_yes_or_names_the_line(folder, capsys):
+    command = ["audit", "verify", str(folder), "--site", *map(str, site_logs(folder))]
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith("audit.jsonl: 15 lines, head ")
+    write(folder, log_of(folder)[:-1])
+    assert main(command) == 1
+    assert capsys.readouterr().err.startswith("fedward: audit.jsonl, line 15: expected 15 lines")
+
+
+def test_the_command_reads_sites_logs_alone_too(folder, capsys):
+    one, two, _ = site_logs(folder)
+    assert main(["audit", "verify", "--site", str(one), str(two)]) == 0
+    assert capsys.readouterr().out.startswith(f"{one}: site-1, run {log_of(folder)[0]['previous']}: 4 answered, 0 fail")
+    assert main(["audit", "verify"]) == 2
+    assert "expected a run folder, --site with sites' logs, or both" in capsys.readouterr().err

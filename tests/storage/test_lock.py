@@ -1,0 +1,69 @@
+"""Only one process writes a run folder."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from fedward.errors import RunError
+from fedward.storage.lock import sole_writer
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fedward.storage.lock import sole_writer
+with sole_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path / "run"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_second_writer_is_refused_and_told_once_that_it_waits(tmp_path, holder, caplog):
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(RunError, match="another process that writes it"),
+        sole_writer(tmp_path / "run", patience=0.3),
+    ):
+        pytest.fail("there were two writers")
+    (message,) = caplog.messages
+    assert message == f"run folder {tmp_path / 'run'}: another process writes it; waiting up to 0.3 s for it to end"
+
+
+def test_a_process_that_dies_lets_go(tmp_path, holder):
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with sole_writer(tmp_path / "run", patience=0):
+        assert (tmp_path / "run").is_dir()
+
+
+def test_who_waits_gets_it(tmp_path, holder):
+    entered = threading.Event()
+
+    def write() -> None:
+        with sole_writer(tmp_path / "run"):
+            entered.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert not entered.is_set()
+    holder.kill()
+    thread.join(60)
+    assert entered.is_set()
+
+
+def test_the_folder_itself_stays_empty(tmp_path):
+    with sole_writer(tmp_path / "new" / "run"):
+        assert list((tmp_path / "new" / "run").iterdir()) == []

@@ -1,0 +1,183 @@
+"""A run folder after a power cut: what was committed is there; where it is damaged, the state before it is used."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedward.errors import RunError
+from fedward.local import LocalTransport, run_local
+from fedward.methods.algorithm import ServerState
+from fedward.operation.audit_check import verify
+from fedward.storage.audit import LOG, AuditLog
+from fedward.storage.run_folder import RunFolder
+from fedward.storage.store import save_state
+from interrupted import interrupted
+from isolated import SITES as ISOLATED
+from isolated import isolated, write_sites
+from power_cut import on_the_disk, unwritten
+from run_files import assert_equal, rows, steady_rows, weights
+from running import run_experiment
+from tiny import tiny
+
+SITES = ["site-1", "site-2", "site-9"]
+
+
+@pytest.fixture(autouse=True)
+def without_report(monkeypatch):
+    """Drawing it takes most of the time of such short runs."""
+    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
+
+
+def events(folder: Path) -> list[tuple[str, int | None]]:
+    lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
+    return [(line["event"], line["details"].get("round")) for line in lines]
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def change(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = [
+    (empty, "rounds/00003/state.safetensors", "the audit log tells"),
+    (change, "rounds/00003/state.safetensors", "the audit log tells"),
+    (empty, "rounds/00003/state.json", "JSONDecodeError"),
+    (Path.unlink, "rounds/00003/state.json", "FileNotFoundError"),
+    (empty, "rounds/00003.logs.json", "JSONDecodeError"),
+    (lambda path: path.write_bytes(path.read_bytes()[:-20]), "metrics.jsonl", "rows are missing in metrics"),
+]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.local.write_report", lambda path: None)
+        return run_local(tiny(options={"rounds": 4}), tmp_path_factory.mktemp("straight") / "run", sites=SITES)
+
+
+def cut_back(folder: Path) -> None:
+    """Leave of the logs what the newest state tells of; the interrupted round wrote nothing."""
+    lengths = json.loads((folder / "rounds" / "00003.logs.json").read_text())
+    assert all((folder / f"{log}.jsonl").stat().st_size == length for log, length in lengths.items())
+
+
+@pytest.mark.parametrize(("damage", "name", "reason"), DAMAGES)
+def test_a_run_goes_on_from_the_state_before_a_damaged_one(tmp_path, straight, damage, name, reason, caplog):
+    """FedPerl, whose peers are the sites' last models: also they must be those of that round."""
+    folder = tmp_path / "run"
+    interrupted(tiny(options={"rounds": 4}), folder, SITES, 4, 1)
+    cut_back(folder)
+    damage(folder / name)
+    with caplog.at_level(logging.WARNING):
+        run_local(None, folder, resume=True)
+    assert_equal(weights(straight), weights(folder))
+    for log in ("metrics", "peers", "bytes"):
+        assert steady_rows(folder, log) == steady_rows(straight, log)
+    assert "the state after round 3 is not used, but that after 2" in caplog.text
+    found = events(folder)
+    at = found.index(("unusable", 3))
+    assert found[at + 1 : at + 5] == [("resumed", 2), ("asked", 3), ("answered", 3), ("committed", 3)]
+    line = json.loads((folder / LOG).read_text().splitlines()[at])
+    assert reason in line["details"]["found"]
+    assert (folder / "rounds" / "00003.damaged").is_dir()
+    assert verify(folder).lines == len(found)
+
+
+def test_sites_know_what_they_knew_before_the_older_state(tmp_path):
+    """RSCFed's teachers are at the sites, which have done a part of the round after the damaged state."""
+    folders, experiment = [write_sites(tmp_path / "sites")], isolated("rscfed", options={"warm_up": 0})
+    straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)
+    last = max(int(path.name) for path in (straight / "rounds").glob("?????"))
+    folder = tmp_path / "run"
+    interrupted(experiment, folder, ISOLATED, last, len(ISOLATED), site_folders=folders)
+    empty(folder / "rounds" / f"{last - 1:05d}" / "state.safetensors")
+    run_local(None, folder, resume=True, site_folders=folders)
+    assert ("resumed", last - 2) in events(folder)
+    assert_equal(weights(straight), weights(folder))
+    assert steady_rows(folder, "groups") == steady_rows(straight, "groups")
+
+
+def test_without_a_whole_state_a_run_does_not_go_on_and_nothing_is_changed(tmp_path):
+    folder = tmp_path / "run"
+    interrupted(tiny("fedavg"), folder, SITES, 3, 1)
+    for state in (folder / "rounds").glob("?????/state.json"):
+        empty(state)
+    before = {path: path.read_bytes() for path in (folder / "rounds").rglob("*") if path.is_file()}
+    with pytest.raises(RunError, match=r"expected one that is whole, found round 2: .*; round 1: "):
+        RunFolder.reopen(folder).restore(ServerState)
+    assert before == {path: path.read_bytes() for path in (folder / "rounds").rglob("*") if path.is_file()}
+    assert not [event for event in events(folder) if event[0] in ("unusable", "resumed")]
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "a list"),
+        ("{}", "format, id, method, engine, seed, sites, started, status, versions, experiment"),
+        ('{"id": "a", "sites": ["b"], "status": "running", "experiment": 3}', "broken format, .*experiment"),
+        ("[" * 100_000, "recursion"),
+    ],
+)
+def test_a_broken_run_json_is_told(tmp_path, content, found):
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(RunError, match=f"expected a readable run.json, found .*{found}"):
+        RunFolder.reopen(tmp_path)
+
+
+def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypatch):
+    """The server died between the two."""
+    folder, add = tmp_path / "run", AuditLog.add
+
+    def dies(self, event, **details):
+        if (event, details.get("round")) == ("committed", 2):
+            raise KeyboardInterrupt
+        return add(self, event, **details)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AuditLog, "add", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run_local(tiny("fedavg"), folder, sites=SITES)
+    run_local(None, folder, resume=True)
+    assert [event for event in events(folder) if event[0] in ("committed", "resumed", "unusable")] == [
+        *(("committed", round_) for round_ in (0, 1)),
+        ("resumed", 2),
+        ("committed", 3),
+    ]
+    assert [row["round"] for row in rows(folder, "rounds")] == [1, 2, 3]
+
+
+def test_a_state_made_anew_is_judged_by_its_own_hash(tmp_path):
+    """Machines may differ in a last digit: the second state after round 2 need not be the first one."""
+    run = RunFolder.create(tmp_path / "run", tiny("fedavg"), SITES, "local")
+    for round_ in (0, 1, 2):
+        run.commit(round_, ServerState(round_, {"w": torch.tensor(float(round_))}))
+    empty(run.path / "rounds" / "00002" / "state.json")
+    run = RunFolder.reopen(run.path)
+    assert run.restore(ServerState).round == 1
+    save_state(run.path / "rounds" / "00002", ServerState(2, {"w": torch.tensor(2.5)}))  # and dies
+    restored = RunFolder.reopen(run.path).restore(ServerState)
+    assert (restored.round, restored.model["w"]) == (2, 2.5)
+
+
+def test_all_of_a_round_is_on_the_disk_before_the_audit_log_calls_it_committed(tmp_path, monkeypatch):
+    synced, add, late = on_the_disk(monkeypatch), AuditLog.add, []
+
+    def checked(self: AuditLog, event: str, **details: object) -> str:
+        if event == "committed":
+            late.append(unwritten(tmp_path / "run", synced))
+        return add(self, event, **details)
+
+    monkeypatch.setattr(AuditLog, "add", checked)
+    experiment = tiny("fedavg", options={"rounds": 2})
+    transport = LocalTransport(experiment, SITES, tmp_path / "sites")
+    run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    assert late == [[], [], []]

@@ -1,0 +1,172 @@
+"""Models and states on disk come back as they were, and nothing newer than a restart point survives."""
+
+import os
+import pickle
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedward.errors import RunError
+from fedward.storage.store import SiteModels, StoredState, load_state, save_json, save_model, save_state
+from power_cut import on_the_disk, unwritten
+
+MODEL = {"z.weight": torch.randn(3, 4), "a.count": torch.tensor(7), "m.empty": torch.zeros(0)}
+
+
+def same(a, b):
+    return list(a) == list(b) and all(torch.equal(a[key], b[key]) and a[key].dtype == b[key].dtype for key in a)
+
+
+def test_stored_state_keeps_order_values_and_dtypes(tmp_path):
+    save_model(tmp_path / "model.safetensors", MODEL)
+    assert same(StoredState(tmp_path / "model.safetensors"), MODEL)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_newest_model_wins_and_pruning_keeps_it(tmp_path):
+    models = SiteModels(tmp_path)
+    for round_ in (1, 3, 2):
+        models.put("s", round_, {"w": torch.tensor(float(round_))})
+    models = SiteModels(tmp_path)
+    assert models["s"]["w"] == 3
+    models.prune(3)
+    assert [path.stem for path in (tmp_path / "s").iterdir()] == ["00003"]
+    assert list(models) == ["s"]
+
+
+@pytest.mark.parametrize(
+    ("resumed_after", "kept"),
+    [
+        (0, {"s": [1, 2, 4], "t": [3]}),
+        (2, {"s": [2, 4], "t": [3]}),
+        (3, {"s": [2, 4], "t": [3]}),
+        (4, {"s": [4], "t": [3]}),
+    ],
+)
+def test_pruning_keeps_what_a_run_that_goes_back_needs(tmp_path, resumed_after, kept):
+    """Site s answered in rounds 1, 2 and 4, and t in round 3."""
+    models = SiteModels(tmp_path)
+    for site, round_ in (("s", 1), ("s", 2), ("t", 3), ("s", 4)):
+        models.put(site, round_, {"w": torch.tensor(float(round_))})
+    models.prune(resumed_after)
+    assert {site: sorted(int(path.stem) for path in (tmp_path / site).iterdir()) for site in "st"} == kept
+    models.forget_after(max(resumed_after, 1))
+    assert models["s"]["w"] == max(round_ for round_ in (1, 2, 4) if round_ <= max(resumed_after, 1))
+
+
+@pytest.mark.proves(
+    "files",
+    "another account of the server's machine reads the models of single hospitals while a run goes on, under umask 022",
+    "they lie in a folder that is open to its owner alone",
+)
+def test_the_models_of_single_sites_are_their_owners_alone(tmp_path):
+    before = os.umask(0o022)
+    try:
+        SiteModels(tmp_path / "models").put("hospital-a", 1, MODEL)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "models").stat().st_mode) == 0o700
+
+
+def test_an_interrupted_round_is_forgotten(tmp_path):
+    models = SiteModels(tmp_path)
+    models.put("s", 1, {"w": torch.tensor(1.0)})
+    models.put("s", 2, {"w": torch.tensor(2.0)})
+    models.put("t", 2, {"w": torch.tensor(2.0)})
+    models.forget_after(1)
+    assert models["s"]["w"] == 1
+    assert "t" not in models
+
+
+@pytest.mark.parametrize("name", ["../up", "", "a/b", ".hidden", "a b"])
+def test_site_names_cannot_leave_the_folder(tmp_path, name):
+    with pytest.raises(RunError, match="letters"):
+        SiteModels(tmp_path).put(name, 1, MODEL)
+
+
+@dataclass
+class State:
+    round: int
+    model: dict[str, torch.Tensor]
+    extra: dict[str, float] = field(default_factory=dict)
+    moments: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Other:
+    round: int
+
+
+def test_state_comes_back(tmp_path):
+    state = State(4, MODEL, {"s": 0.5}, {"s": torch.ones(2, dtype=torch.float64)})
+    save_state(tmp_path / "00004", state)
+    loaded = load_state(tmp_path / "00004", State)
+    assert (loaded.round, loaded.extra) == (4, {"s": 0.5})
+    assert same(loaded.model, MODEL)
+    assert same(loaded.moments, state.moments)
+
+
+def test_empty_mappings_come_back_empty(tmp_path):
+    save_state(tmp_path / "s", State(0, MODEL))
+    loaded = load_state(tmp_path / "s", State)
+    assert loaded.extra == {}
+    assert loaded.moments == {}
+
+
+def test_a_state_of_another_method_is_refused(tmp_path):
+    save_state(tmp_path / "s", State(0, MODEL))
+    with pytest.raises(RunError, match="Resume with the method"):
+        load_state(tmp_path / "s", Other)
+
+
+class Payload:
+    """Unpickled, it would leave a file."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return Path.touch, (self.target,)
+
+
+@pytest.mark.proves("site", "a pickle in place of a model's safetensors file", "refused; nothing in it is run")
+@pytest.mark.parametrize("dump", [pickle.dump, torch.save])
+def test_a_pickle_is_refused_and_not_run(tmp_path, dump):
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        dump({"a": Payload(tmp_path / "harm")}, file)
+    with pytest.raises(RunError, match="a safetensors file that fedward wrote"):
+        StoredState(tmp_path / "model.safetensors")
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"12345678", b"\x02" + bytes(7) + b"{}", b"\xff" * 64])
+def test_a_damaged_model_file_is_named(tmp_path, content):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(RunError, match=r"model\.safetensors"):
+        StoredState(tmp_path / "model.safetensors")
+
+
+# --- power cuts
+
+
+@pytest.mark.parametrize(
+    ("save", "writes"),
+    [
+        (lambda folder: save_model(folder / "m.safetensors", MODEL), 2),
+        (lambda folder: save_json(folder / "m.json", {"a": 1}), 2),
+        (lambda folder: save_state(folder / "00004", State(4, MODEL)), 4),
+    ],
+)
+def test_what_is_saved_is_on_the_disk_by_its_name(tmp_path, save, writes, monkeypatch):
+    """One write for each file and folder, besides those of folders that are new."""
+    folder, synced = tmp_path / "a" / "b", on_the_disk(monkeypatch)
+    save(folder)
+    assert unwritten(tmp_path, synced) == []
+    note, count = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda number: (count.append(number), note(number)))
+    save(folder)
+    assert unwritten(tmp_path, synced) == []
+    assert len(count) <= writes + (writes == 4), "a state's own folder is made anew each time"
