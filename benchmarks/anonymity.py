@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/anonymity.py [--workers 2]
 
-FedPerl runs on the phantom's sites with the small GroupNorm network, three seeds, three participants a round. What each
-site receives is recorded, and every receiver of a peer guesses who is in it:
+FedPerl runs on sites with synthetic images, with the small GroupNorm network, three seeds, three participants a
+round. What each site receives is recorded, and every receiver of a peer guesses who is in it:
 
 - **classes**: knows each site's class proportions, and compares what the peer and the global model say of its own
   images.
@@ -57,7 +57,7 @@ from fedward.training.evaluation import predict
 SITES, SIZES, SEEDS = (5, 10), (1, 2, 3), (1, 2, 3)
 ROUNDS, WARM_UP = 24, 4
 SETTINGS = (
-    *(f"rounds={ROUNDS}", f"warm_up={WARM_UP}", "participants=3", "images_per_round=64", "stand_in.images=160"),
+    *(f"rounds={ROUNDS}", f"warm_up={WARM_UP}", "participants=3", "images_per_round=64", "synthetic.images=160"),
     *("net=small_cnn_gn", "data.image_size=32", f"evaluate_every={ROUNDS}"),
 )
 LEAKS = {"schedule": None, "leak, 10 rounds old": 10, "5 rounds old": 5, "1 round old": 1, "all models": 0}

@@ -2,7 +2,7 @@
 
     python benchmarks/distributed.py [--processes 2] [--method ssfl] [--net small_cnn_gn] [--image-size 64] [--batch 16]
 
-Wall clock, the real site on the phantom; the start of the processes is told apart. Processes that share the machine's
+Wall clock of one site with synthetic images; the start of the processes is told apart. Processes that share the machine's
 cores, with each other or with other work, cannot be faster than it: on a busy one the ratios mean nothing.
 
 - **1, B**: one process with the job's batch.
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from fedward.client.ranks import RankSite
-from fedward.config import DataSpec, Experiment, StandIn
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.nets import build
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import group
@@ -40,7 +40,7 @@ def experiment(options: argparse.Namespace, batch: int) -> Experiment:
         options={"batch": batch, "images_per_round": options.processes * options.batch * options.steps},
         data=DataSpec(image_size=options.image_size),
         net=options.net,
-        stand_in=StandIn(images=400, labelled=0.5),
+        synthetic=SyntheticData(images=400, labelled=0.5),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fedward.methods.aggregation import weighted_average
-from fedward.methods.workflow import Ask, State, Work
+from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol import wire
 from fedward.security.encryption import Adder, SiteKey, mean_of, new_contexts
@@ -43,7 +43,7 @@ def encrypted_round(model: State, trained: list[State], key: SiteKey, adder: Add
         total = adder.add(total, read) if total else read
     asked = adder.write(total)
     clocks.append(time.process_time())
-    shapes = wire.shapes(wire.requests(Ask(1, model, {"s": Work()}), [], "0" * 32, {})["s"])
+    shapes = wire.shapes(wire.requests(Exchange(1, model, {"s": ClientTask()}), [], "0" * 32, {})["s"])
     for _ in trained:
         numbers = key.decrypt(list(asked.values()), len(trained))
         mean = dict(mean_of(numbers, STEPS * len(trained), shapes))

@@ -39,7 +39,7 @@ SETTINGS = {
     "batch": 8,
     "net": "small_cnn_gn",
     "data.image_size": 16,
-    "stand_in.images": 40,
+    "synthetic.images": 40,
     "evaluate_every": 10,
 }
 RUNS = {"in process": "local", "simulator": "simulator"}

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/robustness.py [--seeds 5] [--rounds 60] [--processes 2] [--results FILE]
 
-Ten phantom sites, all in every round, run in this process: `fedavg` on all labels of the phantom, 13 steps of 16 images
-a round. The hostile site trains as the others do and sends its update with the opposite sign, as large as
+Ten sites with synthetic images, all in every round, in this process: `fedavg` on all labels, 13 steps of 16 images a
+round. The hostile site trains as the others do and sends its update with the opposite sign, as large as
 `largest_update` lets pass. The bound is the run without that site. Accuracy is that of the last model on test
 images: the mean over the nine honest sites, and that of the loner among them, whose cases differ most. Equal seeds have
 equal data and start from equal weights. Finished runs are kept in FILE and not made again.
@@ -21,7 +21,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fedward.config import DataSpec, Experiment, StandIn
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import RunError
 from fedward.evaluation import mean_and_interval
 from fedward.jobs import site_names
@@ -89,7 +89,7 @@ def accuracies(cell: Cell) -> dict[str, dict[str, float]]:
         options={"rounds": rounds, **local, **MEANS[mean]},
         data=DataSpec(image_size=16),
         net="small_cnn_gn",
-        stand_in=StandIn(labelled=1.0, images=400),
+        synthetic=SyntheticData(labelled=1.0, images=400),
         seed=seed,
         evaluate_every=CURVE,
     )

@@ -42,7 +42,7 @@ from fedward.server.driver import run_experiment
 from fedward.storage.store import StoredState
 
 LIMITS = {"overhead": 0.05, "memory": 0.1}
-SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "stand_in.images=240", "evaluate_every=4")
+SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "synthetic.images=240", "evaluate_every=4")
 """Said in full: the shipped jobs may change, these numbers should not."""
 LARGE = (*SMALL, "net=tf_efficientnet_lite0", "data.image_size=48")
 METHODS = {
@@ -229,7 +229,7 @@ def wire_bytes(folder: Path, quick: bool) -> None:
     print("| method | model, MB | down | up | peer models |\n|---|--:|--:|--:|--:|")
     for method, (job, changes) in METHODS.items():
         settings = [*LARGE, "rounds=5", "participants=4", "images_per_round=16", "evaluate_every=99", *changes]
-        experiment: Experiment = load_experiment(job, [*settings, "data.image_size=32", "stand_in.images=40"])
+        experiment: Experiment = load_experiment(job, [*settings, "data.image_size=32", "synthetic.images=40"])
         out = folder / method.replace(" ", "-")
         transport = LocalTransport(experiment, site_names(4), folder / "cache")
         run_experiment(experiment, out, transport, engine="local", console=quiet(), report=write_report)

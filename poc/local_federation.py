@@ -1,7 +1,7 @@
 """The federation of provisioning/project.yml on this machine: real certificates, a process for each participant.
 
 For the proof of concept beside this file and for tests/secure. Everything lies in one folder; the sites' data are small
-phantom images, given to them as any hospital's: by a site file.
+synthetic images, given to them as any hospital's: by a site file.
 """
 
 import os
@@ -19,15 +19,15 @@ import numpy as np
 import psutil
 import yaml
 
-from fedward.config import DataSpec, StandIn
+from fedward.config import DataSpec, SyntheticData
 from fedward.flare.submit import session
 from fedward.security.policy import FILE
-from fedward.sites import phantom_site
+from fedward.sites import synthetic_site
 
 PROVISIONING = Path(__file__).resolve().parents[1] / "provisioning"
 SERVER, ADMIN, LEAD, MEMBER = "localhost", "admin@consortium.org", "lead@hospital-a.org", "member@hospital-b.org"
 HOSPITALS = {"hospital-a": "site-1", "hospital-b": "site-6", "hospital-c": "site-9"}
-"""Hospital -> the phantom site whose camera and patients it has."""
+"""Hospital -> the synthetic images site whose camera and patients it has."""
 
 _READY, _STOP = 90, 20
 """Seconds that all sites may take to connect, and all processes to end once asked."""
@@ -38,7 +38,7 @@ class Federation:
 
     Args:
         folder: new folder for the workspace, with absolute path.
-        image_size: of the phantom images.
+        image_size: of the synthetic images images.
         images: how many a full-size hospital has.
         environment: further environment variables of all participants.
         policy: rules of all hospitals that are not the default ones.
@@ -99,7 +99,7 @@ class Federation:
 
     def give_data(self, hospital: str) -> None:
         """Write a hospital's images beside its kit, and the site file that names them into it."""
-        data = phantom_site(HOSPITALS[hospital], self.spec, StandIn(labelled=1.0, images=self.images), seed=1)
+        data = synthetic_site(HOSPITALS[hospital], self.spec, SyntheticData(labelled=1.0, images=self.images), seed=1)
         sets = {"train": data.labelled, "val": data.val, "test": data.test}
         arrays: dict[str, Any] = {f"{split}_images": images.pixels for split, images in sets.items()}
         arrays |= {f"{split}_labels": images.labels for split, images in sets.items()}

@@ -6,7 +6,7 @@ from typing import Any
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
-from fedward.methods.workflow import Ask
+from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
@@ -22,7 +22,7 @@ def facts(experiment: Experiment) -> dict[str, Any]:
     return {"experiment": experiment.digest, "versions": versions(), "head": HEAD}
 
 
-def requests(experiment: Experiment, ask: Ask, evaluate: Iterable[str] = (), run: str = RUN) -> dict[str, Message]:
+def requests(experiment: Experiment, ask: Exchange, evaluate: Iterable[str] = (), run: str = RUN) -> dict[str, Message]:
     """Return the requests of an exchange."""
     return wire.requests(ask, evaluate, run, facts(experiment))
 

@@ -31,7 +31,7 @@ def isolated(method: str, **changes: Any) -> Experiment:
     base: dict[str, Any] = {
         "method": method,
         "data": DataSpec(classes=CLASSES, image_size=16),
-        "stand_in": None,
+        "synthetic": None,
         "seed": 3,
     }
     return Experiment(**{**base, **changes, "options": {**options, **changes.get("options", {})}})

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedward.client.ranks import RankSite
 from fedward.client.site import Site
-from fedward.config import DataSpec, Experiment, StandIn
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.methods.workflow import State
 from fedward.nets import build, image_size
 from fedward.storage.store import save_json, save_model
@@ -44,7 +44,7 @@ class Case:
     ) -> tuple[State, dict[str, Tensor], tuple[int, dict[str, float]]]:
         """Return the model, what the site remembers, and its steps and mean losses, after the third round."""
         experiment = self.experiment
-        site = make(self.site, experiment, folder, [] if experiment.stand_in else [sites])
+        site = make(self.site, experiment, folder, [] if experiment.synthetic else [sites])
         site.device = torch.device("cpu")
         classes = len(experiment.data.classes)
         model, *peers = (build(experiment.net, classes, seed=seed).state_dict() for seed in range(self.peers + 1))
@@ -65,8 +65,8 @@ def case(
 ) -> Case:
     """A site with labelled and unlabelled images."""
     options = {**OPTIONS, "batch": batch, "images_per_round": images, **options}
-    stand_in, data = StandIn(images=40, labelled=labelled), DataSpec(image_size=image_size(net) or 16)
-    return Case(tiny(method, net=net, data=data, stand_in=stand_in, options=options), peers=peers)
+    synthetic, data = SyntheticData(images=40, labelled=labelled), DataSpec(image_size=image_size(net) or 16)
+    return Case(tiny(method, net=net, data=data, synthetic=synthetic, options=options), peers=peers)
 
 
 def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **options: Any) -> Case:

@@ -26,7 +26,7 @@ from fedward.sites.partition import FEDPERL_SOURCES, SERVER_SOURCE
 
 TINY = [
     *("rounds=2", "participants=2", "images_per_round=8", "batch=4", "seed=5", "net=small_cnn", "evaluate_every=2"),
-    *("data.image_size=16", "stand_in.images=40", "stand_in.labelled=0.5"),
+    *("data.image_size=16", "synthetic.images=40", "synthetic.labelled=0.5"),
 ]
 SET = [word for change in TINY for word in ("--set", change)]
 
@@ -66,8 +66,8 @@ def test_a_job_runs_with_changed_settings(finished: Path) -> None:
     assert (about["status"], about["engine"], about["sites"]) == ("finished", "local", ["site-1", "site-2"])
     assert (experiment.method, experiment.seed, experiment.data.image_size) == ("fedperl", 5, 16)
     assert experiment.options["rounds"] == 2
-    assert experiment.stand_in is not None
-    assert experiment.stand_in.images == 40
+    assert experiment.synthetic is not None
+    assert experiment.synthetic.images == 40
     assert (finished / "model.safetensors").exists()
 
 
@@ -199,7 +199,7 @@ def hospitals(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["local", "simulator"])
-def test_site_files_that_are_not_there_are_no_run_on_the_phantom(
+def test_site_files_that_are_not_there_are_no_run_on_synthetic_images(
     engine: str, tmp_path: Path, simulated: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--engine", engine, "--out", tmp_path / "run", "--site-files", tmp_path / "typo", "--sites", 2, *SET]
@@ -233,12 +233,12 @@ def test_the_simulator_too_has_the_sites_that_have_files(
 
 
 def test_changes_go_to_the_experiment_or_to_the_method() -> None:
-    changes = ["rounds=7", "learning_rate=2e-3", "options.batch=8", "net=resnet18", "stand_in=null", "data.channels=1"]
+    changes = ["rounds=7", "learning_rate=2e-3", "options.batch=8", "net=resnet18", "synthetic=null", "data.channels=1"]
     experiment = cli.load_experiment("fedperl", changes)
     assert experiment.options["rounds"] == 7
     assert float(experiment.options["learning_rate"]) == 2e-3
     assert experiment.options["batch"] == 8
-    assert (experiment.net, experiment.stand_in, experiment.data.channels) == ("resnet18", None, 1)
+    assert (experiment.net, experiment.synthetic, experiment.data.channels) == ("resnet18", None, 1)
     assert experiment.data.image_size == JOBS["fedperl"].data.image_size
 
 
@@ -251,10 +251,10 @@ def test_off_and_no_are_words_and_true_is_not() -> None:
 
 def test_later_changes_win_and_shipped_jobs_stay_as_they_are() -> None:
     before = {name: experiment.model_dump_json() for name, experiment in JOBS.items()}
-    experiment = cli.load_experiment("ssfl", ["rounds=7", "rounds=9", "stand_in=null", "stand_in.labelled=0.3"])
+    experiment = cli.load_experiment("ssfl", ["rounds=7", "rounds=9", "synthetic=null", "synthetic.labelled=0.3"])
     assert experiment.options["rounds"] == 9
-    assert experiment.stand_in is not None
-    assert experiment.stand_in.labelled == 0.3
+    assert experiment.synthetic is not None
+    assert experiment.synthetic.labelled == 0.3
     assert before == {name: experiment.model_dump_json() for name, experiment in JOBS.items()}
 
 
@@ -380,7 +380,7 @@ def test_one_job_can_be_exported_changed_and_without_code(tmp_path: Path) -> Non
     assert not (tmp_path / "fedperl" / "app" / "custom").exists()
     experiment = experiment_in(tmp_path / "fedperl" / "app" / "config")
     assert experiment.options["rounds"] == 77
-    assert experiment.stand_in is None
+    assert experiment.synthetic is None
 
 
 def test_a_wrong_change_exports_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,11 +434,11 @@ def test_partition_writes_ten_sites_and_a_server(
 
 
 def test_partitioned_sites_can_be_examined_and_trained(skin: Path, tmp_path: Path) -> None:
-    """From a manifest to a run: the sites use their own files, not the phantom."""
+    """From a manifest to a run: the sites use their own files, not the synthetic images."""
     assert run("partition", skin, "--out", tmp_path / "sites", "--labelled", 1.0) == 0
     assert run("doctor", tmp_path / "sites" / "site-9.yaml", "--image-size", 16, "--out", tmp_path / "sheets") == 0
     assert (tmp_path / "sheets" / "site-9-contact-sheet.png").exists()
-    arguments = ["--site-files", tmp_path / "sites", "--sites", 2, *SET, "--set", "stand_in=null", "--set", "rounds=1"]
+    arguments = ["--site-files", tmp_path / "sites", "--sites", 2, *SET, "--set", "synthetic=null", "--set", "rounds=1"]
     assert run("run", "fedavg", "--out", tmp_path / "run", *arguments) == 0
     (row,) = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert row["replied"] == ["site-1", "site-2"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedward.config import DERMOSCOPY, DataSpec, Experiment, StandIn
+from fedward.config import DERMOSCOPY, DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment, simulated_sites
 from fedward.methods import METHODS, method_of
@@ -38,8 +38,8 @@ def refusal(raw: Any) -> str:
         ({"method": "ssfl", "data": {"channels": 2}}, "data.channels: "),
         ({"method": "ssfl", "data": {"classes": ["MEL"]}}, "data.classes: "),
         ({"method": "ssfl", "data": {"folder": "x"}}, "data.folder: Extra inputs are not permitted"),
-        ({"method": "ssfl", "stand_in": {"labelled": 1.1}}, "stand_in.labelled: "),
-        ({"method": "ssfl", "stand_in": {"images": 15}}, "stand_in.images: "),
+        ({"method": "ssfl", "synthetic": {"labelled": 1.1}}, "synthetic.labelled: "),
+        ({"method": "ssfl", "synthetic": {"images": 15}}, "synthetic.images: "),
     ],
 )
 def test_wrong_fields_are_named(raw: Any, named: str) -> None:
@@ -70,12 +70,12 @@ def test_what_is_absent_is_filled_in() -> None:
     experiment = Experiment.parse({"method": "fedperl"}, "job test")
     assert experiment.data == DataSpec()
     assert experiment.data.classes == DERMOSCOPY
-    assert experiment.stand_in == StandIn()
+    assert experiment.synthetic == SyntheticData()
     assert method_of(experiment).settings.rounds == 500
 
 
-def test_clinical_jobs_have_no_stand_in() -> None:
-    assert Experiment.parse({"method": "ssfl", "stand_in": None}, "job test").stand_in is None
+def test_clinical_jobs_have_no_synthetic_images() -> None:
+    assert Experiment.parse({"method": "ssfl", "synthetic": None}, "job test").synthetic is None
 
 
 def test_an_experiment_cannot_be_changed() -> None:
@@ -93,7 +93,7 @@ def test_shipped_jobs_are_valid_and_survive_json(name: str) -> None:
     method = method_of(experiment)
     assert method.settings.rounds >= 1
     assert (method.settings.participants or 1) <= len(simulated_sites(experiment))
-    assert experiment.stand_in is not None, "a shipped job runs without any data"
+    assert experiment.synthetic is not None, "a shipped job runs without any data"
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_each_method_has_a_job() -> None:
 
 def test_equal_settings_written_differently_are_equal_experiments() -> None:
     """A list of classes is a tuple, a whole number a float."""
-    one = Experiment.parse({"method": "ssfl", "data": {"classes": ["A", "B"]}, "stand_in": {"labelled": 1}}, "one")
-    other = Experiment(method="ssfl", data=DataSpec(classes=("A", "B")), stand_in=StandIn(labelled=1.0))
+    one = Experiment.parse({"method": "ssfl", "data": {"classes": ["A", "B"]}, "synthetic": {"labelled": 1}}, "one")
+    other = Experiment(method="ssfl", data=DataSpec(classes=("A", "B")), synthetic=SyntheticData(labelled=1.0))
     assert one == other
 
 

@@ -1,10 +1,10 @@
-"""What many tests start from: a tiny experiment on the phantom, and a small net with BatchNorm."""
+"""What many tests start from: a tiny experiment on the synthetic images, and a small net with BatchNorm."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
-from fedward.config import DataSpec, Experiment, StandIn
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.methods import METHODS
 from fedward.nets import build
 
@@ -19,7 +19,7 @@ _PASSES = {"images_at_most": 16}
 
 
 def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
-    """Three rounds of two steps on a few phantom images; ``options`` are merged into the method's."""
+    """Three rounds of two steps on a few synthetic images; ``options`` are merged into the method's."""
     fields = METHODS[method].settings_type.model_fields
     options: dict[str, Any] = {"rounds": 3, "batch": 8}
     options |= _PASSES if fields["images_per_round"].default is None else _VIRTUAL_CLIENTS
@@ -27,7 +27,7 @@ def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
     base: dict[str, Any] = {
         "method": method,
         "data": DataSpec(image_size=16),
-        "stand_in": StandIn(images=40, labelled=0.5),
+        "synthetic": SyntheticData(images=40, labelled=0.5),
         "seed": 3,
         **(_MASKED if method == "selffed" else {}),
     }
@@ -39,7 +39,7 @@ def clinical(method: str = "fedavg", **changes: Any) -> Experiment:
     passes = METHODS[method].settings_type.model_fields["images_per_round"].default is None
     allowed = {"images_at_most": None} if passes else {"images_per_round": 32}
     options = {"participants": None, **allowed, **changes.pop("options", {})}
-    return tiny(method, **{"stand_in": None, "minimum_replies": 3, "timeout": 60, **changes, "options": options})
+    return tiny(method, **{"synthetic": None, "minimum_replies": 3, "timeout": 60, **changes, "options": options})
 
 
 class Folded(nn.Module):

@@ -27,7 +27,7 @@ class DataSpec(_Frozen):
     image_size: int = Field(32, ge=16, le=1024)
     """Height and width in pixels the network sees."""
     channels: Literal[1, 3] = 3
-    views: Literal["any_way_up", "mirrored", "upright"] = "any_way_up"
+    views: Literal["rotation_invariant", "mirrored", "upright"] = "rotation_invariant"
     """How training pictures are varied: what may be done to an image without changing what it shows."""
 
     @field_validator("classes")
@@ -38,13 +38,13 @@ class DataSpec(_Frozen):
         return classes
 
 
-class StandIn(_Frozen):
-    """The embedded phantom, for a site without a data file of its own. Absent in clinical jobs."""
+class SyntheticData(_Frozen):
+    """The built-in synthetic images, for a site without a data file of its own. Absent in clinical jobs."""
 
     labelled: float = Field(0.1, ge=0.0, le=1.0)
     """Share of training images whose label is visible, stratified by class."""
     images: int = Field(240, ge=16)
-    """Images of a full-size phantom site; the layout makes some sites smaller."""
+    """Images of a full-size synthetic site; the layout makes some sites smaller."""
     sites: int = Field(10, ge=1, le=10)
     """How many of its sites a simulation has, from the first on."""
     isolated: bool = False
@@ -60,7 +60,7 @@ class Experiment(_Frozen):
     data: DataSpec = DataSpec()
     net: str = "small_cnn"
     pretrained: bool = False
-    stand_in: StandIn | None = StandIn()
+    synthetic: SyntheticData | None = SyntheticData()
     seed: int = Field(1, ge=0)
     evaluate_every: int = Field(1, ge=1)
     """The global model is evaluated at all sites every so many rounds, before the first and after the last."""

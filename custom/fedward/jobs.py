@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedward.config import DataSpec, Experiment, StandIn
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.yaml_text import read_yaml
 
-_PHANTOM = {
+_SYNTHETIC = {
     "rounds": 10,
     "participants": 3,
     "images_per_round": 832,
@@ -20,13 +20,13 @@ _PHANTOM = {
 rounds would make a laptop wait, not learn. The papers' values are the methods' defaults."""
 
 
-def _phantom(method: str, labelled: float = 0.2, **options: Any) -> Experiment:
+def _synthetic(method: str, labelled: float = 0.2, **options: Any) -> Experiment:
     return Experiment(
         method=method,
-        options={**_PHANTOM, **options},
+        options={**_SYNTHETIC, **options},
         data=DataSpec(image_size=32),
         net="small_cnn_gn",
-        stand_in=StandIn(labelled=labelled, images=400),
+        synthetic=SyntheticData(labelled=labelled, images=400),
         evaluate_every=5,
         key_metric="f1_weighted",
     )
@@ -34,13 +34,13 @@ def _phantom(method: str, labelled: float = 0.2, **options: Any) -> Experiment:
 
 def _isolated(method: str, **options: Any) -> Experiment:
     """Return a job on four sites, of which two have all their labels and two have none, with full participation."""
-    shared = {**_PHANTOM, "rounds": 6, "participants": None, "optimizer": "adam", "weight_decay": 0.0, "warm_up": 2}
+    shared = {**_SYNTHETIC, "rounds": 6, "participants": None, "optimizer": "adam", "weight_decay": 0.0, "warm_up": 2}
     return Experiment(
         method=method,
         options={**shared, **options},
         data=DataSpec(image_size=32),
         net="small_cnn_gn",
-        stand_in=StandIn(labelled=1.0, images=400, sites=4, isolated=True),
+        synthetic=SyntheticData(labelled=1.0, images=400, sites=4, isolated=True),
         evaluate_every=3,
         key_metric="f1_weighted",
     )
@@ -57,7 +57,7 @@ def _active(sampler: str) -> Experiment:
         options={**schedule, "sampler": sampler, "local_epochs": 10, "batch": 16, "learning_rate": 2e-3},
         data=DataSpec(image_size=32),
         net="small_cnn_gn",
-        stand_in=StandIn(labelled=1.0, images=400, sites=4),
+        synthetic=SyntheticData(labelled=1.0, images=400, sites=4),
         key_metric="f1_weighted",
     )
 
@@ -71,7 +71,7 @@ def _self_supervised(pretraining_rounds: int) -> Experiment:
         options={**rounds, **rates, "local_epochs": 6, "batch": 16, "queue": 256},
         data=DataSpec(image_size=32),
         net="masked_swin_32",
-        stand_in=StandIn(labelled=0.2, images=400, sites=4),
+        synthetic=SyntheticData(labelled=0.2, images=400, sites=4),
         evaluate_every=4,
         key_metric="f1_weighted",
     )
@@ -83,10 +83,10 @@ _CLINICAL_REPLIES = 3
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
 JOBS: dict[str, Experiment] = {
-    "fedperl": _phantom("fedperl", warm_up=4),
-    "ssfl": _phantom("ssfl"),
-    "fedavg": _phantom("fedavg"),
-    "fedavg_full": _phantom("fedavg", labelled=1.0),
+    "fedperl": _synthetic("fedperl", warm_up=4),
+    "ssfl": _synthetic("ssfl"),
+    "fedavg": _synthetic("fedavg"),
+    "fedavg_full": _synthetic("fedavg", labelled=1.0),
     "isofed": _isolated("isofed", **_TEACHER),
     "rscfed": _isolated("rscfed", **_TEACHER),
     "mt_wfedavg": _isolated("mt_wfedavg", **_TEACHER),
@@ -112,7 +112,7 @@ def site_names(count: int) -> list[str]:
 
 def simulated_sites(experiment: Experiment) -> list[str]:
     """Return the sites a simulation has where nobody says otherwise."""
-    return site_names((experiment.stand_in or StandIn()).sites)
+    return site_names((experiment.synthetic or SyntheticData()).sites)
 
 
 def load_experiment(job: str, changes: Sequence[str] = (), clinical: bool = False) -> Experiment:
@@ -120,7 +120,7 @@ def load_experiment(job: str, changes: Sequence[str] = (), clinical: bool = Fals
 
     A shipped job that is ``clinical`` uses no fewer than three replies, unless a change says otherwise.
 
-    A key is a field of the experiment (``net``, ``data.image_size``, ``stand_in.labelled``) or, failing that, one of
+    A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
     the method's settings (``rounds``). Values are YAML.
     """
     raw = (JOBS[job] if job in JOBS else _read(job)).model_dump(mode="json")

@@ -494,7 +494,7 @@ def test_wrong_use_is_a_sentence(
     assert named in text
 
 
-@pytest.mark.parametrize("content", ["kind: manifest\nfolder: nowhere\n", "kind: phantom\n", "[", None])
+@pytest.mark.parametrize("content", ["kind: manifest\nfolder: nowhere\n", "kind: invented\n", "[", None])
 def test_a_wrong_site_file_is_refused_and_leaves_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
 ) -> None:

@@ -14,7 +14,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.evaluation import last_round
 from fedward.report.run import Run
 
-FEW = ("rounds=2", "images_per_round=16", "stand_in.images=40", "data.image_size=16", "stand_in.sites=2")
+FEW = ("rounds=2", "images_per_round=16", "synthetic.images=40", "data.image_size=16", "synthetic.sites=2")
 CHANGES = Changes(FEW, ("warm_up=1",))
 
 
@@ -34,7 +34,10 @@ def lines_of(text: str, title: str) -> list[list[str]]:
 def test_rows_differ_from_the_shipped_jobs_by_what_is_asked(out: Path) -> None:
     fedperl_run, lower, upper = (Run.load(run_folder(Cell(row, 1), out)) for row in ("fedperl", "lower", "upper"))
     assert fedperl_run.info.experiment["options"] == {**lower.info.experiment["options"], "warm_up": 1}
-    assert (lower.info.experiment["stand_in"]["labelled"], upper.info.experiment["stand_in"]["labelled"]) == (0.2, 1.0)
+    assert (lower.info.experiment["synthetic"]["labelled"], upper.info.experiment["synthetic"]["labelled"]) == (
+        0.2,
+        1.0,
+    )
     assert lower.info.sites == ("site-1", "site-2")
 
 

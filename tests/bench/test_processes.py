@@ -77,7 +77,7 @@ def test_ctrl_c_ends_the_runs_at_work_and_begins_no_other(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", [FedwardError, ConfigError, DataError, WireError, RunError, WorkError])
 def test_an_error_stays_whole_on_its_way_from_another_process(kind: type[FedwardError]) -> None:
-    error = kind("here", expected="a", found="b", remedy="Mend it.")
+    error = kind("here", expected="a", found="b", remedy="Fix it.")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     assert (str(copy), vars(copy)) == (str(error), vars(error))

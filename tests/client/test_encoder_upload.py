@@ -18,7 +18,7 @@ from fedward.local import LocalTransport, run_local
 from fedward.methods import METHODS, method_of, settings_of
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.selffed.algorithm import FINE_TUNE, PRETRAIN
-from fedward.methods.workflow import Ask
+from fedward.methods.workflow import Exchange
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
@@ -159,7 +159,7 @@ def test_a_site_that_lost_its_classifier_says_once_that_it_uses_the_servers(
 
     def evaluate(round_: int) -> list[str]:
         caplog.clear()
-        site.handle(requests(uploading(), Ask(round_, model, {}), SITES[:1])[SITES[0]])
+        site.handle(requests(uploading(), Exchange(round_, model, {}), SITES[:1])[SITES[0]])
         return [record.message for record in caplog.records if record.levelname == "WARNING"]
 
     assert evaluate(1) == []

@@ -20,7 +20,7 @@ from fedward.client.ranks import Processes
 from fedward.client.site import Site
 from fedward.errors import ConfigError, DataError
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import Ask, State, Work
+from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol.wire import Message
 from fedward.sites.site_file import read_site_file
@@ -107,7 +107,7 @@ def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
 
 def request(site: Site, task: str) -> Message:
     model = build(site.experiment.net, len(site.experiment.data.classes), seed=3).state_dict()
-    ask = Ask(3, model, {site.name: Work(task)})
+    ask = Exchange(3, model, {site.name: ClientTask(task)})
     return requests(site.experiment, ask, [site.name])[site.name]
 
 

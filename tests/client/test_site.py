@@ -13,7 +13,7 @@ from asking import RUN, requests
 from fedward.client.site import Site
 from fedward.methods.fedavg import FedAvg, Supervised, class_weights
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
-from fedward.methods.workflow import Ask, State, Work
+from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
@@ -165,7 +165,7 @@ def test_pictures_are_varied_by_the_recipe_of_the_data(tmp_path, monkeypatch):
 
     for name in VIEWS:
         monkeypatch.setitem(VIEWS, name, Views(of(f"{name} weak"), of(f"{name} strong")))
-    for name in ("any_way_up", "mirrored", "upright"):
+    for name in ("rotation_invariant", "mirrored", "upright"):
         drawn.clear()
         experiment = tiny("ssfl")
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"views": name})})
@@ -261,7 +261,7 @@ def test_peers_of_an_earlier_request_do_not_stay(tmp_path):
 
 
 def ask(site: Site, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN) -> Message:
-    ask = Ask(round_, model, {site.name: Work(task)}, part=part)
+    ask = Exchange(round_, model, {site.name: ClientTask(task)}, part=part)
     (request,) = requests(site.experiment, ask, run=run).values()
     return request
 

@@ -1,4 +1,4 @@
-"""Which data a site works on: its own file's, or the stand-in, and never both in one federation or one run."""
+"""Which data a site works on: its own file's, or synthetic images, and never both in one federation or one run."""
 
 import logging
 from collections.abc import Callable
@@ -9,10 +9,10 @@ import pytest
 from asking import requests
 from fedward.client.site import Site
 from fedward.client.site_data import named_sites, note_source, require_same_source, site_data
-from fedward.config import StandIn
+from fedward.config import SyntheticData
 from fedward.errors import ConfigError, DataError
 from fedward.local import run_local
-from fedward.methods.workflow import Ask, Work
+from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.server.public import PublicImages
 from interrupted import interrupted
@@ -25,7 +25,7 @@ RUN = "0" * 32
 FILE = "{kind: npz, file: images.npz}"
 
 
-def test_a_site_among_others_with_files_does_not_fall_back_on_the_phantom(tmp_path: Path) -> None:
+def test_a_site_among_others_with_files_does_not_fall_back_on_synthetic_images(tmp_path: Path) -> None:
     (tmp_path / "hospital-a.yaml").write_text(FILE)
     found = r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
     with pytest.raises(ConfigError, match=found):
@@ -84,7 +84,7 @@ def another_suffix(folder: Path) -> None:
         (another_suffix, r"only site-1\.yml\. Rename them from \.yml to \.yaml"),
     ],
 )
-def test_site_files_that_are_none_never_mean_the_phantom(
+def test_site_files_that_are_none_never_mean_synthetic_images(
     tmp_path: Path, make: Callable[[Path], None], found: str
 ) -> None:
     make(tmp_path / "sites")
@@ -122,7 +122,7 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
 def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()
-    (request,) = requests(experiment, Ask(1, model, {"site-1": Work("train")}), run=RUN).values()
+    (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
     note_source("site-1", [write_sites(tmp_path / "sites")], tmp_path, RUN)
     with caplog.at_level(logging.ERROR):
         answer = Site("site-1", experiment, tmp_path).handle(request)
@@ -135,7 +135,9 @@ def test_an_unexpected_error_leaves_its_traceback_in_the_sites_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment = tiny("fedavg")
-    request = requests(experiment, Ask(1, build(experiment.net, 8, 3, seed=3).state_dict(), {}), ["site-1"])["site-1"]
+    request = requests(experiment, Exchange(1, build(experiment.net, 8, 3, seed=3).state_dict(), {}), ["site-1"])[
+        "site-1"
+    ]
     del request.meta["evaluate"]
     with caplog.at_level(logging.ERROR):
         Site("site-1", experiment, tmp_path).handle(request)
@@ -145,7 +147,7 @@ def test_an_unexpected_error_leaves_its_traceback_in_the_sites_log(
 
 def test_a_run_resumed_without_its_site_files_is_refused_and_goes_on_with_them(tmp_path: Path) -> None:
     folders = [write_sites(tmp_path / "sites")]
-    experiment = isolated("wfedavg", stand_in=StandIn(images=40))
+    experiment = isolated("wfedavg", synthetic=SyntheticData(images=40))
     straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)
     interrupted(experiment, tmp_path / "run", ISOLATED, round_=2, answered=1, site_folders=folders)
     with pytest.raises(DataError, match=r"as when this run began"):

@@ -14,7 +14,7 @@ from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, digest
 from fedward.errors import RunError
-from fedward.methods.workflow import Ask, State, Work
+from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.operation.site_check import read_site_log
 from fedward.protocol import wire
@@ -31,8 +31,8 @@ def model(seed: int = 3) -> State:
 
 
 def request(round_: Any = 1, task: str = "train", seed: int = 3, peers: tuple[int, ...] = (), **meta: Any) -> Message:
-    work = {"s": Work(task, models={f"peer{number}": model(peer) for number, peer in enumerate(peers)})}
-    asked = requests(EXPERIMENT, Ask(round_, model(seed), work if task != "idle" else {}), ["s"])["s"]
+    work = {"s": ClientTask(task, models={f"peer{number}": model(peer) for number, peer in enumerate(peers)})}
+    asked = requests(EXPERIMENT, Exchange(round_, model(seed), work if task != "idle" else {}), ["s"])["s"]
     return Message({**asked.meta, **meta}, asked.arrays)
 
 
@@ -202,7 +202,7 @@ def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
     site = Quick("s", experiment, tmp_path)
     net = build(experiment.net, len(experiment.data.classes)).state_dict()
     for part in range(parts + 1):
-        asked = requests(experiment, Ask(1, net, {"s": Work()}, part=part))["s"]
+        asked = requests(experiment, Exchange(1, net, {"s": ClientTask()}, part=part))["s"]
         assert ("error" in site.handle(asked).meta) == (part == parts)
 
 

@@ -17,14 +17,14 @@ from fedward.client.site import Site
 from fedward.client.site_data import site_data
 from fedward.config import DataSpec, Experiment
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable, withhold_small_counts
-from fedward.methods.workflow import Ask
+from fedward.methods.workflow import Exchange
 from fedward.nets import build
 from fedward.sites import SERVER, Images
 from tiny import tiny
 
 CLASSES = ("A", "B", "C", "D")
 EXPERIMENT = Experiment(
-    method="fedavg", data=DataSpec(classes=CLASSES, image_size=16), net="small_cnn", stand_in=None, seed=1
+    method="fedavg", data=DataSpec(classes=CLASSES, image_size=16), net="small_cnn", synthetic=None, seed=1
 )
 
 
@@ -89,7 +89,7 @@ def everything_sent(folder: Path, own: Path, models: Sequence[dict[str, Tensor]]
     site = Site("site-1", EXPERIMENT, own, [folder])
     answers = []
     for number, model in enumerate(models, 1):
-        answer = site.handle(requests(EXPERIMENT, Ask(number, model, {}), ["site-1"])["site-1"])
+        answer = site.handle(requests(EXPERIMENT, Exchange(number, model, {}), ["site-1"])["site-1"])
         answers.append(answer.meta)
         assert not answer.arrays
     return answers
@@ -210,7 +210,7 @@ def test_training_images_and_the_servers_own_are_all_used(tmp_path, caplog):
 
 def test_synthetic_images_are_all_evaluated_without_numbers_of_rare_classes(tmp_path):
     site = Site("site-1", tiny("fedavg"), tmp_path)
-    ask = Ask(1, build("small_cnn", 8, seed=0).state_dict(), {})
+    ask = Exchange(1, build("small_cnn", 8, seed=0).state_dict(), {})
     answer = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
     found, counts = rows(answer.meta, "test"), np.bincount(site.data.test.labels, minlength=8)
     assert found["accuracy"]["n"] == len(site.data.test)

@@ -64,7 +64,7 @@ def job_processes(federation: FaultyFederation) -> list[psutil.Process]:
 def test_no_answer_is_lost_when_the_page_and_the_sites_job_process_die(federation, tmp_path):
     """Two queries, of a tenth of the images each; after the first answer to each, both die."""
     schedule = {"rounds": 2, "query_every": 1, "steps": 1, "initial_fraction": 0.1, "target_fraction": 0.2}
-    export_job(tiny("fedal", timeout=600, stand_in=None, options=schedule), tmp_path / "job", clinical=True)
+    export_job(tiny("fedal", timeout=600, synthetic=None, options=schedule), tmp_path / "job", clinical=True)
     site_file = federation.kit(HERE) / "local" / "fedward_site.yaml"
     queue, given, browser = Queue(queue_folder(site_file)), {}, start_browser()
     server = Server(site_file, DERMOSCOPY)

@@ -33,7 +33,7 @@ SAME = "all rounds with all sites, the weights of an undisturbed run"
 
 def experiment(timeout: int = 600, **options: Any) -> Experiment:
     options = {"rounds": 3, "participants": None, "images_per_round": 16, **options}
-    return tiny("fedavg", timeout=timeout, stand_in=None, options=options)
+    return tiny("fedavg", timeout=timeout, synthetic=None, options=options)
 
 
 LONG = experiment(rounds=2 * len(POINTS) + 1)

@@ -21,7 +21,7 @@ from fedward.flare import executor as module
 from fedward.flare.configurations import controller, server_config
 from fedward.flare.executor import MonaiTrainerExecutor, scalars
 from fedward.flare.shareables import TASK, pack_answer, pack_request, unpack
-from fedward.methods.workflow import Ask, Work
+from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.protocol import wire, wire_checks
 from fedward.security.policy import FILE, OPEN
@@ -68,8 +68,8 @@ def check(meta, arrays=None, classes=()) -> None:
 
 def request(task="train", evaluate=True, experiment=None):
     model = build("small_cnn", 8, 3, seed=3).state_dict()
-    work = {"site-1": Work()} if task == "train" else {}
-    asked = requests(experiment or tiny("fedavg"), Ask(1, model, work), ["site-1"] if evaluate else [])
+    work = {"site-1": ClientTask()} if task == "train" else {}
+    asked = requests(experiment or tiny("fedavg"), Exchange(1, model, work), ["site-1"] if evaluate else [])
     return asked["site-1"]
 
 

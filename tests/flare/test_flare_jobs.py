@@ -44,7 +44,7 @@ def test_exports_are_the_same_bytes_every_time(tmp_path):
 @pytest.mark.parametrize("clinical", [False, True])
 def test_server_and_sites_get_the_experiment_that_was_exported(tmp_path, clinical, method):
     """It stands in the job once, with all settings of its method; the executor has no arguments."""
-    experiment = tiny(method, stand_in=None) if clinical else tiny(method)
+    experiment = tiny(method, synthetic=None) if clinical else tiny(method)
     export_job(experiment, tmp_path / "job", clinical)
     server, client = configs(job_files(experiment, "job", clinical))
     (workflow,), (executor,) = server["workflows"], client["executors"]
@@ -64,7 +64,7 @@ def test_a_clinical_job_has_no_code_no_stand_in_data_and_a_scope(tmp_path):
     meta = json.loads((tmp_path / "job" / "meta.json").read_text())
     assert (meta["scope"], meta["deploy_map"]) == ("clinical", {"app": ["@ALL"]})
     server, _ = configs(job_files(tiny(), "job", clinical=True))
-    assert server["workflows"][0]["args"]["experiment"]["stand_in"] is None
+    assert server["workflows"][0]["args"]["experiment"]["synthetic"] is None
 
 
 def test_a_clinical_job_replaces_the_script_of_a_shipped_one_too(tmp_path):

@@ -20,7 +20,7 @@ from fedward.local import run_local
 from tiny import tiny
 
 SHIPPED = Path(__file__).parents[2] / "jobs"
-SMALL = ["rounds=2", "stand_in.sites=3", "stand_in.images=40", "images_per_round=16", "evaluate_every=1"]
+SMALL = ["rounds=2", "synthetic.sites=3", "synthetic.images=40", "images_per_round=16", "evaluate_every=1"]
 
 
 def files_of(folder):

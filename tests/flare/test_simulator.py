@@ -5,7 +5,7 @@ import json
 import pytest
 from simulator import SITES, assert_same_run, start
 
-from fedward.config import StandIn
+from fedward.config import SyntheticData
 from fedward.flare.jobs import export_job
 from fedward.local import run_local
 from fedward.storage.initial import Weights
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.simulator
 )
 def test_the_simulator_gives_the_weights_of_the_in_process_engine(tmp_path, method, threads):
     options = {"upload": "encoder"} if method == "selffed" else {}  # what sites keep needs a process that remembers
-    stand_in = StandIn(images=40, labelled=0.5, isolated=method == "rscfed")
-    experiment = tiny(method, stand_in=stand_in, options=options)
+    synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")
+    experiment = tiny(method, synthetic=synthetic, options=options)
     export_job(experiment, tmp_path / "job")
     process = start(tmp_path / "job", tmp_path / "workspace", threads)
     local = run_local(experiment, tmp_path / "local", sites=SITES)

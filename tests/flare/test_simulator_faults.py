@@ -87,7 +87,7 @@ def write_images(file: Path, number: int) -> None:
 def test_a_site_killed_in_either_half_of_a_round_is_missing_and_the_others_go_on(tmp_path):
     """Site 2, without labels, dies while it reads its data; site 1, with labels, while it trains."""
     options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1}
-    experiment = tiny("isofed", timeout=45, stand_in=None, options=options)
+    experiment = tiny("isofed", timeout=45, synthetic=None, options=options)
     export_job(experiment, tmp_path / "job")
     sites, unreadable = tmp_path / "sites", tmp_path / "sites" / "unreadable.npz"
     sites.mkdir()
@@ -115,7 +115,7 @@ def test_a_site_killed_in_either_half_of_a_round_is_missing_and_the_others_go_on
 
 
 def test_an_error_of_the_run_fails_the_job_and_is_shown(tmp_path):
-    export_job(tiny("fedavg", stand_in=None), tmp_path / "job")  # and the sites have no data of their own
+    export_job(tiny("fedavg", synthetic=None), tmp_path / "job")  # and the sites have no data of their own
     assert start(tmp_path / "job", tmp_path / "workspace").wait() != 0
     text = (tmp_path / "workspace.log").read_text()
     assert "3 exchanges in a row" in text

@@ -1,4 +1,4 @@
-"""Two rounds of every method on three or four phantom sites: the numbers must be those of traces.json.
+"""Two rounds of every method on three or four synthetic sites: the numbers must be those of traces.json.
 
 They pin what no other test sees, such as the order of random draws. Where a change is meant to move them, write them
 anew, look at the difference, and give the reason in the commit as well:
@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedward.config import StandIn
+from fedward.config import SyntheticData
 from fedward.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
@@ -51,7 +51,7 @@ def trace(method: str, folder: Path) -> list[dict[str, Any]]:
     sites = GROUPS if grouped else SITES
     changes: dict[str, Any] = {"options": {"rounds": 2}} if grouped else {"options": {"rounds": 2, "participants": 3}}
     if grouped:
-        changes["stand_in"] = StandIn(images=40, labelled=1.0, isolated=True)
+        changes["synthetic"] = SyntheticData(images=40, labelled=1.0, isolated=True)
     if method == "selffed":  # one round of each phase; the server would contrast between two rounds of the second
         changes["options"] |= {"warm_up": 0, "contrastive": "client"}
     else:

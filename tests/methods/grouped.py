@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedward.methods import METHODS, settings_of
 from fedward.methods.groups import GroupedState
-from fedward.methods.workflow import Ask, Federation, Reply, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
 from fedward.seeds import torch_generator
 
 FOUR = {"site-1": (30, 0), "site-2": (0, 80), "site-3": (20, 0), "site-4": (0, 50)}
@@ -44,7 +44,7 @@ def assert_close(found: State, expected: Mapping[str, Any]) -> None:
         np.testing.assert_allclose(found[key].numpy(), value, rtol=2e-6, atol=2e-6, err_msg=key)
 
 
-def plain_weights(replies: Sequence[Reply], scale: float, norm: str = "sum", factor: float = 1.0) -> list[float]:
+def plain_weights(replies: Sequence[ClientUpdate], scale: float, norm: str = "sum", factor: float = 1.0) -> list[float]:
     """The papers' weights, site by site with Python's own numbers; ``factor`` is that of labelled sites."""
     sizes = [reply.labelled if reply.labelled else reply.unlabelled for reply in replies]
     keys = [key for key, value in replies[0].state.items() if value.is_floating_point()]
@@ -70,8 +70,8 @@ def plain_mean(states: Sequence[State], weights: Sequence[float]) -> dict[str, A
     }
 
 
-Images = Callable[[Ask, str], tuple[int, int]]
-Answer = Callable[[Ask, str], State]
+Images = Callable[[Exchange, str], tuple[int, int]]
+Answer = Callable[[Exchange, str], State]
 
 
 @dataclass
@@ -86,12 +86,12 @@ class Server:
     options: Mapping[str, Any] = field(default_factory=dict)
     sites: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(FOUR))
     seed: int = 0
-    fails: Callable[[Ask, str], bool] = lambda ask, site: False
+    fails: Callable[[Exchange, str], bool] = lambda ask, site: False
     judged: bool = False
     images: Images | None = None
     answer: Answer = lambda ask, site: moved(ask.model, site, ask.round, ask.part)
-    asks: list[Ask] = field(default_factory=list)
-    replies: list[list[Reply]] = field(default_factory=list)
+    asks: list[Exchange] = field(default_factory=list)
+    replies: list[list[ClientUpdate]] = field(default_factory=list)
     """Those of each ask, all of them."""
     groups: list[dict[str, Any]] = field(default_factory=list)
     """Rows of the log."""
@@ -127,20 +127,20 @@ class Server:
                 self.after[self.state.round] = self.state.model
         return self
 
-    def _reply(self, ask: Ask, site: str) -> Reply | None:
+    def _reply(self, ask: Exchange, site: str) -> ClientUpdate | None:
         if self.fails(ask, site):
             return None
         labelled, unlabelled = self.images(ask, site) if self.images else self.sites[site]
         if site not in ask.work or not self.method.phases(ask.work[site].task, ask.round, labelled):
-            return Reply(site, ask.model, labelled, unlabelled, 0)
-        return Reply(site, self.answer(ask, site), labelled, unlabelled, 4)
+            return ClientUpdate(site, ask.model, labelled, unlabelled, 0)
+        return ClientUpdate(site, self.answer(ask, site), labelled, unlabelled, 4)
 
-    def of(self, round_: int, part: int = 0) -> Ask:
+    def of(self, round_: int, part: int = 0) -> Exchange:
         """Return the one ask of a round's part."""
         (found,) = (ask for ask in self.asks if (ask.round, ask.part) == (round_, part))
         return found
 
-    def trained(self, round_: int, part: int = 0) -> list[Reply]:
+    def trained(self, round_: int, part: int = 0) -> list[ClientUpdate]:
         """Return the replies that took steps in a round's part."""
         (found,) = (
             replies

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedal import QUERY, ActiveLearning, ActiveSettings, FedAL, divide
 from fedward.methods.samplers import SAMPLERS, SCORE_INTERVALS
-from fedward.methods.workflow import SCORE, Federation, Reply
+from fedward.methods.workflow import SCORE, ClientUpdate, Federation
 
 
 def method(**options) -> FedAL:
@@ -65,12 +65,16 @@ def test_sites_weigh_as_many_as_they_have_labels_now():
     rounds = fedal.rounds(state, Federation(["a", "b", "c"], 0, {}))
     ask = next(rounds)
     assert {site: work.task for site, work in ask.work.items()} == dict.fromkeys("abc", "train")
-    replies = [Reply("a", model(1.0), 10, 90, 7), Reply("b", model(5.0), 30, 0, 7), Reply("c", model(0.0), 0, 9, 0)]
+    replies = [
+        ClientUpdate("a", model(1.0), 10, 90, 7),
+        ClientUpdate("b", model(5.0), 30, 0, 7),
+        ClientUpdate("c", model(0.0), 0, 9, 0),
+    ]
     ask = rounds.send(replies)
     torch.testing.assert_close(ask.model["w"], torch.tensor([4.0, 8.0]))
     assert {work.task for work in ask.work.values()} == {QUERY}
     with pytest.raises(StopIteration):
-        rounds.send([Reply("a", model(2.0), 30, 70, 7), Reply("b", model(4.0), 30, 0, 7)])
+        rounds.send([ClientUpdate("a", model(2.0), 30, 70, 7), ClientUpdate("b", model(4.0), 30, 0, 7)])
     torch.testing.assert_close(state.model["w"], torch.tensor([3.0, 6.0]))
 
 
@@ -93,17 +97,17 @@ def test_a_budget_by_scores_needs_scores_with_bounds(name):
         settings_of("fedal", {"sampler": name, "budget": "by_score"})
 
 
-def scored(site: str, due: int, **counts: int) -> Reply:
+def scored(site: str, due: int, **counts: int) -> ClientUpdate:
     """A reply with so many images in an interval, named by its number."""
     histogram = [counts.get(f"at_{place}", 0) for place in range(SCORE_INTERVALS)]
-    return Reply(site, model(0.0), 10, 90, 0, histogram, due)
+    return ClientUpdate(site, model(0.0), 10, 90, 0, histogram, due)
 
 
 def test_a_budget_goes_where_the_scores_are_highest():
     """Ten labels are due. Interval 60 has 4 images of b, 40 has 9 of a and 3 of c: of those 12 a and c get in turn."""
     replies = [scored("a", 5, at_40=9), scored("b", 7, at_60=4), scored("c", -2, at_40=3, at_2=50)]
     assert divide(replies) == {"a": 3, "b": 4, "c": 3}
-    assert divide([Reply("d", model(0.0), 1, 1, 0)]) == {}
+    assert divide([ClientUpdate("d", model(0.0), 1, 1, 0)]) == {}
     assert divide([scored("a", -3, at_1=4)]) == {"a": 0}
 
 
@@ -111,7 +115,7 @@ def test_a_query_by_scores_is_two_exchanges():
     fedal = method(rounds=2, query_every=1, steps=1, budget="by_score")
     rounds = fedal.rounds(fedal.start(model(0.0)), Federation(["a", "b", "c"], 0, {}))
     next(rounds)
-    look = rounds.send([Reply("a", model(1.0), 10, 90, 7)])
+    look = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
     assert ({work.task for work in look.work.values()}, look.part, look.round) == ({SCORE}, 0, 2)
     ask = rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3)])
     assert ({work.task for work in ask.work.values()}, ask.part, ask.round) == ({QUERY}, 1, 2)
@@ -126,10 +130,10 @@ def test_after_the_last_query_by_scores_only_who_missed_it_asks_and_nobody_score
     state = fedal.start(model(0.0))
     rounds = fedal.rounds(state, Federation(["a", "b", "c", "d"], 0, {}))
     next(rounds)
-    rounds.send([Reply("a", model(1.0), 10, 90, 7)])
+    rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
     rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3), scored("d", 0)])
     for round_ in (3, 4):
-        ask = rounds.send([Reply("a", model(1.0), 10, 90, 7), Reply("d", model(1.0), 10, 90, 7)])
+        ask = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7), ClientUpdate("d", model(1.0), 10, 90, 7)])
         assert (ask.round, ask.part) == (round_, 0)
         assert {site: work.task for site, work in ask.work.items()} == {
             "a": "train",

@@ -17,7 +17,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.fedavg import FedAvg, mean_of
 from fedward.methods.settings import Settings
 from fedward.methods.wfedavg import distance_weights, measure
-from fedward.methods.workflow import Reply
+from fedward.methods.workflow import ClientUpdate
 
 grid = settings(deadline=None, max_examples=60)
 COUNTS = st.lists(st.one_of(st.integers(0, 500), st.just(2**53), st.floats(0, 1e6)), min_size=1, max_size=8)
@@ -197,15 +197,15 @@ def test_distance_weights_of_zero_scale_allow_a_robust_mean() -> None:
 # --- attacks on the mean
 
 
-def reply(site: str, value: float, labelled: int, steps: int = 13) -> Reply:
-    return Reply(site, {"w": torch.tensor([value])}, labelled, 0, steps)
+def reply(site: str, value: float, labelled: int, steps: int = 13) -> ClientUpdate:
+    return ClientUpdate(site, {"w": torch.tensor([value])}, labelled, 0, steps)
 
 
-def mean_by(algorithm: Algorithm[Any], replies: list[Reply]) -> torch.Tensor:
+def mean_by(algorithm: Algorithm[Any], replies: list[ClientUpdate]) -> torch.Tensor:
     return mean_of(replies, "train", algorithm.weight, algorithm.settings, {})["w"]
 
 
-def value_of(algorithm: Algorithm[Any], replies: list[Reply]) -> float:
+def value_of(algorithm: Algorithm[Any], replies: list[ClientUpdate]) -> float:
     return mean_by(algorithm, replies).item()
 
 
@@ -271,7 +271,7 @@ def test_one_hostile_model_of_ten_moves_only_the_plain_mean() -> None:
     draw = torch.Generator().manual_seed(0)
     model = torch.randn(1000, generator=draw)
     honest = [model + 0.01 * torch.randn(1000, generator=draw) for _ in range(9)]
-    replies = [Reply(f"{i}", {"w": w}, 100, 0, 13) for i, w in enumerate([*honest, -99.9 * model])]
+    replies = [ClientUpdate(f"{i}", {"w": w}, 100, 0, 13) for i, w in enumerate([*honest, -99.9 * model])]
     lowest, highest = torch.stack(honest).amin(dim=0), torch.stack(honest).amax(dim=0)
     for robust in ("median", "trimmed_mean"):
         mean = mean_by(FedAvg(Settings(robust=robust)), replies)

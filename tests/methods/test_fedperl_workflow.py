@@ -16,7 +16,7 @@ from fedward.methods.fedal import ActiveSettings, FedAL
 from fedward.methods.fedavg import FedAvg, draw_participants, mean_of
 from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import Ask, Federation, Reply, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
 
 SITES = [f"site-{index}" for index in range(1, 7)]
 
@@ -54,7 +54,7 @@ class Server:
         self.state = self.method.start(model(0.0))
         assert isinstance(self.state, FedPerlState)
 
-    def run(self) -> list[Ask]:
+    def run(self) -> list[Exchange]:
         """Return every ask; the models of the moment it was asked in are in ``before``."""
         rounds, asks, self.before = self.method.rounds(self.state, self.federation), [], []
         ask = next(rounds, None)
@@ -67,7 +67,7 @@ class Server:
                     continue
                 if steps := self.steps(ask.round, site):
                     self.models[site] = model(self.value(ask.round, site))
-                replies.append(Reply(site, self.models[site] if steps else ask.model, 5, 5, steps))
+                replies.append(ClientUpdate(site, self.models[site] if steps else ask.model, 5, 5, steps))
             try:
                 ask = rounds.send(replies)
             except StopIteration:
@@ -75,11 +75,11 @@ class Server:
         return asks
 
 
-def chosen(ask: Ask) -> dict[str, list[str]]:
+def chosen(ask: Exchange) -> dict[str, list[str]]:
     return dict(ask.record["peers"]["chosen"]) if ask.record else {}
 
 
-def peers_sent(ask: Ask) -> dict[str, int]:
+def peers_sent(ask: Exchange) -> dict[str, int]:
     return {site: len(work.models) for site, work in ask.work.items()}
 
 
@@ -99,7 +99,7 @@ def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> No
 def test_the_global_model_is_the_mean_of_the_replies_and_starts_the_next_round() -> None:
     server = Server({"participants": 2, "rounds": 2})
     first, second = server.run()
-    expected = plain_mean([Reply(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
+    expected = plain_mean([ClientUpdate(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
     assert_states_equal(first.model, model(0.0))
     assert_states_equal(second.model, expected)
     assert expected["w"][0] == sum(server.value(1, site) for site in first.work) / 2
@@ -421,12 +421,12 @@ def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
 # --- the mean of replies
 
 
-def plain_mean(replies: list[Reply], otherwise: State) -> State:
+def plain_mean(replies: list[ClientUpdate], otherwise: State) -> State:
     return mean_of(replies, "train", FedAvg(Settings()).weight, Settings(), otherwise)
 
 
-def reply(value: float, steps: int, labelled: int = 1) -> Reply:
-    return Reply(f"site-{value}", model(value), labelled, 0, steps)
+def reply(value: float, steps: int, labelled: int = 1) -> ClientUpdate:
+    return ClientUpdate(f"site-{value}", model(value), labelled, 0, steps)
 
 
 def test_replies_weigh_by_their_steps_not_by_their_images() -> None:

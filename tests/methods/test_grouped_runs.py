@@ -11,7 +11,7 @@ from grouped import assert_same
 from torch import Tensor
 
 from fedward.client.site import Site
-from fedward.config import Experiment, StandIn
+from fedward.config import Experiment, SyntheticData
 from fedward.errors import RunError
 from fedward.local import LocalTransport, run_local
 from fedward.nets import build
@@ -25,7 +25,9 @@ METHODS = ["isofed", "rscfed", "mt_wfedavg"]
 
 def grouped(method: str, **changes: Any) -> Experiment:
     """Three rounds, the first of them the warm-up."""
-    return tiny(method, **{"stand_in": StandIn(images=40, labelled=1.0, isolated=True), "evaluate_every": 3, **changes})
+    return tiny(
+        method, **{"synthetic": SyntheticData(images=40, labelled=1.0, isolated=True), "evaluate_every": 3, **changes}
+    )
 
 
 def run(folder: Path, method: str, **changes: Any) -> Path:

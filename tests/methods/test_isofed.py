@@ -19,7 +19,7 @@ from fedward.methods.isofed import InformationMaximisation, information_maximisa
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher
 from fedward.methods.rscfed import LastingTeacher
-from fedward.methods.workflow import Ask, State
+from fedward.methods.workflow import Exchange, State
 
 grid = settings(deadline=None, max_examples=50)
 SHOT_EPSILON = 1e-5
@@ -351,7 +351,7 @@ def test_the_log_of_groups_has_the_weights_and_distances_of_both() -> None:
 # --- isolation: poisoned replies
 
 
-def labelled_answer(ask: Ask, site: str) -> State:
+def labelled_answer(ask: Exchange, site: str) -> State:
     """The same reply whatever was sent."""
     return moved(model(3.0), site, ask.round, ask.part)
 
@@ -365,7 +365,7 @@ def poison(state: State) -> State:
 def poisoned(name: str, group: str, held: str, at_round: int = 2, **options: Any) -> Server:
     """Run with fixed replies of the group ``held``, and garbage of the other in one round."""
 
-    def answer(ask: Ask, site: str) -> State:
+    def answer(ask: Exchange, site: str) -> State:
         labelled = FOUR[site][0] > 0
         mine = "labelled" if labelled else "unlabelled"
         if mine == group and ask.round == at_round:
@@ -431,10 +431,10 @@ def test_a_site_that_never_answered_is_asked_in_both_halves() -> None:
     assert "site-3" not in server.state.groups
 
 
-def changing(gains: bool) -> Callable[[Ask, str], tuple[int, int]]:
+def changing(gains: bool) -> Callable[[Exchange, str], tuple[int, int]]:
     """Site 4 gains labels before round 3, or site 3 loses its own."""
 
-    def images(ask: Ask, site: str) -> tuple[int, int]:
+    def images(ask: Exchange, site: str) -> tuple[int, int]:
         if ask.round >= 3 and site == ("site-4" if gains else "site-3"):
             return (12, 0) if gains else (0, 20)
         return FOUR[site]
@@ -523,7 +523,7 @@ def test_a_federation_without_labels_ends_and_names_its_sites(warm_up: int) -> N
 
 
 def test_it_ends_when_the_last_labels_are_lost() -> None:
-    def images(ask: Ask, site: str) -> tuple[int, int]:
+    def images(ask: Exchange, site: str) -> tuple[int, int]:
         return (0, 9) if ask.round == 3 else FOUR[site]
 
     server = Server("isofed", {"rounds": 5}, images=images)

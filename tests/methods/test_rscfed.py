@@ -10,7 +10,7 @@ from grouped import FOUR, Server, assert_close, assert_same, model, moved, plain
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.rscfed import RSCFed, RSCFedSettings
 from fedward.methods.wfedavg import distance_weights, measure
-from fedward.methods.workflow import Ask, Reply
+from fedward.methods.workflow import ClientUpdate, Exchange
 
 EIGHT = {**FOUR, "site-5": (0, 40), "site-6": (0, 70), "site-7": (15, 10), "site-8": (0, 60)}
 LABELLED = {site for site, (labelled, _) in EIGHT.items() if labelled}
@@ -21,7 +21,7 @@ def server(seed: int = 0, **fields: Any) -> Server:
     return Server("rscfed", {**options, **fields.pop("options", {})}, EIGHT, seed, **fields)
 
 
-def consensus(replies: list[Reply], factor: float = 6.0) -> dict[str, Any]:
+def consensus(replies: list[ClientUpdate], factor: float = 6.0) -> dict[str, Any]:
     scale = 10.0 if any(reply.labelled for reply in replies) else 40.0
     return plain_mean([reply.state for reply in replies], plain_weights(replies, scale, factor=factor))
 
@@ -106,11 +106,11 @@ def test_the_log_has_each_passes_weights_and_distances() -> None:
     assert kinds == {True, False}, "both scales were seen"
 
 
-def replies_of(sites: dict[str, tuple[int, int]]) -> list[Reply]:
-    return [Reply(site, moved(model(1.0), site), *images, 4) for site, images in sites.items()]
+def replies_of(sites: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
+    return [ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sites.items()]
 
 
-def weigh(replies: list[Reply], **options: Any) -> list[float]:
+def weigh(replies: list[ClientUpdate], **options: Any) -> list[float]:
     method = RSCFed(RSCFedSettings.model_validate(options))
     found: list[float] = method.weigh(replies, *measure(replies, "sum", 1.0)).tolist()
     assert sum(found) == pytest.approx(1, rel=1e-14)
@@ -240,7 +240,7 @@ def test_a_site_not_known_yet_declines_and_is_known_from_the_next_pass() -> None
 
 @pytest.mark.parametrize("site", ["site-3", "site-4"])
 def test_a_site_that_changes_its_group_declines_one_pass(site: str) -> None:
-    def images(ask: Ask, name: str) -> tuple[int, int]:
+    def images(ask: Exchange, name: str) -> tuple[int, int]:
         return EIGHT[name][::-1] if name == site and ask.round >= 3 else EIGHT[name]
 
     run = server(options={"sites_per_pass": 8, "rounds": 3}, images=images).run()

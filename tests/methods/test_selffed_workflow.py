@@ -18,7 +18,7 @@ from fedward.methods.fedavg import Supervised, draw_participants
 from fedward.methods.selffed import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
-from fedward.methods.workflow import Ask, Federation, Reply, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
 from fedward.storage.store import load_state, save_state
 from tiny import tiny
 
@@ -64,15 +64,15 @@ class Server:
         memory[TARGET], memory[QUEUE] = {"encoder.w": state["w"]}, {"keys": torch.full((1, 2), float(round_))}
         return {"w": state["w"] + 0.5, "index": state["index"]}
 
-    def replies(self, ask: Ask) -> list[Reply]:
+    def replies(self, ask: Exchange) -> list[ClientUpdate]:
         return [
-            Reply(site, answer(ask.round, site), LABELLED[site], UNLABELLED[site], 2)
+            ClientUpdate(site, answer(ask.round, site), LABELLED[site], UNLABELLED[site], 2)
             if not self.fails(ask.round, site)
-            else Reply(site, ask.model, LABELLED[site], UNLABELLED[site], 0)
+            else ClientUpdate(site, ask.model, LABELLED[site], UNLABELLED[site], 0)
             for site in sorted(ask.work)
         ]
 
-    def run(self, rounds: int = 99) -> list[Ask]:
+    def run(self, rounds: int = 99) -> list[Exchange]:
         """Return the asks of so many rounds; the state after each is in ``models`` and ``counted``."""
         asks, self.models, self.counted = [], [], []
         workflow = self.method.rounds(self.state, self.federation)
@@ -316,7 +316,7 @@ def test_equal_answers_come_out_whatever_the_weights() -> None:
     """The form in print would return a part of them."""
     method = make(beta=0.3)
     state = SelfFedState(3, model(7.0), {"site-1": 9, "site-2": 2})
-    replies = [Reply(site, model(7.0), LABELLED[site], 0, 1) for site in SITES]
+    replies = [ClientUpdate(site, model(7.0), LABELLED[site], 0, 1) for site in SITES]
     assert_close(method.aggregate(state, replies), model(7.0))
 
 

@@ -16,7 +16,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.methods import settings_of
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.wfedavg import distance_weights, measure, model_distance
-from fedward.methods.workflow import Ask, Reply
+from fedward.methods.workflow import ClientUpdate, Exchange
 
 grid = settings(deadline=None, max_examples=60)
 NAN, INF = math.nan, math.inf
@@ -231,8 +231,8 @@ def test_distance_refuses_unknown_norms() -> None:
 # --- measure
 
 
-def replies_of(sizes: dict[str, tuple[int, int]]) -> list[Reply]:
-    return [Reply(site, moved(model(1.0), site), *images, 4) for site, images in sizes.items()]
+def replies_of(sizes: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
+    return [ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sizes.items()]
 
 
 @pytest.mark.parametrize("norm", ["sum", "flat"])
@@ -248,7 +248,7 @@ def test_sizes_are_the_images_trained_on_and_distances_those_to_their_mean(norm:
 @given(seed=st.integers(0, 1000), n=st.integers(1, 500), m=st.integers(1, 500))
 def test_of_two_sites_the_distances_are_as_the_others_images(seed: int, n: int, m: int) -> None:
     """Their mean divides the line between them in the ratio of their images."""
-    replies = [Reply(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1) for i, k in enumerate((n, m))]
+    replies = [ClientUpdate(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1) for i, k in enumerate((n, m))]
     _, (one, other) = measure(replies, "sum", 1.0)
     assert one / other == pytest.approx(m / n, rel=1e-6)
 
@@ -256,7 +256,7 @@ def test_of_two_sites_the_distances_are_as_the_others_images(seed: int, n: int, 
 # --- WFedAvg, driven by hand
 
 
-def mean_of(replies: list[Reply], scale: float = 100.0, norm: str = "sum") -> dict[str, Any]:
+def mean_of(replies: list[ClientUpdate], scale: float = 100.0, norm: str = "sum") -> dict[str, Any]:
     return plain_mean([reply.state for reply in replies], plain_weights(replies, scale, norm))
 
 
@@ -430,7 +430,7 @@ def test_a_site_that_gains_labels_trains_with_them_in_the_end(name: str, judged:
 def test_a_site_that_changes_its_group_declines_once_and_is_then_asked_for_its_task(site: str) -> None:
     """Site 3 loses its labels, or site 4 gains some, before round 3."""
 
-    def images(ask: Ask, name: str) -> tuple[int, int]:
+    def images(ask: Exchange, name: str) -> tuple[int, int]:
         return FOUR[name][::-1] if name == site and ask.round >= 3 else FOUR[name]
 
     server = Server("mt_wfedavg", {"rounds": 4}, images=images).run()
@@ -443,7 +443,7 @@ def test_a_site_that_changes_its_group_declines_once_and_is_then_asked_for_its_t
 
 
 def test_a_warm_up_site_that_loses_its_labels_is_no_longer_asked_to_supervise() -> None:
-    def images(ask: Ask, name: str) -> tuple[int, int]:
+    def images(ask: Exchange, name: str) -> tuple[int, int]:
         return (0, 20) if name == "site-3" and ask.round >= 2 else FOUR[name]
 
     server = Server("wfedavg", {"rounds": 4, "warm_up": 4}, images=images).run()

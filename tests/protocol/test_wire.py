@@ -18,7 +18,7 @@ from fedward.client.site import Site, public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
-from fedward.methods.workflow import Ask, Work
+from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.messages import Answer, RefusedError
 from fedward.protocol.wire import Message
@@ -37,7 +37,7 @@ CLASSES = ("MEL", "NV")
 
 
 def request(task="train", part=0):
-    ask = Ask(1, MODEL, {"s": Work(task=task, models={"peer0": MODEL})} if task != "idle" else {}, part=part)
+    ask = Exchange(1, MODEL, {"s": ClientTask(task=task, models={"peer0": MODEL})} if task != "idle" else {}, part=part)
     return wire.requests(ask, ["s"], RUN, {})["s"]
 
 
@@ -72,7 +72,7 @@ def test_idle_sites_get_the_model_without_peers():
 
 
 def test_every_site_is_told_the_task_the_part_and_the_run():
-    ask = Ask(4, MODEL, {"a": Work("supervised"), "b": Work("unsupervised")}, part=2)
+    ask = Exchange(4, MODEL, {"a": ClientTask("supervised"), "b": ClientTask("unsupervised")}, part=2)
     found = {site: message.meta for site, message in wire.requests(ask, ["b", "c"], RUN, {"x": 1}).items()}
     common = {"round": 4, "part": 2, "run": RUN, "x": 1}
     assert found == {
@@ -335,7 +335,7 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
     experiment = tiny(method, options=options)
     site = Site("site-1", experiment, tmp_path)
     model = site._template
-    ask = Ask(2, {key: value.clone() for key, value in model.items()}, {"site-1": Work(task)})
+    ask = Exchange(2, {key: value.clone() for key, value in model.items()}, {"site-1": ClientTask(task)})
     reply = site.handle(requests(experiment, ask, ["site-1"])["site-1"])
     assert "error" not in reply.meta
     assert set(reply.meta) <= set(Answer.model_fields)
@@ -348,9 +348,9 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
 
 
 def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
-    experiment = tiny(stand_in=None)
+    experiment = tiny(synthetic=None)
     site = Site("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
-    ask = Ask(1, dict(site._template), {"site-1": Work()})
+    ask = Exchange(1, dict(site._template), {"site-1": ClientTask()})
     reply = site.handle(requests(experiment, ask)["site-1"])
     assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
     assert not reply.arrays
@@ -523,7 +523,7 @@ def test_what_was_found_in_a_refused_answer_stays_at_the_site(tmp_path, monkeypa
     site = Site("site-1", tiny(), tmp_path)
     rows = [row(name="f1/image_0042.png")]
     monkeypatch.setattr(site, "evaluate", lambda model: rows)
-    ask = Ask(1, dict(site._template), {})
+    ask = Exchange(1, dict(site._template), {})
     reply = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
     assert reply.meta["error"].startswith("metrics of site-1, name: expected one of")
     assert "0042" not in reply.meta["error"]
@@ -533,7 +533,7 @@ def test_the_path_of_a_damaged_file_stays_at_the_site(tmp_path, caplog):
     site = Site("site-1", tiny("rscfed"), tmp_path)
     (tmp_path / "memory" / RUN).mkdir(parents=True)
     (tmp_path / "memory" / RUN / "00001-000.safetensors").write_bytes(b"")
-    ask = Ask(2, dict(site._template), {})
+    ask = Exchange(2, dict(site._template), {})
     reply = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
     assert reply.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
     assert str(tmp_path) in caplog.text

@@ -75,7 +75,7 @@ def write_run(
             "options": {"rounds": rounds, "participants": 3},
             "data": {"name": "dermoscopy", "classes": list(CLASSES), "image_size": 32, "channels": 3},
             "net": "small_cnn",
-            "stand_in": {"labelled": 0.1, "images": 240},
+            "synthetic": {"labelled": 0.1, "images": 240},
             "key_metric": "balanced_accuracy",
             "seed": seed,
         },

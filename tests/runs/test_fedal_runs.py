@@ -13,10 +13,10 @@ from asking import RUN, requests
 from fedward.annotation import Queue, queue_folder
 from fedward.annotation.desk import Desk, Message
 from fedward.client.site import Site
-from fedward.config import DataSpec, StandIn
+from fedward.config import DataSpec, SyntheticData
 from fedward.local import LocalTransport, run_local
 from fedward.methods.fedal import ensemble_entropy
-from fedward.methods.workflow import Ask, Work
+from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.protocol import wire
 from fedward.report import Run
@@ -35,7 +35,7 @@ SITES = ["site-1", "site-6", "site-9"]
 def active(**options):
     """Four rounds; queries in the second and third, from a fifth of the images to six tenths."""
     schedule = {"rounds": 4, "query_every": 1, "steps": 2, "initial_fraction": 0.2, "target_fraction": 0.6}
-    return tiny("fedal", stand_in=StandIn(images=40, labelled=1.0), options={**schedule, **options})
+    return tiny("fedal", synthetic=SyntheticData(images=40, labelled=1.0), options={**schedule, **options})
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def request(experiment, round_: int, task: str, seed: int) -> wire.Message:
     net = build(experiment.net, len(experiment.data.classes), experiment.data.channels, seed=seed)
-    return requests(experiment, Ask(round_, net.state_dict(), {"site-1": Work(task)}))["site-1"]
+    return requests(experiment, Exchange(round_, net.state_dict(), {"site-1": ClientTask(task)}))["site-1"]
 
 
 def known(folder: Path, round_: int) -> dict[str, int]:
@@ -232,7 +232,7 @@ def hospitals(tmp_path: Path) -> Path:
 
 
 def hospital_run(tmp_path: Path, hospitals: Path) -> Run:
-    experiment = active().model_copy(update={"data": DataSpec(classes=CLASSES, image_size=16), "stand_in": None})
+    experiment = active().model_copy(update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None})
     return Run.load(run_local(experiment, tmp_path / "run", sites=list(HOSPITALS), site_folders=[hospitals]))
 
 

@@ -19,7 +19,7 @@ from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import Ask, Federation, Rounds, Work
+from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.report.run import Run
 from fedward.storage.run_folder import RunFolder
 from fedward.storage.store import StoredState
@@ -82,7 +82,7 @@ class Lasso(Algorithm[LassoState]):
         while state.round < self.settings.rounds:
             round_ = state.round + 1
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
-            replies = yield Ask(round_, state.model, {site: Work("shrink") for site in sites})
+            replies = yield Exchange(round_, state.model, {site: ClientTask("shrink") for site in sites})
             state.model = mean_of(replies, "shrink", self.weight, self.settings, state.model)
             state.norms[str(round_)] = float(sum(tensor.double().abs().sum() for tensor in state.model.values()))
             federation.note("sparsities", {"round": round_, "norm": state.norms[str(round_)]})

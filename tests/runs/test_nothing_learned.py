@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedward.client.site import Site
-from fedward.config import StandIn
+from fedward.config import SyntheticData
 from fedward.errors import RunError
 from fedward.local import run_local
 from fedward.storage.initial import initial_model
@@ -17,7 +17,7 @@ from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
 NO_LABELS = {"images": 40, "labelled": 0.0}
-HALF_HAVE_LABELS = StandIn(images=40, labelled=1.0, isolated=True)
+HALF_HAVE_LABELS = SyntheticData(images=40, labelled=1.0, isolated=True)
 """Site 2 shows none."""
 
 
@@ -35,7 +35,7 @@ HALF_HAVE_LABELS = StandIn(images=40, labelled=1.0, isolated=True)
 def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, found, rounds):
     """Whether it ends before three rounds in a row were in vain, or by them."""
     run = tmp_path / "run"
-    experiment = tiny(method, stand_in=NO_LABELS, options={"rounds": rounds, **options})
+    experiment = tiny(method, synthetic=NO_LABELS, options={"rounds": rounds, **options})
     with pytest.raises(RunError, match="no site has labels" if (method, rounds) == ("selffed", 4) else found):
         run_local(experiment, run, sites=SITES)
     info = json.loads((run / "run.json").read_text())
@@ -45,7 +45,7 @@ def test_a_run_without_any_label_fails_and_says_so(tmp_path, method, options, fo
 
 def test_fedperl_as_it_ships_fails_without_labels(tmp_path):
     """At its own threshold a fresh network is sure of no image."""
-    experiment = tiny("fedperl", stand_in=NO_LABELS, options={"rounds": 2, "threshold": 0.6, "participants": None})
+    experiment = tiny("fedperl", synthetic=NO_LABELS, options={"rounds": 2, "threshold": 0.6, "participants": None})
     with pytest.raises(RunError, match="no site has labels; last: site-1: took no step as train: 0 labelled"):
         run_local(experiment, tmp_path / "run", sites=SITES)
     for row in rows(tmp_path / "run", "rounds"):
@@ -56,7 +56,7 @@ def test_fedperl_as_it_ships_fails_without_labels(tmp_path):
 def test_a_run_that_changed_nothing_fails_although_sites_trained(tmp_path):
     """Their steps are so small that no float32 notices; the network has no running statistics."""
     options = {"rounds": 1, "learning_rate": 1e-60}
-    experiment = tiny("fedprox", stand_in=HALF_HAVE_LABELS, net="small_cnn_gn", options=options)
+    experiment = tiny("fedprox", synthetic=HALF_HAVE_LABELS, net="small_cnn_gn", options=options)
     with pytest.raises(RunError, match="expected a model that some round changed, found the one it began with"):
         run_local(experiment, tmp_path / "run", sites=SITES)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
@@ -64,12 +64,12 @@ def test_a_run_that_changed_nothing_fails_although_sites_trained(tmp_path):
 
 def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
     """BatchNorm's statistics moved with its images; what it returns is the model it was sent all the same."""
-    experiment = tiny("ssfl", stand_in=HALF_HAVE_LABELS, options={"threshold": 1.0})
+    experiment = tiny("ssfl", synthetic=HALF_HAVE_LABELS, options={"threshold": 1.0})
     model = initial_model(experiment, None)[0]
     state, steps, means = Site("site-2", experiment, tmp_path).train(model, [], 1)
     assert (steps, means) == (0, {"loss": 0.0, "loss_pseudo": 0.0, "kept": 0.0})
     assert state is model
-    _, steps, means = Site("site-2", tiny("ssfl", stand_in=HALF_HAVE_LABELS), tmp_path).train(model, [], 1)
+    _, steps, means = Site("site-2", tiny("ssfl", synthetic=HALF_HAVE_LABELS), tmp_path).train(model, [], 1)
     assert (steps, means["kept"]) == (2, 1.0)
 
 
@@ -79,7 +79,7 @@ def test_a_site_without_a_step_weighs_nothing_and_is_nobodys_peer(tmp_path, meth
     options = {"rounds": 3, "threshold": 1.0, "participants": None, "largest_share": 1.0}
     found = {}
     for name, sites in (("with", SITES), ("without", ["site-1", "site-9"])):
-        run = run_local(tiny(method, stand_in=HALF_HAVE_LABELS, options=options), tmp_path / name, sites=sites)
+        run = run_local(tiny(method, synthetic=HALF_HAVE_LABELS, options=options), tmp_path / name, sites=sites)
         found[name] = StoredState(run / "model.safetensors")
     assert list(found["with"]) == list(found["without"])
     differ = [key for key, tensor in found["with"].items() if not torch.equal(tensor, found["without"][key])]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fedward.config import DataSpec, Experiment, StandIn
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import DataError
 from fedward.local import LocalTransport, run_local
 from fedward.methods.selffed.objectives import HIDDEN
@@ -100,7 +100,7 @@ def test_a_run_that_hides_nothing_keeps_nothing(tmp_path: Path, options: dict[st
 
 
 def on_files(tmp_path: Path, server: str | None) -> Path:
-    experiment = pretraining(stand_in=None, data=DataSpec(classes=CLASSES, image_size=28))
+    experiment = pretraining(synthetic=None, data=DataSpec(classes=CLASSES, image_size=28))
     folder = write_sites(tmp_path / "files")
     if server is not None:
         (folder / "server.yaml").write_text(server)
@@ -150,5 +150,5 @@ def test_pictures_of_a_round_run_again_replace_those_before(tmp_path: Path) -> N
 
 
 def test_the_stand_in_layout_has_such_images_whatever_its_sites(tmp_path: Path) -> None:
-    experiment = pretraining(stand_in=StandIn(images=40, sites=1))
+    experiment = pretraining(synthetic=SyntheticData(images=40, sites=1))
     assert PublicImages(experiment, tmp_path, []).first(6).shape == (6, 3, 28, 28)

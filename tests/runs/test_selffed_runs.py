@@ -17,7 +17,7 @@ from fedward.flare.privacy import privatise
 from fedward.local import LocalTransport, run_local
 from fedward.methods.algorithm import Requirements
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFedState
-from fedward.methods.workflow import Ask, Work
+from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire
 from fedward.report import write_report
 from fedward.server.public import PublicImages
@@ -186,7 +186,7 @@ def test_noise_on_uploads_reaches_nothing_that_a_phase_does_not_train(
 
 
 def answer(experiment: Experiment, folder: Path, task: str, round_: int) -> wire.Message:
-    ask = Ask(round_, start(experiment, folder), {"site-1": Work(task)})
+    ask = Exchange(round_, start(experiment, folder), {"site-1": ClientTask(task)})
     return Site("site-1", experiment, folder).handle(requests(experiment, ask)["site-1"])
 
 
@@ -269,7 +269,7 @@ def test_a_run_of_both_phases_says_nothing_of_the_kind(straight: Path) -> None:
 
 
 def from_files(contrastive: str = "server") -> Experiment:
-    experiment = tiny("selffed", options={"contrastive": contrastive}, stand_in=None)
+    experiment = tiny("selffed", options={"contrastive": contrastive}, synthetic=None)
     return experiment.model_copy(update={"data": DataSpec(classes=CLASSES, image_size=28)})
 
 
@@ -280,7 +280,7 @@ def run_on_files(tmp_path: Path, folder: Path, experiment: Experiment) -> Path:
 
 def test_without_images_at_the_server_a_run_ends_before_its_first_round(tmp_path: Path) -> None:
     folder = write_sites(tmp_path / "files")
-    with pytest.raises(ConfigError, match=r"no file server.yaml and no stand-in data.*contrastive=client"):
+    with pytest.raises(ConfigError, match=r"no file server.yaml and no synthetic images.*contrastive=client"):
         run_on_files(tmp_path, folder, from_files())
     assert not (tmp_path / "run").exists(), "it can be run again, with other settings, into the same folder"
 
@@ -289,7 +289,7 @@ def test_a_hospitals_own_file_is_not_the_servers(tmp_path: Path) -> None:
     folder = write_sites(tmp_path / "files")
     (folder / "site-1.yaml").rename(folder / "fedward_site.yaml")
     assert not PublicImages(from_files(), tmp_path / "cache", [folder]).there
-    with pytest.raises(ConfigError, match=r"no file server\.yaml and no stand-in data"):
+    with pytest.raises(ConfigError, match=r"no file server\.yaml and no synthetic images"):
         run_local(from_files(), tmp_path / "run", sites=["site-1"], site_folders=[folder])
 
 

@@ -41,12 +41,12 @@ def test_a_script_sends_the_clinical_job_to_a_running_federation(tmp_path):
     with Federation(tmp_path / "federation", image_size=16) as federation:
         found = run(tmp_path, "--kit", str(federation.kit(LEAD)))
     assert replied(found) == sorted(HOSPITALS)
-    assert json.loads((found / "run.json").read_text())["experiment"]["stand_in"] is None
+    assert json.loads((found / "run.json").read_text())["experiment"]["synthetic"] is None
     assert not list((tmp_path / "federation").rglob("job.py")), "it is not sent"
 
 
 def test_a_script_runs_in_flares_proof_of_concept(tmp_path):
-    sites = ["stand_in.sites=3", "stand_in.images=200", "stand_in.labelled=1.0"]
+    sites = ["synthetic.sites=3", "synthetic.images=200", "synthetic.labelled=1.0"]
     poc = tmp_path / "poc"
     found = run(tmp_path, "--poc", settings=SETTINGS + sites, NVFLARE_POC_WORKSPACE=str(poc))
     assert found.is_relative_to(poc)

@@ -30,7 +30,7 @@ from fedward.local import LocalTransport, run_local
 from fedward.methods import method_of
 from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import mean_of as plain_mean
-from fedward.methods.workflow import Ask, Reply, Work
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.wire import Message
 from fedward.security import encryption
@@ -240,7 +240,7 @@ MODEL = {"w": torch.zeros(70, 60), "count": torch.tensor(3)}
 
 
 def request(**meta) -> Message:
-    asked = wire.requests(Ask(1, MODEL, {"s": Work()}), [], RUN, {})["s"]
+    asked = wire.requests(Exchange(1, MODEL, {"s": ClientTask()}), [], RUN, {})["s"]
     return Message({**asked.meta, **meta}, asked.arrays)
 
 
@@ -582,12 +582,12 @@ def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
     transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "run")
     excluded = {"train": ("a.",), "pretrain": ("b.",)}
     monkeypatch.setattr(transport, "_requirements", Requirements(excluded=excluded))
-    work = {"site-1": Work("train"), "site-2": Work("pretrain")}
+    work = {"site-1": ClientTask("train"), "site-2": ClientTask("pretrain")}
     with pytest.raises(RunError, match=r"withhold the same tensors, found pretrain: b\., train: a\."):
-        transport.exchange(requests(experiment, Ask(1, tiny_model(), work), SITES), 60, lambda *_: None)
+        transport.exchange(requests(experiment, Exchange(1, tiny_model(), work), SITES), 60, lambda *_: None)
     assert inner.seen == []
     del work["site-2"]
-    transport.exchange(requests(experiment, Ask(1, tiny_model(), work), ["site-2"]), 60, lambda *_: None)
+    transport.exchange(requests(experiment, Exchange(1, tiny_model(), work), ["site-2"]), 60, lambda *_: None)
     assert {site for site, _, _ in inner.seen} == {"site-1", "site-2"}
 
 
@@ -731,7 +731,7 @@ def test_a_site_decrypts_for_encrypted_jobs_alone(tmp_path):
 
 
 def test_a_site_without_key_sends_nothing(tmp_path):
-    asked = requests(secure(), Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
+    asked = requests(secure(), Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
     answer = Site("site-1", secure(), tmp_path).handle(asked)
     assert "ConfigError" in answer.meta["error"]
     assert not answer.arrays
@@ -739,13 +739,13 @@ def test_a_site_without_key_sends_nothing(tmp_path):
 
 def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
     """The server cannot see whether numbers are finite, or how large an update is."""
-    asked = requests(secure(), Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
+    asked = requests(secure(), Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
     diverged = {name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()}
     with monkeypatch.context() as patch:
         patch.setattr(wire, "difference", lambda trained, received, withheld: diverged)
         assert "NaN or infinity" in Site("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
     small = secure(largest_update=1e-9)
-    asked = requests(small, Ask(1, tiny_model(), {"site-1": Work()}))["site-1"]
+    asked = requests(small, Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
     large = Site("site-1", small, tmp_path, key=KEY).handle(asked)
     assert "largest_update" in large.meta["error"]
     assert not large.arrays
@@ -796,7 +796,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     use(monkeypatch, tmp_path)
     monkeypatch.setattr(executor_module, "send_analytic_dxo", lambda component, dxo, fl_ctx: None)
     experiment = secure()
-    ask = Ask(1, tiny_model(), {"site-1": Work()})
+    ask = Exchange(1, tiny_model(), {"site-1": ClientTask()})
     asked, unencrypted = (requests(job, ask, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
     updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
     executor = executor_of(tmp_path, experiment)
@@ -907,6 +907,6 @@ def test_a_site_weighs_its_update_as_the_plain_mean_would(method, options, task,
     meta = {"site": "s", "round": 1, "labelled": 3, "unlabelled": 7, "steps": 2}
     seal(Message(meta, {"diff/w": np.ones(2, np.float32)}), task, algorithm.weight, key)
     assert key.weight == weight
-    replies = [Reply("a", {"w": torch.zeros(1)}, 3, 7, 2), Reply("b", {"w": torch.ones(1)}, 6, 14, 4)]
+    replies = [ClientUpdate("a", {"w": torch.zeros(1)}, 3, 7, 2), ClientUpdate("b", {"w": torch.ones(1)}, 6, 14, 4)]
     mean = plain_mean(replies, task, algorithm.weight, algorithm.settings, {})
     assert mean["w"].item() == pytest.approx(2 / 3), "b counts for twice as much"

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from fedward.client.admission import Admission
 from fedward.client.site import Site
-from fedward.config import DataSpec, Experiment, StandIn
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
 from fedward.methods import method_of
 from fedward.methods.fedavg import mean_of
-from fedward.methods.workflow import Reply, State
+from fedward.methods.workflow import ClientUpdate, State
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import check_norm
@@ -289,7 +289,7 @@ def test_a_participant_can_bring_the_weights_that_a_run_may_not_start_from(tmp_p
     honest = {name: tensor + 1e-4 if tensor.is_floating_point() else tensor for name, tensor in start.items()}
     evil = {name: start[name] + 3 * (target[name] - start[name]) for name in start}
     check_norm("site-3", Message({}, wire.difference(evil, start)), start, plain.largest_update)
-    replies = [Reply(name, state, 72, 0, 4) for name, state in (("a", honest), ("b", honest), ("c", evil))]
+    replies = [ClientUpdate(name, state, 72, 0, 4) for name, state in (("a", honest), ("b", honest), ("c", evil))]
 
     def far_from_target(experiment: Experiment) -> float:
         algorithm = method_of(experiment)
@@ -331,7 +331,7 @@ def test_a_round_on_few_images_is_refused(tmp_path, method, options, kind):
     """Also where many images of the other kind are there, which the job's settings make count for nothing."""
     experiment = hospital(method, options=options)
     few = 0.1 if kind == "labelled" else 0.9
-    experiment = experiment.model_copy(update={"stand_in": StandIn(images=240, labelled=few)})
+    experiment = experiment.model_copy(update={"synthetic": SyntheticData(images=240, labelled=few)})
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
     assert f"minimum_images: at least 32 different {kind} images, the round would use fewer of this site's" in text
     assert "14" not in text
@@ -368,7 +368,7 @@ ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10*
 )
 def test_a_round_that_would_not_end_is_refused(tmp_path, method, labelled, changes):
     experiment = hospital(method, options=ENDLESS)
-    experiment = experiment.model_copy(update={"stand_in": StandIn(images=240, labelled=labelled)})
+    experiment = experiment.model_copy(update={"synthetic": SyntheticData(images=240, labelled=labelled)})
     assert "maximum_images" not in [found.rule for found in refused_by_default(experiment)]
     text = refusal(site(tmp_path, experiment), request(experiment, **changes), reads_data=True)
     assert "maximum_images: at most 1000000, the round would go through more here" in text

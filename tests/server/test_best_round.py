@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedward import local
-from fedward.config import StandIn
+from fedward.config import SyntheticData
 from fedward.evaluation.selection import best_global
 from fedward.local import LocalTransport
 from fedward.protocol.wire import Message
@@ -46,8 +46,8 @@ class Judging(LocalTransport):
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, find: Find) -> Run:
     monkeypatch.setattr(local, "write_report", lambda path: None)
-    labels = StandIn(images=40, labelled=1.0, isolated=True)
-    experiment = tiny("isofed", key_metric="accuracy", stand_in=labels)
+    labels = SyntheticData(images=40, labelled=1.0, isolated=True)
+    experiment = tiny("isofed", key_metric="accuracy", synthetic=labels)
     run_experiment(experiment, folder / "run", Judging(experiment, folder / "cache", find), engine="local")
     return Run.load(folder / "run")
 

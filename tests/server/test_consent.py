@@ -30,7 +30,7 @@ STRICT, ASKING, TWO = Policy(minimum_replies=4), Policy(approval="required"), Po
 
 
 class Hospitals:
-    """Three phantom hospitals, the last of which has a policy of its own."""
+    """Three hospitals with synthetic images, the last of which has a policy of its own."""
 
     def __init__(self, folder: Path, experiment: Experiment, policy: Policy, others: Policy | None = None) -> None:
         self.folder, self.experiment = folder, experiment

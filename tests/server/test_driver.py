@@ -22,7 +22,7 @@ from fedward.local import LocalTransport, run_local
 from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import FedAvg, federated_averaging
 from fedward.methods.ssfl import SSFL
-from fedward.methods.workflow import Ask, Federation, Reply
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.nets import build
 from fedward.protocol.wire import Message
 from fedward.storage.run_folder import RunFolder
@@ -36,7 +36,9 @@ from tiny import tiny
 SITES = ["site-1", "site-2", "site-9"]
 
 
-def listen(monkeypatch, heard: list[tuple[Ask, list[Reply]]], also: Callable[[Federation], None] | None = None) -> None:
+def listen(
+    monkeypatch, heard: list[tuple[Exchange, list[ClientUpdate]]], also: Callable[[Federation], None] | None = None
+) -> None:
     """Let a test see what federated averaging asks and hears, and ``also`` the federation after each answer."""
 
     def rounds(self, state, federation):
@@ -386,7 +388,7 @@ def test_a_model_that_was_not_used_is_nobodys_peer(tmp_path, monkeypatch):
 
 
 def test_a_site_without_labels_takes_no_supervised_step_and_weighs_nothing(tmp_path):
-    experiment = tiny("fedavg", stand_in={"images": 40, "labelled": 0.0}, options={"rounds": 2})
+    experiment = tiny("fedavg", synthetic={"images": 40, "labelled": 0.0}, options={"rounds": 2})
     folder = tmp_path / "run"
     with in_vain():
         run_local(experiment, folder, sites=SITES)
@@ -401,7 +403,7 @@ def test_a_site_without_labels_takes_no_supervised_step_and_weighs_nothing(tmp_p
 
 
 def test_a_site_without_labels_learns_from_its_pseudo_labels(tmp_path):
-    experiment = tiny("ssfl", stand_in={"images": 40, "labelled": 0.0}, options={"rounds": 2})
+    experiment = tiny("ssfl", synthetic={"images": 40, "labelled": 0.0}, options={"rounds": 2})
     folder = run_local(experiment, tmp_path / "run", sites=SITES)
     assert all(len(row["replied"]) == 2 for row in rows(folder, "rounds"))
 
@@ -445,7 +447,7 @@ def test_validation_policies_judge_models_on_the_servers_own_images(tmp_path, po
 
 
 def test_a_site_that_took_no_step_is_heard_with_the_model_it_was_sent(tmp_path, monkeypatch):
-    heard: list[tuple[Ask, list[Reply]]] = []
+    heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
     experiment = tiny("ssfl", options={"participants": 3, "rounds": 2})
     transport = Tampering(experiment, tmp_path / "cache", lambda site, a: [idle(a) if site == "site-2" else a])
@@ -467,7 +469,7 @@ def test_a_site_that_took_no_step_is_heard_with_the_model_it_was_sent(tmp_path, 
 
 
 def test_a_site_that_only_judged_is_heard_without_steps(tmp_path, monkeypatch):
-    heard: list[tuple[Ask, list[Reply]]] = []
+    heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
     run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert len(heard) == 3
@@ -483,7 +485,7 @@ def test_a_site_that_only_judged_is_heard_without_steps(tmp_path, monkeypatch):
 )
 def test_below_the_minimum_of_replies_with_steps_only_those_without_are_heard(tmp_path, monkeypatch, minimum, heard_of):
     """Of three sites one trains, one has nothing to learn from, and one is silent."""
-    heard: list[tuple[Ask, list[Reply]]] = []
+    heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
     made = {"site-1": lambda a: [a], "site-2": lambda a: [idle(a)], "site-9": lambda a: []}
     options = {"participants": 3, "rounds": 2}

@@ -34,7 +34,7 @@ def test_a_policy_that_judges_models_needs_validation_images_before_the_first_ro
         write_public_npz(sites / "public.npz", **images)
         (sites / "server.yaml").write_text("{kind: npz, file: public.npz}")
     data = DataSpec(classes=CLASSES, image_size=16)
-    experiment = tiny(data=data, stand_in=None, options={"policy": policy})
+    experiment = tiny(data=data, synthetic=None, options={"policy": policy})
     transport = Untouched(experiment, SITES, tmp_path / "cache", [sites])
     with pytest.raises(
         ConfigError, match=f"method fedperl: expected labelled validation images.*{found}.*policy=static"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedward.sites import phantom_site
+from fedward.sites import synthetic_site
 from fedward.sites.doctor import contact_sheet, examine, run
 from file_modes import modes
 
@@ -84,8 +84,8 @@ def test_images_on_disk_are_their_owners_alone(hospital, tmp_path):
 
 
 def test_grey_and_empty_sets_have_a_sheet_too(tmp_path):
-    from fedward.config import DataSpec, StandIn
+    from fedward.config import DataSpec, SyntheticData
 
-    grey = phantom_site("server", DataSpec(channels=1), StandIn(images=16), 1)
+    grey = synthetic_site("server", DataSpec(channels=1), SyntheticData(images=16), 1)
     contact_sheet(grey, tmp_path / "sheet.png")
     assert (tmp_path / "sheet.png").is_file()

@@ -31,7 +31,7 @@ def killed(folder: Path, rank: int, processes: int) -> None:
 def refuses(folder: Path, rank: int, processes: int) -> None:
     """The second process finds something wrong with the data."""
     if rank == 1:
-        raise DataError("row 7 of /data/names.csv", expected="an image", found="none", remedy="Mend the row.")
+        raise DataError("row 7 of /data/names.csv", expected="an image", found="none", remedy="Fix the row.")
     signal.pause()
 
 

@@ -313,11 +313,11 @@ def test_views_are_those_of_the_recipe() -> None:
     assert len({id(generator) for generators in used.values() for generator in generators}) == 3
 
 
-def test_recipes_differ_and_any_way_up_is_used_where_none_is_named() -> None:
+def test_recipes_differ_and_rotation_invariant_is_used_where_none_is_named() -> None:
     settings = once()
     found = {name: make(pictures(20), pictures(30, 1), settings, views=recipe) for name, recipe in VIEWS.items()}
-    assert same(make(pictures(20), pictures(30, 1), settings), found["any_way_up"])
-    for one, other in pairwise([*found.values(), found["any_way_up"]]):
+    assert same(make(pictures(20), pictures(30, 1), settings), found["rotation_invariant"])
+    for one, other in pairwise([*found.values(), found["rotation_invariant"]]):
         assert not any(same(one, other, name) for name in ("labelled", "weak", "strong"))
         assert same(one, other, "labels")
 

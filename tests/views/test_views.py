@@ -230,8 +230,8 @@ def test_without_a_turn_strong_turns_all_the_way_round() -> None:
 
 
 def test_recipes_are_what_they_are_called() -> None:
-    assert list(VIEWS) == ["any_way_up", "mirrored", "upright"]
-    assert VIEWS["any_way_up"] == (weak, strong)
+    assert list(VIEWS) == ["rotation_invariant", "mirrored", "upright"]
+    assert VIEWS["rotation_invariant"] == (weak, strong)
     images = photo(32)
     for name, flip in (("mirrored", True), ("upright", False)):
         assert torch.equal(VIEWS[name].weak(images, seeded(1)), crop(images, seeded(1), flip=flip))

@@ -78,7 +78,7 @@ class Pictures:
                 f"site {self.site}, image {sample_id}",
                 expected="a whole image",
                 found=f"{bad}",
-                remedy="Mend the file; `fedward doctor` lists all that cannot be read.",
+                remedy="Fix the file; `fedward doctor` lists all that cannot be read.",
             ) from None
         if shown.mode not in ("L", "RGB"):
             shown = shown.convert("RGB")

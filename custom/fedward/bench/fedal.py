@@ -126,7 +126,7 @@ def experiment_of(cell: Cell) -> Experiment:
         "data": {"name": "dermoscopy", "classes": CLASSES, "image_size": scale.image_size},
         "net": scale.net,
         "pretrained": scale.pretrained,
-        "stand_in": None,
+        "synthetic": None,
         "seed": cell.seed,
         "evaluate_every": scale.schedule.query_every,
         "key_metric": CHOOSES,

@@ -158,7 +158,7 @@ def experiment_of(cell: Cell, budget: Budget) -> Experiment:
         },
         "data": {"name": cell.dataset, "classes": dataset.classes, "image_size": 28, "views": dataset.views},
         "net": "small_cnn",
-        "stand_in": None,
+        "synthetic": None,
         "seed": cell.seed,
         "evaluate_every": max(1, rounds // 25),
     }

@@ -59,9 +59,9 @@ def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) ->
     exchange is none that failed.
     """
     if run.info.status != "finished":
-        remedy = "Mend what stopped it, and run the benchmark again: the run goes on."
+        remedy = "Fix what stopped it, and run the benchmark again: the run goes on."
         raise RunError(f"run {run.folder}", expected="one that has finished", found=run.info.status, remedy=remedy)
-    remedy = "Mend what failed, delete the folder, and run the benchmark again."
+    remedy = "Fix what failed, delete the folder, and run the benchmark again."
     for row in run.rounds:
         failed = {site: row.failed[site] for site in sites if site in row.failed}
         if may_decline:
@@ -120,9 +120,9 @@ def require_same(folder: Path, experiment: Experiment, init: Path | None = None)
 def require_same_images(out: Path, option: str, images: Path | None) -> None:
     """Note beside the first runs whose images they see; raise ConfigError where later ones are to see others.
 
-    They are named by their path from ``out``, so that both can move together; None: the phantom's.
+    They are named by their path from ``out``, so that both can move together; None: the synthetic images'.
     """
-    asked = relpath(images.resolve(), out.resolve()) if images else "phantom"
+    asked = relpath(images.resolve(), out.resolve()) if images else "synthetic"
     note = out / "images.txt"
     if not note.exists():
         out.mkdir(parents=True, exist_ok=True)

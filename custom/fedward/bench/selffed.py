@@ -218,14 +218,14 @@ def _experiment(
 ) -> Experiment:
     known = DATASETS.get(scale.data)
     net = f"{'masked_' if method == 'selffed' else ''}swin_{scale.image_size}"
-    classes, views = (known.classes, known.views) if known else (SKIN, "any_way_up")
+    classes, views = (known.classes, known.views) if known else (SKIN, "rotation_invariant")
     raw = {
         "method": method,
         "options": options,
         "data": {"name": scale.data, "classes": classes, "image_size": scale.image_size, "views": views},
         "net": net,
         "pretrained": pretrained,
-        "stand_in": None,
+        "synthetic": None,
         "seed": seed,
         "evaluate_every": max(1, options["rounds"] // 6),
         "key_metric": CHOOSES,

@@ -1,4 +1,4 @@
-"""Which data a site works on: what its own file names, else its share of the phantom, if the job has that stand-in."""
+"""Which data a site works on: what its own file names, else synthetic ones, if the job allows it."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
 from fedward.security.policy import FILE
-from fedward.sites import SERVER, SiteData, find_site_file, load_site, phantom_site
+from fedward.sites import SERVER, SiteData, find_site_file, load_site, synthetic_site
 from fedward.storage.store import save_json
 
 _log = logging.getLogger(__name__)
@@ -20,8 +20,8 @@ def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequ
     """Return the data of a site; of its own file without the validation and test images of rare classes.
 
     Raises:
-        ConfigError: the site has no file, and the job no stand-in or the folders files of other sites: real images and
-            those of the phantom would train one model.
+        ConfigError: the site has no file, and the job no synthetic images, or the folders hold files of other sites:
+            real and synthetic images would train one model.
         DataError: the file's data cannot be used.
     """
     file = find_site_file(name, site_folders)
@@ -29,11 +29,11 @@ def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequ
         data = load_site(file, experiment.data, cache=cache)
         return data if name == SERVER else _reportable(data)
     folders = ", ".join(map(str, site_folders)) or "no folder"
-    if experiment.stand_in is None:
+    if experiment.synthetic is None:
         raise ConfigError(
             f"site {name}",
             expected=f"a file {name}.yaml in one of {folders}",
-            found="none, and this job has no stand-in data",
+            found="none, and this job has no synthetic images",
             remedy="Write the site's file; `fedward doctor FILE` checks it.",
         )
     if others := site_files(site_folders):
@@ -41,9 +41,9 @@ def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequ
             f"site {name}",
             expected=f"a file {name}.yaml in one of {folders}, or no site's file at all",
             found=", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else ""),
-            remedy="Name files as the sites are named; without any, all sites work on the phantom.",
+            remedy="Name files as the sites are named; without any, all sites work on the synthetic images.",
         )
-    return replace(phantom_site(name, experiment.data, experiment.stand_in, experiment.seed), annotation="oracle")
+    return replace(synthetic_site(name, experiment.data, experiment.synthetic, experiment.seed), annotation="oracle")
 
 
 def _reportable(data: SiteData) -> SiteData:
@@ -66,7 +66,7 @@ def named_sites(folder: Path) -> list[str]:
     """Return the names of the sites that a folder holds files of, sorted; none of ``fedward_site.yaml``, of any site.
 
     Raises:
-        ConfigError: it is no folder, or holds no site's file: the sites would train on the phantom instead.
+        ConfigError: it is no folder, or holds no site's file: the sites would train on the synthetic images instead.
     """
     if files := site_files([folder]):
         return [Path(file).stem for file in files if file != "fedward_site.yaml"]
@@ -81,7 +81,7 @@ def named_sites(folder: Path) -> list[str]:
 
 
 def require_same_source(name: str, site_folders: Sequence[Path], folder: Path, run: str) -> None:
-    """Refuse to go on with a run on the phantom that began on the site's own images, or the other way round.
+    """Refuse to go on with a run on the synthetic images that began on the site's own images, or the other way round.
 
     Args:
         name: of the site.

@@ -45,7 +45,7 @@ def job_files(
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
     The research flavour names its sites: only then does the simulator start that many without being told. The clinical
-    flavour goes to every connected site, carries no code and no stand-in data, and asks for the privacy scope
+    flavour goes to every connected site, carries no code and no synthetic images, and asks for the privacy scope
     ``clinical``.
 
     A job that starts from a finished run has an app of the server's own, and its weights lie in that app's ``config``
@@ -68,7 +68,7 @@ def job_files(
         ConfigError: a clinical job with weights names no sites, or its tracking is not TensorBoard.
     """
     if clinical:
-        experiment = experiment.model_copy(update={"stand_in": None})
+        experiment = experiment.model_copy(update={"synthetic": None})
     interval = CLINICAL_POLLING if clinical else POLLING
     server = _SERVER_APP if init else _APP
     places = sites or ([] if clinical else simulated_sites(experiment))

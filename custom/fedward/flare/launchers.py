@@ -31,7 +31,7 @@ ARENAS = ("MALLOC_ARENA_MAX", "2")
 then grows for hours (docs/results/benchmarks.md). A value that is set already stands."""
 
 _MOST, _WITHIN = 3, 3600.0
-"""Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not mend."""
+"""Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not fix."""
 
 _WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals by which people and service managers end a process; FLARE also says SIGHUP of one it lost sight of."""

@@ -137,7 +137,7 @@ class Supervisor:
             f"run {self.run}",
             expected="a job that brings it to its end",
             found=f"the job was {meta['status']}",
-            remedy="Mend what ends it, then go on with `fedward submit --continue` and the run's name.",
+            remedy="Fix what ends it, then go on with `fedward submit --continue` and the run's name.",
         )
 
     def _count(self, watch: Watch, run: Path) -> None:

@@ -135,7 +135,7 @@ class Algorithm(Protocol[StateT]):
         """Return what a site does for a task in its round; nothing if the task is not for a site like it.
 
         Args:
-            task: its name in the site's :class:`~fedward.methods.workflow.Work`.
+            task: its name in the site's :class:`~fedward.methods.workflow.ClientTask`.
             round_: from 1.
             labelled: number of labelled training images the site holds.
         """

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 from fedward.methods.aggregation import capped_counts, weighted_average
-from fedward.methods.workflow import Reply, State
+from fedward.methods.workflow import ClientUpdate, State
 
 _FURTHEST = 1e300
 """Penalties beyond this are this: the product of two numbers may be infinite, and a difference of such is none."""
@@ -93,7 +93,9 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
     return torch.softmax(logarithms, dim=0)
 
 
-def measure(replies: Sequence[Reply], norm: Literal["sum", "flat"], largest_share: float) -> tuple[Tensor, Tensor]:
+def measure(
+    replies: Sequence[ClientUpdate], norm: Literal["sum", "flat"], largest_share: float
+) -> tuple[Tensor, Tensor]:
     """Return the images n_k (K,) the replies were trained on and their distances d_k (K,) from their mean by n_k.
 
     The images are capped: see :func:`~fedward.methods.aggregation.capped_counts`.

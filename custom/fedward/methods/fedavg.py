@@ -17,7 +17,7 @@ from fedward.methods.aggregation import aggregate, capped_counts
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState, Weight
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless
 from fedward.methods.settings import Settings
-from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 from fedward.seeds import numpy_generator
 
 ABSENT_CLASS_WEIGHT = 100.0
@@ -100,7 +100,7 @@ def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
     return steps
 
 
-def mean_of(replies: Sequence[Reply], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
+def mean_of(replies: Sequence[ClientUpdate], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
     """Return the mean of the replies that took steps for a task; ``otherwise`` if none has any weight.
 
     By ``weight`` and as the settings say: see :mod:`fedward.methods.aggregation`.
@@ -119,7 +119,7 @@ def federated_averaging(
     while state.round < settings.rounds:
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
-        replies = yield Ask(round_, state.model, {site: Work(task) for site in sites})
+        replies = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
         state.model = mean_of(replies, task, weight, settings, state.model)
         state.round = round_
 

@@ -13,7 +13,7 @@ from fedward.methods.algorithm import Requirements, ServerState
 from fedward.methods.distances import distance_weights, measure
 from fedward.methods.fedavg import draw_participants
 from fedward.methods.settings import Positive, Settings
-from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 
 SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
 """Tasks of a site with labels, and of one without."""
@@ -54,7 +54,7 @@ class GroupedState(ServerState):
         """Return each site's task by its group; a site that never answered is asked as if it had labels."""
         return {site: UNSUPERVISED if self.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
 
-    def untaught(self, tasks: Mapping[str, str], replies: Iterable[Reply]) -> bool:
+    def untaught(self, tasks: Mapping[str, str], replies: Iterable[ClientUpdate]) -> bool:
         """Return whether sites that have labels, or may have, were asked and none of them replied.
 
         The others alone must not make the next model then.
@@ -63,12 +63,12 @@ class GroupedState(ServerState):
         return asked and not any(reply.labelled for reply in replies)
 
 
-Answers: TypeAlias = Generator[Ask, "list[Reply]", "list[Reply]"]
+Answers: TypeAlias = Generator[Exchange, "list[ClientUpdate]", "list[ClientUpdate]"]
 """One exchange inside a round: returns the replies that took steps."""
-ModelOf: TypeAlias = Generator[Ask, "list[Reply]", State]
+ModelOf: TypeAlias = Generator[Exchange, "list[ClientUpdate]", State]
 """A part of a round, or all of it: returns the model it ends with."""
 OneRound: TypeAlias = Callable[[GroupedState, Federation], ModelOf]
-Weigh: TypeAlias = Callable[[Sequence[Reply], Tensor, Tensor], Tensor]
+Weigh: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor]
 """Replies (K), their images n_k (K,) and distances d_k (K,) to the weights c_k (K,)."""
 
 
@@ -140,12 +140,14 @@ class Groups:
         """Send a model to sites with their tasks, note their groups, and return the replies that took steps."""
         if not tasks:
             return []
-        replies = yield Ask(state.round + 1, model, {site: Work(task) for site, task in tasks.items()}, part=part)
+        replies = yield Exchange(
+            state.round + 1, model, {site: ClientTask(task) for site, task in tasks.items()}, part=part
+        )
         state.groups |= {reply.site: LABELLED if reply.labelled else UNLABELLED for reply in replies}
         return [reply for reply in replies if reply.steps]
 
     def average(
-        self, replies: Sequence[Reply], state: GroupedState, federation: Federation, group: str, part: int
+        self, replies: Sequence[ClientUpdate], state: GroupedState, federation: Federation, group: str, part: int
     ) -> State:
         """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global model."""
         if not replies:
@@ -163,7 +165,7 @@ def _stop_without_labels(state: GroupedState, federation: Federation, silent: in
         found = "no site has labels"
         remedy = "Give one of them labels (`labelled` in its site file), or add a site."
     elif silent >= _SILENT_ROUNDS_IN_A_ROW:
-        found, remedy = f"none in {silent} rounds in a row", "Mend the sites, then resume this run folder."
+        found, remedy = f"none in {silent} rounds in a row", "Fix the sites, then resume this run folder."
     else:
         return
     raise RunError(

@@ -54,7 +54,7 @@ class RoundInputs:
     """Optimiser steps that earlier rounds of this phase took, as if the site had been there in each of them."""
     memory: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """Models that the site has kept for itself between rounds, by role. They stay in its own folder."""
-    draws: torch.Generator = field(default_factory=torch.Generator)
+    generator: torch.Generator = field(default_factory=torch.Generator)
     """On the CPU: what the objective itself draws at random in this phase."""
 
 

@@ -19,7 +19,7 @@ from fedward.methods.groups import SUPERVISED, GroupedState, Groups, ModelOf, by
 from fedward.methods.local import Phase, Uses
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, mean_teacher_phases
 from fedward.methods.settings import Positive
-from fedward.methods.workflow import Federation, Reply, Rounds, State
+from fedward.methods.workflow import ClientUpdate, Federation, Rounds, State
 
 
 class RSCFedSettings(MeanTeacherSettings):
@@ -75,7 +75,7 @@ class RSCFed(Algorithm[GroupedState]):
         """Liang et al., CVPR 2022, Algorithm 1."""
         consensus: list[State] = []
         asked: dict[str, str] = {}
-        heard: list[Reply] = []
+        heard: list[ClientUpdate] = []
         for part in range(self.settings.passes):
             sites = draw_participants(
                 federation.sites, self.settings.sites_per_pass, federation.seed, state.round + 1, part
@@ -90,7 +90,7 @@ class RSCFed(Algorithm[GroupedState]):
             return state.model
         return weighted_average(consensus, [1.0] * len(consensus))
 
-    def weigh(self, replies: Sequence[Reply], sizes: Tensor, distances: Tensor) -> Tensor:
+    def weigh(self, replies: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor) -> Tensor:
         """Return the weights of one pass (K,)."""
         labelled = torch.tensor([reply.labelled > 0 for reply in replies])
         scale = self.settings.distance_scale if labelled.any() else self.settings.unlabelled_distance_scale

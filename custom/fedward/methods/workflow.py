@@ -1,7 +1,7 @@
-"""What a method's server half says to its driver: the question asked of each site, and the replies.
+"""What a method's server half says to its driver: an exchange with the sites, and their updates.
 
-A workflow is a generator that yields an :class:`Ask` and receives ``list[Reply]`` in site-name order. It knows
-tensors and site names only; the driver in :mod:`fedward.server` decides how they travel.
+A workflow is a generator that yields an :class:`Exchange` and receives ``list[ClientUpdate]`` in site-name order. It
+knows tensors and site names only; the driver in :mod:`fedward.server` decides how they travel.
 """
 
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
@@ -19,7 +19,7 @@ SCORE = "score"
 
 
 @dataclass(frozen=True)
-class Work:
+class ClientTask:
     """What one site is asked to do in one exchange."""
 
     task: str = "train"
@@ -31,12 +31,12 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Exchange:
     """One exchange with the sites: the model all of them get, and each site's work."""
 
     round: int
     model: State
-    work: Mapping[str, Work]
+    work: Mapping[str, ClientTask]
     record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
     part: int = 0
@@ -46,7 +46,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ClientUpdate:
     """One site's accepted answer; also of a site that was not asked to work, but evaluated the model."""
 
     site: str
@@ -96,5 +96,5 @@ class Federation:
     """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the method wants it."""
 
 
-Rounds: TypeAlias = Generator[Ask, "list[Reply]", None]
+Rounds: TypeAlias = Generator[Exchange, "list[ClientUpdate]", None]
 """A server workflow: yields questions, receives the accepted replies in site-name order."""

@@ -1,4 +1,4 @@
-"""A small CNN with GroupNorm, for the embedded phantom."""
+"""A small CNN with GroupNorm, for the built-in synthetic images."""
 
 from itertools import pairwise
 

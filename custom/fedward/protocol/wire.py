@@ -21,7 +21,7 @@ import torch
 
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
-from fedward.methods.workflow import SCORE, Ask, State
+from fedward.methods.workflow import SCORE, Exchange, State
 
 UNTRAINED = ("idle", SCORE)
 """Tasks after which a site has no update."""
@@ -115,7 +115,7 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
     return state
 
 
-def requests(ask: Ask, evaluate: Iterable[str], run: str, facts: Mapping[str, Any]) -> dict[str, Message]:
+def requests(ask: Exchange, evaluate: Iterable[str], run: str, facts: Mapping[str, Any]) -> dict[str, Message]:
     """Return one request per site that works or evaluates; the global model's arrays are shared, never copied.
 
     Args:

@@ -284,8 +284,8 @@ def _svg(figure: Figure, words: str) -> str:
     assert view is not None, "matplotlib wrote an svg without a viewBox"
     width = round(float(view[1].split()[2]) * 4 / 3)
     body = re.sub(r'<g id="[^"]*">', "<g>", body)
-    for stand_in, variable in _VARIABLES.items():
-        body = body.replace(stand_in, variable)
+    for synthetic, variable in _VARIABLES.items():
+        body = body.replace(synthetic, variable)
     label = escape(words, quote=True)
     return (
         f'<svg viewBox="{view[1]}" role="img" aria-label="{label}" style="max-width: {width}px">'

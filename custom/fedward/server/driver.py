@@ -18,7 +18,7 @@ from fedward.errors import ConfigError, RunError, WireError
 from fedward.evaluation.selection import MetricRow, earliest_best, judged
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import Ask, Federation, Reply, State
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.claims import Claims
 from fedward.protocol.messages import Answer, ErrorAnswer, WaitingAnswer
@@ -44,7 +44,7 @@ _EMPTY_ROUNDS_IN_A_ROW = 3
 _SHOWN = 6
 """Images of the server's own in a report."""
 
-_MEND = "mend the sites (`labelled` in a site's file says how many labels it uses)"
+_FIX = "fix the sites (`labelled` in a site's file says how many labels it uses)"
 _NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
 
 _log = logging.getLogger(__name__)
@@ -124,10 +124,10 @@ def _checked(
 
 
 @dataclass
-class _Exchange:
+class _Answers:
     """What came back from one exchange."""
 
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[ClientUpdate] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     updates: dict[str, str] = field(default_factory=dict)
     """Site -> SHA-256 of its update as it came, of those that are used."""
@@ -257,7 +257,7 @@ class _Driver:
             if state.round != before:
                 self.run_folder.commit(state.round, state)
 
-    def _exchange(self, ask: Ask) -> list[Reply]:
+    def _exchange(self, ask: Exchange) -> list[ClientUpdate]:
         """Carry out one ask; the model the round starts from is evaluated with it where its turn has come."""
         first, self._last_round = ask.round != self._last_round, ask.round
         evaluate = ask.evaluate and first and (ask.round - 1) % self.experiment.evaluate_every == 0
@@ -268,7 +268,7 @@ class _Driver:
         self._note_empty(ask, any(reply.useful for reply in result.replies), result.failed)
         return sorted(result.replies, key=lambda reply: reply.site)
 
-    def _note_empty(self, ask: Ask, any_reply: bool, failed: dict[str, str]) -> None:
+    def _note_empty(self, ask: Exchange, any_reply: bool, failed: dict[str, str]) -> None:
         self._empty = 0 if any_reply else self._empty + 1
         self._failed = failed if ask.work else self._failed
         if self._empty >= _EMPTY_ROUNDS_IN_A_ROW:
@@ -276,7 +276,7 @@ class _Driver:
                 f"round {ask.round}",
                 expected=f"at least {self.experiment.minimum_replies} usable replies",
                 found=f"too few in {self._empty} exchanges in a row: {self._why_nothing()}",
-                remedy=f"{_MEND.capitalize()}, then resume this run folder.",
+                remedy=f"{_FIX.capitalize()}, then resume this run folder.",
             )
 
     def _why_nothing(self) -> str:
@@ -286,7 +286,7 @@ class _Driver:
         nobody = "no site has labels; " if everyone and not any(self._labelled.values()) else ""
         return f"{nobody}last: {reasons or 'no site could train'}"
 
-    def _send(self, ask: Ask, evaluate: Sequence[str]) -> tuple[_Exchange, dict[str, Message]]:
+    def _send(self, ask: Exchange, evaluate: Sequence[str]) -> tuple[_Answers, dict[str, Message]]:
         init = self.run_folder.info.init
         weights = {"weights": init.get("model", init["sha256"])} if init else {}
         facts = {"members": len(self.run_folder.sites), **weights}
@@ -303,7 +303,7 @@ class _Driver:
         )
         for request in requests.values():
             request.meta["head"] = head
-        result = _Exchange()
+        result = _Answers()
         pending: set[str] = set()
 
         def deliver(site: str, answer: Message) -> None:
@@ -341,15 +341,15 @@ class _Driver:
         )
         return result, requests
 
-    def _is_worth_waiting(self, ask: Ask, result: _Exchange) -> bool:
+    def _is_worth_waiting(self, ask: Exchange, result: _Answers) -> bool:
         """Return whether replies are too few, and may be enough once sites that wait for approval have it."""
         willing = set(ask.work) - result.refused
         return self._lacks(result) and bool(willing & set(result.waiting)) and len(willing) >= self._enough
 
-    def _lacks(self, result: _Exchange) -> bool:
+    def _lacks(self, result: _Answers) -> bool:
         return sum(reply.useful for reply in result.replies) < self._enough
 
-    def _drop_too_few(self, ask: Ask, result: _Exchange) -> None:
+    def _drop_too_few(self, ask: Exchange, result: _Answers) -> None:
         """Drop replies of which there are fewer than an exchange needs: neither averages nor peers come of them."""
         useful = [reply.site for reply in result.replies if reply.useful]
         if len(useful) >= self.experiment.minimum_replies:
@@ -360,7 +360,7 @@ class _Driver:
             result.updates.pop(site, None)
             result.failed[site] = f"not used: minimum_replies is {self.experiment.minimum_replies}, came {len(useful)}"
 
-    def _accept(self, ask: Ask, request: Message, site: str, answer: Message, result: _Exchange) -> None:
+    def _accept(self, ask: Exchange, request: Message, site: str, answer: Message, result: _Answers) -> None:
         needs = self.algorithm.requirements
         said = wire_checks.check_answer(
             answer,
@@ -386,9 +386,9 @@ class _Driver:
             state = self._kept(ask, site, answer, result)
         elif (task := request.meta["task"]) not in wire.UNTRAINED:
             result.failed[site] = _NOTHING_TO_DO.format(task, *counts)
-        result.replies.append(Reply(site, state, *counts, said.steps, said.scores or (), said.due or 0))
+        result.replies.append(ClientUpdate(site, state, *counts, said.steps, said.scores or (), said.due or 0))
 
-    def _kept(self, ask: Ask, site: str, answer: Message, result: _Exchange) -> State:
+    def _kept(self, ask: Exchange, site: str, answer: Message, result: _Answers) -> State:
         """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""
         wire_checks.check_norm(site, answer, ask.model, self.experiment.largest_update)
         result.updates[site] = answer.received or arrays_digest(answer.arrays)
@@ -398,7 +398,7 @@ class _Driver:
             result.mean = wire.rebuild(ask.model, answer)
         return result.mean
 
-    def _record(self, ask: Ask, requests: dict[str, Message], result: _Exchange, seconds: float) -> None:
+    def _record(self, ask: Exchange, requests: dict[str, Message], result: _Answers, seconds: float) -> None:
         run = self.run_folder
         for site, said in sorted(result.said.items()):
             self._record_answer(ask, site, said)
@@ -426,7 +426,7 @@ class _Driver:
         kept = [said.train["kept"] for said in result.said.values() if "kept" in said.train]
         self.console.round(row, values, fmean(kept) if kept else None)
 
-    def _record_answer(self, ask: Ask, site: str, said: Answer) -> None:
+    def _record_answer(self, ask: Exchange, site: str, said: Answer) -> None:
         run, images = self.run_folder, said.labelled + said.unlabelled
         counts = {"labelled": said.labelled, "unlabelled": said.unlabelled}
         for metric in said.metrics:
@@ -436,7 +436,7 @@ class _Driver:
         if labels := said.label_counts:
             run.append("queries", QueryRow(ask.round, site, **labels.model_dump(), **counts, minutes=said.minutes))
 
-    def _judge(self, ask: Ask, result: _Exchange) -> dict[str, float]:
+    def _judge(self, ask: Exchange, result: _Answers) -> dict[str, float]:
         """Return the key metric of the evaluated model at each site, and keep the model if it is the best so far."""
         key = self.experiment.key_metric
         found = {
@@ -468,7 +468,7 @@ class _Driver:
                 f"run {run.path}",
                 expected="a model that some round changed",
                 found=f"the one it began with: {self._why_nothing()}",
-                remedy=f"See in rounds.jsonl why; {_MEND}, and start a new run in another folder.",
+                remedy=f"See in rounds.jsonl why; {_FIX}, and start a new run in another folder.",
             )
         run.set_status("finished", summary)
         run.report(self.report)
@@ -479,7 +479,7 @@ class _Driver:
 
         No round holds them: the run's summary is where they are told.
         """
-        last = Ask(state.round + 1, state.model, {})
+        last = Exchange(state.round + 1, state.model, {})
         result, requests = self._send(last, self.run_folder.sites)
         self._record(last, requests, result, 0.0)
         return dict(sorted(result.failed.items()))

@@ -45,9 +45,9 @@ class PublicImages(Site):
 
     @property
     def there(self) -> bool:
-        """Whether the server has a file of its own, or stand-in data among sites that have nothing else either."""
-        stand_in = self.experiment.stand_in is not None and not site_files(self.site_folders)
-        return stand_in or find_site_file(SERVER, self.site_folders) is not None
+        """Whether the server has a file of its own, or synthetic images among sites that have nothing else either."""
+        synthetic = self.experiment.synthetic is not None and not site_files(self.site_folders)
+        return synthetic or find_site_file(SERVER, self.site_folders) is not None
 
     @property
     def number(self) -> int:
@@ -112,7 +112,7 @@ class PublicImages(Site):
 
     @property
     def _nothing(self) -> str:
-        return f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no stand-in data"
+        return f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no synthetic images"
 
     def _pixels(self, part: str) -> Pixels:
         if part == "all" and part not in self._parts:

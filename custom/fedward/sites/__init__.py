@@ -1,4 +1,4 @@
-"""A site's data: what there is, who labelled it, how it is split; from its own files or from the embedded phantom.
+"""A site's data: what there is, who labelled it, how it is split; its own files or synthetic images.
 
 Importing this package does not import torch; the FedVC draw, which needs it, is in :mod:`fedward.sites.sampling`.
 """
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from fedward.sites.data import Images, SetAside, SiteData
 from fedward.sites.manifest import load_manifest
 from fedward.sites.npz import load_npz
-from fedward.sites.phantom import phantom_site, phantom_sites
 from fedward.sites.site_file import SERVER, ManifestSite, find_site_file, read_site_file
+from fedward.sites.synthetic import synthetic_site, synthetic_sites
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -23,8 +23,8 @@ __all__ = [
     "SiteData",
     "find_site_file",
     "load_site",
-    "phantom_site",
-    "phantom_sites",
+    "synthetic_site",
+    "synthetic_sites",
 ]
 
 

@@ -108,5 +108,5 @@ def check_set_aside(where: str, aside: Sequence[SetAside], total: int, limit: fl
             where,
             expected=f"at most {limit:.0%} of {total} rows unusable",
             found=f"{len(counted)}, the first: {first}",
-            remedy="Mend the rows, or raise max_set_aside in the site file.",
+            remedy="Fix the rows, or raise max_set_aside in the site file.",
         )

@@ -66,7 +66,7 @@ def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
             where,
             expected=f"an npz file with {split}_images and {split}_labels",
             found=f"{type(error).__name__}: {error}",
-            remedy="Fetch the file again, or mend 'file' in the site file.",
+            remedy="Fetch the file again, or fix 'file' in the site file.",
         ) from None
     pictures = images.dtype == np.uint8 and (images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3)))
     single = labels.shape in ((count := images.shape[:1]), (*count, 1)) and np.issubdtype(labels.dtype, np.integer)

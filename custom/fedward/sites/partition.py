@@ -47,7 +47,7 @@ def read_skin(manifest: Path) -> list[Sample]:
             error.where.removeprefix("site (all), "),
             expected=error.expected,
             found=error.found,
-            remedy="Name the folder of a pooled skin data set, or mend its manifest.csv.",
+            remedy="Name the folder of a pooled skin data set, or fix its manifest.csv.",
         ) from None
     if aside:
         raise DataError(
@@ -95,7 +95,7 @@ def dirichlet(
     """
     if sites < 1 or gamma <= 0:
         raise ConfigError(
-            "dirichlet partition", expected="sites >= 1, gamma > 0", found=f"{sites}, {gamma}", remedy="Mend these."
+            "dirichlet partition", expected="sites >= 1, gamma > 0", found=f"{sites}, {gamma}", remedy="Fix these."
         )
     for _ in range(tries):
         owner = np.zeros(len(labels), np.int64)
@@ -117,7 +117,7 @@ def dirichlet(
         "dirichlet partition",
         expected=f"{sites} sites of at least {at_least} rows",
         found=f"none in {tries} draws from {len(labels)} rows with gamma {gamma}",
-        remedy="Ask for fewer sites or a larger gamma.",
+        remedy="Exchange for fewer sites or a larger gamma.",
     )
 
 

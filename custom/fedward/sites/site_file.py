@@ -150,7 +150,7 @@ def _named(error: ValidationError, site_file: Path) -> DataError:
         f"site file {site_file}, field {field or 'kind'}",
         expected=first["msg"].removeprefix("Value error, "),
         found=f"{first['input']!r:.200}{others}",
-        remedy="Mend this field of the site file.",
+        remedy="Fix this field of the site file.",
     )
 
 

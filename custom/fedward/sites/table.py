@@ -51,7 +51,7 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
             line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
-            f"{where}, line {reader.line_num}", expected="a CSV row", found=str(error), remedy="Mend the quoting there."
+            f"{where}, line {reader.line_num}", expected="a CSV row", found=str(error), remedy="Fix the quoting there."
         ) from None
     return records, aside
 
@@ -61,7 +61,7 @@ def _decode(path: Path, where: str) -> str:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(
-            where, expected="a CSV file", found=error.strerror or str(error), remedy="Mend the path in the site file."
+            where, expected="a CSV file", found=error.strerror or str(error), remedy="Fix the path in the site file."
         ) from None
     encodings = ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252"]
     for encoding in encodings:

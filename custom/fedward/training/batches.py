@@ -86,7 +86,7 @@ class RoundBatches:
         seed: int,
         stream: tuple[int | str, ...],
         *,
-        views: Views = VIEWS["any_way_up"],
+        views: Views = VIEWS["rotation_invariant"],
         uses: Uses = _STRONG_TOO,
     ) -> None:
         self._labelled = labelled if labelled else None
@@ -97,15 +97,15 @@ class RoundBatches:
         self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
         """Images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
-        self._draws = {name: torch_generator(seed, *stream, name) for name in _DRAWS}
+        self._generators = {name: torch_generator(seed, *stream, name) for name in _DRAWS}
 
     def __len__(self) -> int:
         return len(self._sizes)
 
     def __iter__(self) -> Iterator[Batch]:
-        draws, labelled, unlabelled = self._draws, self._labelled, self._unlabelled
-        order = virtual_client(len(labelled), self.images, draws["labelled"]) if labelled else None
-        hidden = virtual_client(len(unlabelled), self.images, draws["unlabelled"]) if unlabelled else None
+        generators, labelled, unlabelled = self._generators, self._labelled, self._unlabelled
+        order = virtual_client(len(labelled), self.images, generators["labelled"]) if labelled else None
+        hidden = virtual_client(len(unlabelled), self.images, generators["unlabelled"]) if unlabelled else None
         start, together = 0, max(1, _CHUNK_IMAGES // self._batch)
         for first in range(0, len(self._sizes), together):
             sizes = self._sizes[first : first + together]
@@ -113,7 +113,7 @@ class RoundBatches:
             parts: dict[str, Sequence[Tensor]] = {}
             if labelled and order is not None:
                 index = order[window]
-                parts["labelled"] = self._views.weak(labelled.take(index), draws["weak labelled"]).split(sizes)
+                parts["labelled"] = self._views.weak(labelled.take(index), generators["weak labelled"]).split(sizes)
                 parts["labels"] = labelled.labels[index.to(labelled.labels.device)].split(sizes)
             if unlabelled and hidden is not None:
                 index = hidden[window]
@@ -123,10 +123,10 @@ class RoundBatches:
                 yield Batch(**dict(zip(parts, tensors, strict=True)))
 
     def _unlabelled_parts(self, images: Tensor, sizes: list[int]) -> dict[str, Sequence[Tensor]]:
-        views = self._views.weak(images, self._draws["weak"])
+        views = self._views.weak(images, self._generators["weak"])
         parts: dict[str, Sequence[Tensor]] = {"weak": views.split(sizes)}
         if self._strong:
-            parts["strong"] = self._views.strong(images, self._draws["strong"]).split(sizes)
+            parts["strong"] = self._views.strong(images, self._generators["strong"]).split(sizes)
         if self._peers:
             parts["peers"] = predictions(self._peers, views).split(sizes, dim=1)
         return parts

@@ -9,7 +9,7 @@ from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
 from fedward.methods.fedavg import Supervised, draw_participants, mean_of
 from fedward.methods.local import Phase
 from fedward.methods.samplers import allocate_by_counts
-from fedward.methods.workflow import SCORE, Ask, Federation, Reply, Rounds, Work
+from fedward.methods.workflow import SCORE, ClientTask, ClientUpdate, Exchange, Federation, Rounds
 
 
 @dataclass
@@ -72,28 +72,28 @@ class FedAL(Algorithm[FedALState]):
             if self._by_score and task == QUERY:
                 replies = yield from self._query_by_scores(state, sites, federation.sites)
             else:
-                replies = yield Ask(round_, state.model, {site: Work(task) for site in sites})
+                replies = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
             state.model = mean_of(replies, task, self.weight, self.settings, state.model)
             state.round = round_
 
     def _query_by_scores(
         self, state: FedALState, sites: Sequence[str], everyone: Sequence[str]
-    ) -> Generator[Ask, list[Reply], list[Reply]]:
+    ) -> Generator[Exchange, list[ClientUpdate], list[ClientUpdate]]:
         round_ = state.round + 1
         if round_ > 1 + self.settings.steps * self.settings.query_every:
             # Its share by size: for the few that missed the last query, all would have to score once more.
-            late = {site: Work(QUERY if site in state.missed else "train") for site in sites}
-            return (yield Ask(round_, state.model, late))
-        scored = yield Ask(round_, state.model, {site: Work(SCORE) for site in sites})
+            late = {site: ClientTask(QUERY if site in state.missed else "train") for site in sites}
+            return (yield Exchange(round_, state.model, late))
+        scored = yield Exchange(round_, state.model, {site: ClientTask(SCORE) for site in sites})
         budgets = divide(scored)
-        work = {site: Work(QUERY, labels=budgets.get(site, 0)) for site in sites}
-        replies = yield Ask(round_, state.model, work, record={"budgets": {"labels": budgets}}, part=1)
+        work = {site: ClientTask(QUERY, labels=budgets.get(site, 0)) for site in sites}
+        replies = yield Exchange(round_, state.model, work, record={"budgets": {"labels": budgets}}, part=1)
         took_part = {reply.site for reply in scored if any(reply.scores)} & {reply.site for reply in replies}
         state.missed = sorted(set(everyone) - took_part)
         return replies
 
 
-def divide(replies: Sequence[Reply]) -> dict[str, int]:
+def divide(replies: Sequence[ClientUpdate]) -> dict[str, int]:
     """Return how many labels each site is to ask for.
 
     They are as many together as by the sites' sizes, and go where the scores are highest.

@@ -100,7 +100,7 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
             where,
             expected="0 <= initial <= pool, 0 <= target_fraction <= 1, steps >= 1",
             found=f"initial {initial}, pool {pool}, target_fraction {target_fraction}, steps {steps}",
-            remedy="Mend the schedule of active learning.",
+            remedy="Fix the schedule of active learning.",
         )
     total = round(target_fraction * pool) - initial
     if total < 0:

@@ -15,7 +15,7 @@ from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.local import Phase
-from fedward.methods.workflow import Ask, Federation, Rounds, State, Work
+from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
 
 
@@ -69,10 +69,10 @@ class FedPerl(Algorithm[FedPerlState]):
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             peers, record = self.choose_peers(sites, round_, state, federation)
             # No name for the work: its models, one or more a site, are freed before the next round makes new ones.
-            replies = yield Ask(
+            replies = yield Exchange(
                 round_,
                 state.model,
-                {site: Work(models=self.peer_models(peers[site], federation)) for site in sites},
+                {site: ClientTask(models=self.peer_models(peers[site], federation)) for site in sites},
                 record,
             )
             state.model = mean_of(replies, "train", self.weight, self.settings, state.model)

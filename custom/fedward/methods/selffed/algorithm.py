@@ -22,7 +22,7 @@ from fedward.methods.selffed.objectives import (
 )
 from fedward.methods.selffed.schedule import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed.settings import SelfFedSettings
-from fedward.methods.workflow import Ask, Federation, Reply, Rounds, State, Work
+from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
 
 PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
@@ -115,8 +115,8 @@ class SelfFed(Algorithm[SelfFedState]):
             round_, names = state.round + 1, federation.sites
             sites = draw_participants(names, self.settings.participants, federation.seed, round_)
             task = self.task(round_)
-            work = {site: Work(task) for site in sites}
-            replies = yield Ask(round_, state.model, work, evaluate=task == FINE_TUNE)
+            work = {site: ClientTask(task) for site in sites}
+            replies = yield Exchange(round_, state.model, work, evaluate=task == FINE_TUNE)
             if task == PRETRAIN:
                 state.model = mean_of(replies, task, self.weight, self.settings, state.model)
             elif trained := [reply for reply in replies if reply.steps and reply.labelled]:
@@ -135,7 +135,7 @@ class SelfFed(Algorithm[SelfFedState]):
                 )
             state.round = round_
 
-    def aggregate(self, state: SelfFedState, replies: Sequence[Reply]) -> State:
+    def aggregate(self, state: SelfFedState, replies: Sequence[ClientUpdate]) -> State:
         """Return the mean of the replies by labelled images and participations, and count these.
 
         ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`, or, where updates are weighed,

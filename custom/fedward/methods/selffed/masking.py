@@ -46,7 +46,7 @@ def mask_units(batch: int, grid: int, ratio: float, generator: torch.Generator) 
             "selffed.mask_units",
             expected="batch >= 0, grid >= 1, a ratio in [0, 1] and a generator on the CPU",
             found=f"batch {batch}, grid {grid}, ratio {ratio}, a generator on {generator.device}",
-            remedy="Mend the mask ratio; derive the generator with fedward.seeds.",
+            remedy="Fix the mask ratio; derive the generator with fedward.seeds.",
         )
     units = grid * grid
     hidden = math.ceil(round(ratio * units, 9))  # 0.07 · 100 is a little more than 7

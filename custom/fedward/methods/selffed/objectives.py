@@ -73,13 +73,13 @@ class MaskedModelling(Stateless):
         if images is None:
             return Losses({})
         grid = masked.preset.grid
-        mask = mask_units(len(images), grid, self._ratio, inputs.draws).to(images.device)
+        mask = mask_units(len(images), grid, self._ratio, inputs.generator).to(images.device)
         loss = masked_loss(masked.reconstruct(images, mask), normalise_units(images, grid), mask)
         return Losses({"loss_reconstruction": loss})
 
 
 @torch.no_grad()
-def reconstructions(net: nn.Module, images: Tensor, ratio: float, draws: torch.Generator) -> dict[str, Tensor]:
+def reconstructions(net: nn.Module, images: Tensor, ratio: float, generator: torch.Generator) -> dict[str, Tensor]:
     """Return pictures of what a network makes of hidden units: ``original``, ``masked`` and ``reconstruction``.
 
     What is predicted is relative to a unit's mean and deviation: those of the true unit are put back. Visible units are
@@ -89,14 +89,14 @@ def reconstructions(net: nn.Module, images: Tensor, ratio: float, draws: torch.G
         net: a masked network in evaluation mode.
         images: (N, C, H, W) float32 in [0, 1], on the network's device.
         ratio: share of each image that is hidden, in [0, 1].
-        draws: on the CPU; draws the masks.
+        generator: of the masks, on the CPU.
 
     Returns:
         Three times (N, C, H, W) float32 in [0, 1]; hidden units of ``masked`` are grey, 0.5.
     """
     masked = cast(_MaskedNet, net)
     grid = masked.preset.grid
-    mask = mask_units(len(images), grid, ratio, draws).to(images.device)
+    mask = mask_units(len(images), grid, ratio, generator).to(images.device)
     predicted = denormalise_units(masked.reconstruct(images, mask), images, grid).clamp(0, 1)
     hidden = mask.repeat_interleave(masked.preset.unit, dim=1).repeat_interleave(masked.preset.unit, dim=2).unsqueeze(1)
     return {

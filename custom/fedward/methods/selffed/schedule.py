@@ -83,7 +83,7 @@ def scheduled_rate(base: float, position: float, total: float, warm_up: float, f
             "selffed.scheduled_rate",
             expected="0 <= position <= total, 0 <= warm_up < total, 0 <= floor <= base, base > 0",
             found=f"base {base}, position {position}, total {total}, warm_up {warm_up}, floor {floor}",
-            remedy="Mend the schedule; positions count from 0.",
+            remedy="Fix the schedule; positions count from 0.",
         )
     if position < warm_up:
         return base * position / warm_up

@@ -1,4 +1,4 @@
-"""The embedded phantom: a procedural dermoscopy set at ten sites, so that the quick start needs no download.
+"""The built-in synthetic images: a procedural dermoscopy set at ten sites, so that the quick start needs no download.
 
 The layout follows FedPerl's (Bdair et al., MELBA 2022, Sec. 3): sites 1-5 are a community (one archive cut in five),
 6-8 another, 9 and 10 stand alone with their own cameras and patients. Sizes, and which diagnoses are common, are of the
@@ -17,7 +17,7 @@ from fedward.sites.lesions import LOOKS, Colour, Style, draw
 from fedward.sites.split import group_split
 
 if TYPE_CHECKING:
-    from fedward.config import DataSpec, StandIn
+    from fedward.config import DataSpec, SyntheticData
 
 LUMA = (0.299, 0.587, 0.114)
 """Red, green and blue in grey (ITU-R 601, as Pillow converts)."""
@@ -62,36 +62,36 @@ SERVER = "server"
 """Name of the public validation set: every camera of the ten sites in turn, less imbalanced."""
 
 
-def phantom_sites() -> list[str]:
+def synthetic_sites() -> list[str]:
     """Return the names of the ten sites, without the server's."""
     return list(_PLACES)
 
 
-def phantom_site(site: str, spec: "DataSpec", stand_in: "StandIn", seed: int) -> SiteData:
+def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed: int) -> SiteData:
     """Draw one site's data.
 
-    A site has ``stand_in.images`` times its relative size images (site-10: a quarter), each of its own lesion; 60, 15
-    and 25 % are in train, val and test by :func:`~fedward.sites.split.group_split`, and ``stand_in.labelled`` of the
+    A site has ``synthetic.images`` times its relative size images (site-10: a quarter), each of its own lesion; 60, 15
+    and 25 % are in train, val and test by :func:`~fedward.sites.split.group_split`, and ``synthetic.labelled`` of the
     training labels are seen by :func:`~fedward.sites.split.labelled_share`, none at every other site if
-    ``stand_in.isolated``. The server has ``stand_in.images`` images,
+    ``synthetic.isolated``. The server has ``synthetic.images`` images,
     all in val. Class counts follow the site's priors by largest remainder, so a rare class may have one image in train
     and none in val. Ids and the order of the images say nothing about classes. A site drops classes that are not in
     ``spec.classes``.
 
     Raises:
-        DataError: no such site, or a class that the phantom cannot draw, or none of the site's.
+        DataError: no such site, or a class that the synthetic images cannot draw, or none of the site's.
     """
     from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
 
     place = _Place(1.0, _PUBLIC, Style()) if site == SERVER else _PLACES.get(site)
     if place is None:
         raise DataError(
-            f"phantom site {site}",
+            f"synthetic site {site}",
             expected=f"one of {', '.join([*_PLACES, SERVER])}",
             found=repr(site),
             remedy="Rename the site, or give it a site file.",
         )
-    names = _diagnoses(site, place, spec, max(round(stand_in.images * place.relative_size), 1), seed)
+    names = _diagnoses(site, place, spec, max(round(synthetic.images * place.relative_size), 1), seed)
     labels = np.array([spec.classes.index(name) for name in names], np.int64)
     ids = [f"{site}-{index:04d}" for index in range(len(names))]
     cameras = [other.style for other in _PLACES.values()]
@@ -107,7 +107,7 @@ def phantom_site(site: str, spec: "DataSpec", stand_in: "StandIn", seed: int) ->
         pixels=pixels,
         labels=labels,
         splits=[SPLITS[part] for part in group_split(ids, labels, shares, seed)],
-        labelled=0.0 if stand_in.isolated and _number(site) % 2 == 0 else stand_in.labelled,
+        labelled=0.0 if synthetic.isolated and _number(site) % 2 == 0 else synthetic.labelled,
         rng=numpy_generator(seed, "phantom labelled", site),
     )
 
@@ -123,10 +123,10 @@ def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: in
     priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
     if strange or not priors:
         raise DataError(
-            f"phantom site {site}",
+            f"synthetic site {site}",
             expected=f"classes among {', '.join(place.priors)}",
             found=", ".join(strange or spec.classes),
-            remedy="The phantom is a stand-in for dermoscopy only: give this data set site files.",
+            remedy="The synthetic images show dermoscopy only: give this data set site files.",
         )
     quota = {name: images * share / sum(priors.values()) for name, share in priors.items()}
     counts = {name: int(number) for name, number in quota.items()}

@@ -4,27 +4,27 @@ import sys
 import numpy as np
 import pytest
 
-from fedward.config import DERMOSCOPY, DataSpec, StandIn
+from fedward.config import DERMOSCOPY, DataSpec, SyntheticData
 from fedward.errors import DataError
-from fedward.sites import phantom_site, phantom_sites
+from fedward.sites import synthetic_site, synthetic_sites
 from fedward.sites.lesions import LOOKS, Style, draw
 
 SPEC = DataSpec()
-SMALL = StandIn(images=60)
+SMALL = SyntheticData(images=60)
 
 
 def test_ten_sites_draw_all_eight_classes():
-    assert phantom_sites() == [f"site-{index}" for index in range(1, 11)]
+    assert synthetic_sites() == [f"site-{index}" for index in range(1, 11)]
     assert tuple(LOOKS) == DERMOSCOPY
 
 
 def test_equal_seeds_give_equal_sites():
-    one, two = (phantom_site("site-6", SPEC, SMALL, 3) for _ in range(2))
+    one, two = (synthetic_site("site-6", SPEC, SMALL, 3) for _ in range(2))
     for name in ("labelled", "unlabelled", "val", "test"):
         assert getattr(one, name).ids == getattr(two, name).ids
         assert np.array_equal(getattr(one, name).pixels, getattr(two, name).pixels)
         assert np.array_equal(getattr(one, name).labels, getattr(two, name).labels)
-    other = phantom_site("site-6", SPEC, SMALL, 4)
+    other = synthetic_site("site-6", SPEC, SMALL, 4)
     assert not np.array_equal(one.test.pixels[:5], other.test.pixels[:5])
 
 
@@ -47,9 +47,9 @@ GOLDEN = [
 ]
 
 
-@pytest.mark.parametrize("site", phantom_sites())
+@pytest.mark.parametrize("site", synthetic_sites())
 def test_a_site_has_its_size_splits_and_labels(site):
-    data = phantom_site(site, SPEC, StandIn(), 1)
+    data = synthetic_site(site, SPEC, SyntheticData(), 1)
     total = {"site-5": 192, "site-8": 120, "site-9": 144, "site-10": 60}.get(site, 240)
     train = len(data.labelled) + len(data.unlabelled)
     assert train + len(data.val) + len(data.test) == total
@@ -63,15 +63,18 @@ def test_a_site_has_its_size_splits_and_labels(site):
 
 def test_naevi_dominate_except_among_the_outdoor_workers():
     common = {
-        site: int(np.bincount(phantom_site(site, SPEC, StandIn(), 1).test.labels).argmax()) for site in phantom_sites()
+        site: int(np.bincount(synthetic_site(site, SPEC, SyntheticData(), 1).test.labels).argmax())
+        for site in synthetic_sites()
     }
     assert {site for site, label in common.items() if DERMOSCOPY[label] != "NV"} == {"site-9"}
 
 
 def test_communities_share_a_cast_that_others_do_not_have():
     cast = {}
-    for site in phantom_sites():
-        corner = phantom_site(site, SPEC, StandIn(), 1).test.pixels[:, 13:19, :3].astype(float).mean(axis=(0, 1, 2))
+    for site in synthetic_sites():
+        corner = (
+            synthetic_site(site, SPEC, SyntheticData(), 1).test.pixels[:, 13:19, :3].astype(float).mean(axis=(0, 1, 2))
+        )
         cast[site] = corner / corner.sum()
     same, other = [], []
     for one in range(1, 9):
@@ -82,40 +85,40 @@ def test_communities_share_a_cast_that_others_do_not_have():
 
 
 def test_the_server_is_a_validation_set_of_all_classes():
-    data = phantom_site("server", SPEC, SMALL, 1)
+    data = synthetic_site("server", SPEC, SMALL, 1)
     assert len(data.val) == 60
     assert not len(data.labelled) + len(data.unlabelled) + len(data.test)
     assert set(data.val.labels.tolist()) == set(range(8))
 
 
 def test_all_labels_and_none():
-    assert not len(phantom_site("site-1", SPEC, StandIn(images=60, labelled=1.0), 1).unlabelled)
-    assert not len(phantom_site("site-1", SPEC, StandIn(images=60, labelled=0.0), 1).labelled)
+    assert not len(synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=1.0), 1).unlabelled)
+    assert not len(synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=0.0), 1).labelled)
 
 
 def test_hidden_share_moves_no_image():
-    few, all_ = (phantom_site("site-1", SPEC, StandIn(images=60, labelled=share), 1) for share in (0.1, 1.0))
+    few, all_ = (synthetic_site("site-1", SPEC, SyntheticData(images=60, labelled=share), 1) for share in (0.1, 1.0))
     assert np.array_equal(few.test.pixels, all_.test.pixels)
     assert sorted(few.labelled.ids + few.unlabelled.ids) == sorted(all_.labelled.ids)
 
 
 def test_other_specs():
-    grey = phantom_site("site-2", DataSpec(channels=1, image_size=48), SMALL, 1)
+    grey = synthetic_site("site-2", DataSpec(channels=1, image_size=48), SMALL, 1)
     assert grey.test.pixels.shape[1:] == (48, 48, 1)
-    colour = phantom_site("site-2", DataSpec(image_size=48), SMALL, 1)
+    colour = synthetic_site("site-2", DataSpec(image_size=48), SMALL, 1)
     luma = colour.test.pixels @ np.array([0.299, 0.587, 0.114])
     assert np.abs(luma - grey.test.pixels[..., 0]).max() <= 0.5
-    three = phantom_site("site-2", DataSpec(classes=("NV", "MEL", "BKL")), SMALL, 1)
+    three = synthetic_site("site-2", DataSpec(classes=("NV", "MEL", "BKL")), SMALL, 1)
     assert set(three.test.labels.tolist()) == {0, 1, 2}
 
 
 def test_what_cannot_be_drawn_is_refused():
     with pytest.raises(DataError, match=r"site-11.*one of site-1"):
-        phantom_site("site-11", SPEC, SMALL, 1)
+        synthetic_site("site-11", SPEC, SMALL, 1)
     with pytest.raises(DataError, match="found cat"):
-        phantom_site("site-1", DataSpec(classes=("NV", "cat")), SMALL, 1)
+        synthetic_site("site-1", DataSpec(classes=("NV", "cat")), SMALL, 1)
     with pytest.raises(DataError, match="DF, VASC"):
-        phantom_site("site-9", DataSpec(classes=("DF", "VASC")), SMALL, 1)
+        synthetic_site("site-9", DataSpec(classes=("DF", "VASC")), SMALL, 1)
 
 
 def test_importing_sites_does_not_import_torch():
