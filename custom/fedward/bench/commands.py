@@ -81,9 +81,7 @@ def _add_isofed(papers: Any) -> None:
 
 def _add_fedperl(papers: Any) -> None:
     fedperl = papers.add_parser("fedperl", help="FedPerl's table: the bounds, SSFL, and its variants")
-    fedperl.add_argument(
-        "--site-files", type=Path, help="folder with few-labels/ and all-labels/ (default: synthetic)"
-    )
+    fedperl.add_argument("--site-files", type=Path, help="folder with few-labels/ and all-labels/ (default: synthetic)")
     fedperl.add_argument("--methods", **_SEVERAL, help="rows of the table (default: all)")
     fedperl.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all methods")
     fedperl.add_argument("--set-fedperl", action="append", default=[], metavar="KEY=VALUE", help="of rows with peers")

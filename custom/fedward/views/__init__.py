@@ -43,10 +43,11 @@ VIEWS: dict[str, Views] = {
 }
 """The recipes by name, chosen by what may happen to a picture without changing its label.
 
-``rotation_invariant``, the default: pictures without an up or a left (dermoscopy, pathology): flipped both ways, turned
-all the way round. ``mirrored``: left and right are alike, but crops are to be cheap and turns small (blood cells,
-BloodMNIST). ``upright``: left and right mean something (chest X-ray, CT: the side of the heart or the liver), so nothing is ever
-flipped. In the last two a strong view's rotation turns by at most 30 degrees; one image in 169 draws it twice.
+``rotation_invariant``, the default: pictures without an up or a left (dermoscopy, pathology). They are flipped both
+ways and turned all the way round.
+``mirrored``: left and right are alike, but crops are to be cheap and turns small (blood cells, BloodMNIST).
+``upright``: left and right mean something (chest X-ray, CT: the side of the heart or the liver). Nothing is flipped.
+In the last two a strong view's rotation turns by at most 30 degrees; one image in 169 draws it twice.
 """
 
 
