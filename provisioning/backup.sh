@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Packs what a participant cannot get back from elsewhere: provisioning/backup.sh KIT OUT.tar
 #
-# KIT is the kit of the server or a site, or the workspace of the authority. The server's jobs and results, the runs
-# that FEDWARD_RUNS names, and the state that FEDWARD_STATE names come along. Stop the participant first. OUT "-" is standard output, to be encrypted on its
-# way; docs/operation.md has the commands, and how to restore.
+# KIT is the kit of the server or a site, or the workspace of the authority. The archive also holds the server's jobs
+# and results, the runs that FEDWARD_RUNS names, and the state that FEDWARD_STATE names. Stop the participant first.
+# OUT "-" writes to standard output, for encryption. docs/operation.md has the commands, and how to restore.
 set -euo pipefail
 
 usage="usage: provisioning/backup.sh KIT OUT.tar"
@@ -14,7 +14,7 @@ if [ ! -d "$kit/startup" ] && [ -z "$(find "$kit" -maxdepth 3 -path '*/state/cer
     exit 1
 fi
 for process in /proc/[0-9]*/cmdline; do
-    if tr '\0' ' ' <"$process" 2>/dev/null | grep -q "nvflare\.private.* -m ${kit}[ /]"; then
+    if { tr '\0' ' ' <"$process"; } 2>/dev/null | grep -q "nvflare\.private.* -m ${kit}[ /]"; then
         echo "kit $kit: expected a participant that is stopped, found process $(basename "$(dirname "$process")")." \
             "Stop it first: a copy of files that are being written may be of no use." >&2
         exit 1

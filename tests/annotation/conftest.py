@@ -32,7 +32,7 @@ class Clinic:
         self.queue = Queue(queue_folder(self.site_file))
 
     def ask(self, *sample_ids: str, round_: int = 1) -> None:
-        """Exchange for the class of images, the first named first."""
+        """Ask for the class of images, the first named first."""
         self.queue.request("run", round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))])
 
 

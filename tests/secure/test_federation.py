@@ -285,7 +285,7 @@ def foreign(federation: Federation, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def answer(federation: Federation, startup: Path | None) -> bytes:
-    """Exchange the server for something with the client certificate of a kit, or with none; it may just hang up."""
+    """Ask the server for something with the client certificate of a kit, or with none; it may just hang up."""
     context = ssl.create_default_context(cafile=federation.kit("hospital-a") / "startup" / "rootCA.pem")
     if startup:
         context.load_cert_chain(startup / "client.crt", startup / "client.key")

@@ -45,7 +45,7 @@ class Annotators(Protocol):
     """Ids of the training images that have a label or may get one."""
 
     def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
-        """Exchange about images, the most wanted first; asking again changes nothing.
+        """Ask about images, the most wanted first; asking again changes nothing.
 
         Called in each exchange, also with no images: a run that asks is not over.
         """
@@ -208,7 +208,7 @@ class SiteLabels:
     def renew(
         self, round_: int, part: int, wanted: int, strategy: str, choose: Choose, aborted: Callable[[], bool]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Exchange for labels until ``wanted`` were asked for in all, and take what has been answered.
+        """Ask for labels until ``wanted`` were asked for in all, and take what has been answered.
 
         Args:
             round_, part: the exchange.

@@ -184,5 +184,5 @@ def _no_log(file: Path, found: str) -> RunError:
         f"site's log {file}",
         expected="a site's answers in this run",
         found=found,
-        remedy="Exchange a site for answers/<run id>.jsonl of its own folder; the id is in run.json.",
+        remedy="Ask a site for answers/<run id>.jsonl of its own folder; the id is in run.json.",
     )

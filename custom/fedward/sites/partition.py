@@ -117,7 +117,7 @@ def dirichlet(
         "dirichlet partition",
         expected=f"{sites} sites of at least {at_least} rows",
         found=f"none in {tries} draws from {len(labels)} rows with gamma {gamma}",
-        remedy="Exchange for fewer sites or a larger gamma.",
+        remedy="Ask for fewer sites or a larger gamma.",
     )
 
 

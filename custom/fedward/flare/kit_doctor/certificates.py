@@ -14,7 +14,7 @@ NEEDED = ("certificate", "key pair")
 """Rows without which no handshake can be tried."""
 
 _SOON = timedelta(days=30)
-_NEW_KIT = "Exchange the project's administrator for a new kit."
+_NEW_KIT = "Ask the project's administrator for a new kit."
 
 
 def check(kit: Kit, now: datetime | None = None) -> list[Row]:

@@ -118,7 +118,7 @@ def _classes(kit: Kit, config: dict[str, Any]) -> Row:
             "job classes",
             expected="classes of this site's allow list",
             found="; ".join(refused),
-            remedy=f"The job fails here. Exchange for one that was exported with fedward jobs; the list is in {RULES}.",
+            remedy=f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}.",
         )
     paths = [str(component.get("path") or component.get("class_path")) for component in named]
     return done("job classes", f"it runs {', '.join(paths)}, and no other")

@@ -109,7 +109,7 @@ def _unresolved(kit: Kit, error: Exception) -> Row:
         "server name",
         expected=f"an address for {kit.host}",
         found=str(error),
-        remedy="Exchange your network's administrator for a DNS entry, or add the name to /etc/hosts.",
+        remedy="Ask your network's administrator for a DNS entry, or add the name to /etc/hosts.",
     )
 
 

@@ -41,7 +41,7 @@ def row_of(found: Finding) -> Row:
     """Return the row of one rule and a job."""
     if found.kept:
         return done(found.rule, f"{found.allowed}, {found.asked}")
-    remedy = f"The job is refused here. Exchange for another one, or change the rule in {RULES}."
+    remedy = f"The job is refused here. Ask for another one, or change the rule in {RULES}."
     return failed(found.rule, expected=found.allowed, found=found.asked, remedy=remedy)
 
 
@@ -83,7 +83,7 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         known = Circumstances(_sites(meta), noise, _weights(folder, meta, experiment))
     except (KeyError, TypeError, ValueError) as error:
         found = f"{type(error).__name__}: {error}"
-        remedy = "Exchange for a job as `fedward jobs` exports it."
+        remedy = "Ask for a job as `fedward jobs` exports it."
         raise ConfigError(f"job {folder}", expected="an experiment", found=found, remedy=remedy) from error
     return [*map(row_of, findings(policy, experiment, known)), _approval(kit, policy, experiment)]
 

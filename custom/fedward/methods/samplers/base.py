@@ -60,7 +60,7 @@ class Sampler:
                 f"site {pool.site}, sampler {self.name}",
                 expected="a budget >= 0",
                 found=f"{budget}",
-                remedy="Exchange for as many labels as the site still has to give.",
+                remedy="Ask for as many labels as the site still has to give.",
             )
         if not pool.ids:
             return []
