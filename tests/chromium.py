@@ -16,13 +16,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from waiting import PATIENCE
+
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
 )
-PATIENCE = 60
-"""Seconds until a page that does nothing fails a test."""
-
 
 WHOLE_COMMAND = "import sys; from fedward.cli import main; sys.exit(main())"
 ITS_OWN_PART = """

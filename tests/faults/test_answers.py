@@ -3,9 +3,8 @@
 import json
 import re
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import psutil
 import pytest
 import yaml
 
-from chromium import PATIENCE, Server, Tab, start_browser
+from chromium import Server, Tab, start_browser
 from faults import FaultyFederation, job_process
 from fedward.annotation import Queue, queue_folder
 from fedward.config import DERMOSCOPY
@@ -21,6 +20,7 @@ from fedward.flare.jobs import export_job
 from fedward.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD
 from tiny import tiny
+from waiting import appears
 
 pytestmark = [pytest.mark.secure, pytest.mark.browser]
 
@@ -37,13 +37,6 @@ def federation(tmp_path: Path) -> Iterator[FaultyFederation]:
             answers = people if name == HERE else {"labelled": 1.0, "annotation": "oracle"}
             file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | answers))
         yield running
-
-
-def until(true: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def job_processes(federation: FaultyFederation) -> list[psutil.Process]:
@@ -72,7 +65,7 @@ def test_no_answer_is_lost_when_the_page_and_the_sites_job_process_die(federatio
         with session(federation.kit(LEAD)) as flare:
             job = submit(flare, tmp_path / "job")
             for _ in ("the first labels", "a query"):
-                until(queue.pending)
+                assert appears(queue.pending)
                 tab = Tab(browser, browser.current_window_handle).open(server.address)
                 number = len(queue.pending())
                 assert number > 1
@@ -80,7 +73,7 @@ def test_no_answer_is_lost_when_the_page_and_the_sites_job_process_die(federatio
                 server.end(signal.SIGKILL)
                 (killed,) = job_processes(federation)
                 killed.kill()
-                until(lambda gone=killed: set(job_processes(federation)) - {gone})
+                assert appears(lambda gone=killed: set(job_processes(federation)) - {gone})
                 server = Server(site_file, DERMOSCOPY, server.port)
                 for _ in range(number - 1):
                     tab.wait_for_image()

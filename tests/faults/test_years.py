@@ -6,9 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -28,9 +26,10 @@ from fedward.flare.submit import fetch, session, submit, wait
 from fedward.local import run_local
 from local_federation import ADMIN, HOSPITALS, LEAD, PROVISIONING, SERVER, Federation
 from tiny import clinical
+from waiting import PATIENCE, appears
 
 pytestmark = pytest.mark.secure
-EVERYONE, TIMEOUT = sorted(HOSPITALS), 300
+EVERYONE = sorted(HOSPITALS)
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +51,6 @@ def command(*words: object) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def appears(condition: Callable[[], object], seconds: float = 90) -> bool:
-    """Return whether a condition comes true within so many seconds; a file that is not there yet is no error."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with suppress(FileNotFoundError):
-            if condition():
-                return True
-        time.sleep(0.2)
-    return False
 
 
 def connected(federation: Federation) -> set[str]:
@@ -91,7 +79,7 @@ def rows(run: Path) -> list[dict[str, Any]]:
 def continued(federation: Federation, job: Path, name: str, out: Path) -> Path:
     """Send a job as a run that has begun, and return its run folder at the end."""
     with session(federation.kit(LEAD)) as lead:
-        return fetch(lead, wait(lead, submit(lead, job, name), TIMEOUT), out)
+        return fetch(lead, wait(lead, submit(lead, job, name), PATIENCE), out)
 
 
 def interrupted(federation: Federation, job: Path, name: str) -> Path:

@@ -15,9 +15,9 @@ from fedward.security.ledger import epsilon, ledger_file, spent
 from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
+from waiting import PATIENCE
 
 pytestmark = [pytest.mark.secure, pytest.mark.slow]
-TIMEOUT = 300
 NOISE = {"clip": 0.001, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 2.5}
 USED_UP = {"hospital-b": "privacy budget used up: epsilon 1.993 of 2.5 at delta 1e-05"}
 
@@ -50,7 +50,7 @@ def job(folder: Path, rounds: int) -> Path:
 
 def run(flare: Session, folder: Path, out: Path) -> list[dict[str, Any]]:
     """Return what the server wrote of each round."""
-    results = fetch(flare, wait(flare, submit(flare, folder), TIMEOUT), out)
+    results = fetch(flare, wait(flare, submit(flare, folder), PATIENCE), out)
     return [json.loads(line) for line in (results / "rounds.jsonl").read_text().splitlines()]
 
 

@@ -29,10 +29,10 @@ from fedward.flare.submit import fetch, session, submit, wait
 from foreign_jobs import component
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
 from tiny import clinical
+from waiting import PATIENCE, appears
 
 pytestmark = pytest.mark.secure
 ROOT = Path(__file__).parents[2]
-TIMEOUT = 180
 OTHER_LEAD = "lead@hospital-b.org"
 
 
@@ -67,7 +67,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def run(flare: Session, job: Path, out: Path) -> Path:
-    return fetch(flare, wait(flare, submit(flare, job), TIMEOUT), out)
+    return fetch(flare, wait(flare, submit(flare, job), PATIENCE), out)
 
 
 def refusal(flare: Session, job: Path, out: Path) -> str:
@@ -155,13 +155,13 @@ def test_every_user_sees_how_far_a_job_is(federation, lead, tmp_path, capsys):
         assert main(["status", str(federation.kit("it@hospital-a.org"))]) == 0
     finally:
         lead.abort_job(job_id)
-        wait(lead, job_id, TIMEOUT)
+        wait(lead, job_id, PATIENCE)
     assert f"job {job_id}  endless\nfedavg: running, round " in capsys.readouterr().out
 
 
 def after_a_round(flare: Session, job_id: str) -> dict[str, Any]:
     """Return the progress of a job once it has committed a round."""
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with suppress(RunError):  # FLARE has not started it yet
             if (state := job_progress(flare, job_id)) and state["exchange"]:
@@ -226,17 +226,17 @@ def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
         for attempt in (other.abort_job, other.clone_job, other.delete_job, other.download_job_result):
             with pytest.raises(AuthorizationError):
                 attempt(job_id)
-    assert fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out").is_dir()
+    assert fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out").is_dir()
 
 
 @pytest.mark.proves("lead", "a lead continues another lead's run", "a new run begins; the other one is not read")
 @pytest.mark.slow
 def test_a_run_is_continued_by_who_began_it_only(federation, lead, job, tmp_path):
     run_id = "0" * 32
-    begun = fetch(lead, wait(lead, submit(lead, job, run_id), TIMEOUT), tmp_path / "mine")
+    begun = fetch(lead, wait(lead, submit(lead, job, run_id), PATIENCE), tmp_path / "mine")
     with session(federation.kit(OTHER_LEAD)) as other:
-        another = fetch(other, wait(other, submit(other, job, run_id), TIMEOUT), tmp_path / "other")
-    again = fetch(lead, wait(lead, submit(lead, job, run_id), TIMEOUT), tmp_path / "again")
+        another = fetch(other, wait(other, submit(other, job, run_id), PATIENCE), tmp_path / "other")
+    again = fetch(lead, wait(lead, submit(lead, job, run_id), PATIENCE), tmp_path / "again")
     ids = [json.loads((folder / "run.json").read_text())["id"] for folder in (begun, another, again)]
     assert ids[0] == ids[2] != ids[1]
 
@@ -262,7 +262,7 @@ def changed(federation: Federation, job_id: str) -> Iterator[dict[str, bytes]]:
 
 
 def refused_again(flare: Session, job_id: str, out: Path) -> str:
-    meta = wait(flare, flare.clone_job(job_id), TIMEOUT)
+    meta = wait(flare, flare.clone_job(job_id), PATIENCE)
     with pytest.raises(RunError) as error:
         fetch(flare, meta, out)
     return str(error.value)
@@ -340,7 +340,7 @@ def certified(federation: Federation, folder: Path, valid: timedelta) -> Path:
 def test_a_site_of_another_authority_does_not_connect(federation, foreign):
     kit = foreign.kit("hospital-c")
     with false_site(federation, kit):
-        assert appears("CERTIFICATE_VERIFY_FAILED", kit)
+        assert appears(lambda: is_logged("CERTIFICATE_VERIFY_FAILED", kit))
 
 
 @pytest.mark.proves(
@@ -352,7 +352,7 @@ def test_a_site_cannot_pass_for_another(federation, tmp_path):
     for name in ("client.crt", "client.key"):
         shutil.copy(federation.kit("hospital-a") / "startup" / name, tmp_path / "startup")
     with false_site(federation, tmp_path):
-        assert appears("requires identity 'hospital-c'", federation.kit(SERVER))
+        assert appears(lambda: is_logged("requires identity 'hospital-c'", federation.kit(SERVER)))
 
 
 @contextmanager
@@ -364,14 +364,8 @@ def false_site(federation: Federation, kit: Path) -> Iterator[None]:
         federation.stop_one("false site")
 
 
-def appears(text: str, kit: Path) -> bool:
-    """Return whether the text comes up in the logs of a participant within 40 s."""
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        if any(text in path.read_text() for path in kit.glob("*log*")):
-            return True
-        time.sleep(0.5)
-    return False
+def is_logged(text: str, kit: Path) -> bool:
+    return any(text in path.read_text() for path in kit.glob("*log*"))
 
 
 # --- what lies on disk
@@ -406,7 +400,7 @@ def test_flare_does_not_notice_a_changed_startup_file(federation):
     edit(config, changed="by hand")
     (federation.kit("hospital-c") / "log.txt").unlink()
     federation.start("hospital-c")
-    assert appears("Successfully registered client:hospital-c", federation.kit("hospital-c"))
+    assert appears(lambda: is_logged("Successfully registered client:hospital-c", federation.kit("hospital-c")))
 
 
 # --- a server that lets everything pass; the last tests, because it stays like that

@@ -23,9 +23,9 @@ from fedward.flare.submit import fetch, session, submit, wait
 from foreign_jobs import CLIENT, SERVER, Change, args, bring, component, edit, loader, replaced, rewritten
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.secure
-TIMEOUT = 180
 HOST = local_federation.SERVER
 EVERYBODY = (HOST, *HOSPITALS)
 REFUSED = "refused by the site before anything is imported; the lead is told the file"
@@ -109,7 +109,7 @@ class Told:
 def refused(federation: Watched, job: Path) -> Told:
     """Submit a job, and return who refused it and why."""
     with session(federation.kit(LEAD)) as flare:
-        meta = wait(flare, submit(flare, job), TIMEOUT)
+        meta = wait(flare, submit(flare, job), PATIENCE)
     lines = [str(line).partition(": ") for line in meta.get("job_deploy_detail") or []]
     return Told(str(meta["job_id"]), str(meta["status"]), {name: text for name, _, text in lines})
 
@@ -125,7 +125,7 @@ def test_an_exported_job_runs_and_nothing_else_does(federation, tmp_path):
     """In the kits lies a file that Python imports by itself, wherever it is on the path."""
     with session(federation.kit(LEAD)) as flare:
         job_id = submit(flare, exported(tmp_path / "job", {}))
-        run = fetch(flare, wait(flare, job_id, TIMEOUT), tmp_path / "out")
+        run = fetch(flare, wait(flare, job_id, PATIENCE), tmp_path / "out")
     (row,) = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert row["replied"] == sorted(HOSPITALS)
     assert federation.ran == []

@@ -17,9 +17,9 @@ from fedward.flare.submit import fetch, results, session, submit, wait
 from foreign_jobs import SERVER, args, edit
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.secure
-TIMEOUT = 180
 NOISY = "hospital-a"
 
 
@@ -55,7 +55,7 @@ def test_the_record_of_a_job_fits_the_logs_of_all_sites(federation, tmp_path, ca
     """Also of the one whose updates are noisy when they leave."""
     export_job(experiment(), tmp_path / "job", clinical=True)
     with session(federation.kit(LEAD)) as flare:
-        run = fetch(flare, wait(flare, submit(flare, tmp_path / "job"), TIMEOUT), tmp_path / "out")
+        run = fetch(flare, wait(flare, submit(flare, tmp_path / "job"), PATIENCE), tmp_path / "out")
     logs = site_logs(federation, run)
     assert main(["audit", "verify", str(run), "--site", *logs]) == 0
     assert "9 lines of sites' logs" in capsys.readouterr().out
@@ -84,7 +84,7 @@ def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
     edit("meta.json", lambda meta: meta.update(deploy_map=places))(tmp_path / "job")
     ours, theirs = (experiment_in(app / "config").digest for app in (sites, server))
     with session(federation.kit(LEAD)) as flare:
-        meta = wait(flare, submit(flare, tmp_path / "job"), TIMEOUT)
+        meta = wait(flare, submit(flare, tmp_path / "job"), PATIENCE)
         with pytest.raises(RunError) as error:
             fetch(flare, meta, tmp_path / "out")
     run = results(tmp_path / "out", meta)
@@ -110,7 +110,7 @@ def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, 
     (federation.folder / "armed").touch()
     try:
         with session(federation.kit(LEAD)) as flare:
-            run = fetch(flare, wait(flare, submit(flare, tmp_path / "job"), TIMEOUT), tmp_path / "out")
+            run = fetch(flare, wait(flare, submit(flare, tmp_path / "job"), PATIENCE), tmp_path / "out")
     finally:
         (federation.folder / "armed").unlink()
     found = json.loads((federation.folder / "answers.json").read_text())

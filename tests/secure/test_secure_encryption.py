@@ -13,9 +13,9 @@ from fedward.flare.jobs import export_job
 from fedward.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import clinical
+from waiting import PATIENCE
 
 pytestmark = [pytest.mark.secure, pytest.mark.slow]
-TIMEOUT = 300
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -
     experiment = clinical(secure_aggregation=True, timeout=120, options={"rounds": 2})
     export_job(experiment, folder / "job", clinical=True)
     with session(federation.kit(LEAD)) as flare:
-        return fetch(flare, wait(flare, submit(flare, folder / "job"), TIMEOUT), folder / "out")
+        return fetch(flare, wait(flare, submit(flare, folder / "job"), PATIENCE), folder / "out")
 
 
 def test_signed_kits_with_rules_of_their_own_run_an_encrypted_job(federation, finished):

@@ -1,7 +1,6 @@
 """A provisioned federation over the years: what it tells about itself, and who is shut out of it."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ from fedward.flare.jobs import export_job
 from fedward.flare.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import clinical
+from waiting import PATIENCE, appears
 
 pytestmark = [pytest.mark.secure, pytest.mark.slow]
-TIMEOUT = 180
 
 
 @pytest.fixture(scope="module")
@@ -38,31 +37,21 @@ def job(tmp_path: Path) -> Path:
     return tmp_path / "job"
 
 
-def appears(condition: Callable[[], object], seconds: float = 40) -> bool:
-    """Return whether a condition comes true within so many seconds."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.5)
-    return False
-
-
 # --- metrics
 
 
 def test_server_and_sites_write_metrics_that_another_account_can_read(federation, metrics, job, tmp_path):
     """Participants run with a umask of 077."""
     kits = {name: metrics / f"fedward_kit_{name}.prom" for name in (SERVER, *HOSPITALS)}
-    assert appears(lambda: all(file.exists() for file in kits.values()), seconds=90)
+    assert appears(lambda: all(file.exists() for file in kits.values()))
     with session(federation.kit(LEAD)) as lead:
         job_id = submit(lead, job)
-        fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out")
+        fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out")
     files = [*kits.values(), metrics / f"fedward_job_job_{job_id}.prom"]
     assert sorted(metrics.glob("*.prom")) == sorted(files)
     assert {file.stat().st_mode & 0o777 for file in files} == {0o644}
     contacts = [f'contact_timestamp_seconds{{site="{name}"}}' for name in HOSPITALS]
-    assert appears(lambda: all(sample in kits[SERVER].read_text() for sample in contacts), seconds=120)
+    assert appears(lambda: all(sample in kits[SERVER].read_text() for sample in contacts))
     for name, file in kits.items():
         families = {family.name for family in text_string_to_metric_families(file.read_text())}
         assert {"fedward_certificate_expiry_timestamp_seconds", "fedward_disk_free_bytes"} <= families

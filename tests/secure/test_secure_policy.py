@@ -23,9 +23,9 @@ from fedward.storage.initial import initial_model
 from finished_run import finished_run
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.secure
-TIMEOUT = 180
 EVERYONE = sorted(HOSPITALS)
 VICTIM = "hospital-b"
 
@@ -59,7 +59,7 @@ def rounds(out: Path) -> list[dict[str, Any]]:
 def refused(federation: Federation, lead: Session, job: Path, out: Path) -> str:
     """Run a job, of which no site may train anything; return what its lead is told."""
     with pytest.raises(RunError) as error:
-        fetch(lead, wait(lead, submit(lead, job), TIMEOUT), out)
+        fetch(lead, wait(lead, submit(lead, job), PATIENCE), out)
     (row,) = rounds(out)
     assert row["replied"] == []
     assert row["bytes_up"] == 0
@@ -158,7 +158,7 @@ def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy,
     policy(minimum_patients=100)
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
     with pytest.raises(RunError) as error:
-        fetch(lead, wait(lead, submit(lead, tmp_path / "job"), TIMEOUT), tmp_path / "out")
+        fetch(lead, wait(lead, submit(lead, tmp_path / "job"), PATIENCE), tmp_path / "out")
     assert f"{VICTIM} refuses: policy of {VICTIM}: expected a file with the site's rules" in str(error.value)
     assert "minimum_patients" not in str(error.value)
     assert any("minimum_patients" in log.read_text() for log in federation.kit(VICTIM).rglob("log.txt"))
@@ -175,7 +175,7 @@ def test_a_hospital_that_requires_noise_and_adds_some_takes_part(federation, lea
     content["scopes"][0]["task_result_filters"] = [{"path": path, "args": noise}]
     scopes.write_text(json.dumps(content))
     try:
-        fetch(lead, wait(lead, submit(lead, tmp_path / "job"), TIMEOUT), tmp_path / "out")
+        fetch(lead, wait(lead, submit(lead, tmp_path / "job"), PATIENCE), tmp_path / "out")
     finally:
         scopes.write_text(kept)
     (row,) = rounds(tmp_path / "out")
@@ -183,7 +183,7 @@ def test_a_hospital_that_requires_noise_and_adds_some_takes_part(federation, lea
 
 
 def until_it_waits(flare: Session, job_id: str) -> dict[str, Any]:
-    deadline = time.monotonic() + TIMEOUT
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with suppress(RunError):  # FLARE has not started it yet
             if (state := job_progress(flare, job_id)) and state["waiting"]:
@@ -215,7 +215,7 @@ def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp
     assert f"waiting   for approval: {VICTIM}" in out
     assert f"job {digest}\n  waits since" in out
     assert main(["approve", kit, digest]) == 0
-    folder = fetch(lead, wait(lead, job_id, TIMEOUT), tmp_path / "out")
+    folder = fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out")
     (row,) = rounds(tmp_path / "out")
     assert row["replied"] == EVERYONE
     assert json.loads((folder / "run.json").read_text())["summary"]["unjudged"] == {}
