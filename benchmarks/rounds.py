@@ -31,7 +31,7 @@ import torch
 
 from fedward.client.site import Site
 from fedward.config import Experiment
-from fedward.flare.jobs import export_job
+from fedward.flare.jobs.export import export_job
 from fedward.jobs import load_experiment, site_names
 from fedward.local import LocalTransport
 from fedward.protocol.transport import Deliver

@@ -20,7 +20,7 @@ import psutil
 import yaml
 
 from fedward.config import DataSpec, SyntheticData
-from fedward.flare.submit import session
+from fedward.flare.jobs.submit import session
 from fedward.security.policy import FILE
 from fedward.sites import synthetic_site
 

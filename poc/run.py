@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from fedward.errors import FedwardError
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.jobs import load_experiment
 from local_federation import LEAD, Federation
 

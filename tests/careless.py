@@ -3,7 +3,7 @@
 import json
 import time
 
-from fedward.flare.site_policy import RESOURCES
+from fedward.flare.kits.builder import RESOURCES
 from local_federation import SERVER, Federation
 
 

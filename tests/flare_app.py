@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fedward.config import Experiment
-from fedward.flare.configurations import SERVER, controller, server_config
 from fedward.flare.executor import MonaiTrainerExecutor
+from fedward.flare.jobs.configurations import SERVER, controller, server_config
 
 JOB = "simulate_job"
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from fedward import __version__, cli
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.flare.configurations import experiment_in
+from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS
 from fedward.local import LocalTransport
 from fedward.sites.partition import FEDPERL_SOURCES, SERVER_SOURCE

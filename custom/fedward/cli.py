@@ -249,7 +249,7 @@ def _hint(options: argparse.Namespace) -> str:
 
 
 def _run_simulator(options: argparse.Namespace) -> int:
-    from fedward.flare.jobs import export_job
+    from fedward.flare.jobs.export import export_job
     from fedward.flare.launchers import ARENAS
 
     if options.resume:
@@ -291,9 +291,9 @@ def _doctor(options: argparse.Namespace) -> int:
     from fedward.sites.doctor import run
 
     if (options.subject / "startup").is_dir():
-        from fedward.flare import kit_doctor
+        from fedward.flare.kits import doctor
 
-        return kit_doctor.run(options.subject, options.job)
+        return doctor.run(options.subject, options.job)
     if options.job:
         raise ConfigError(
             "fedward doctor --job",
@@ -309,7 +309,7 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _approve(options: argparse.Namespace) -> int:
-    from fedward.flare import approve
+    from fedward.flare.kits import approve
 
     if options.digest is None and options.withdraw:
         remedy = "Copy it whole from `fedward approve KIT`."
@@ -331,7 +331,7 @@ def _partition(options: argparse.Namespace) -> int:
 
 
 def _jobs(options: argparse.Namespace) -> int:
-    from fedward.flare.jobs import export_job, stale_jobs
+    from fedward.flare.jobs.export import export_job, stale_jobs
 
     if options.check:
         if options.only or options.clinical or options.set or options.sites or options.init:
@@ -375,7 +375,7 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
 
 
 def _submit(options: argparse.Namespace) -> int:
-    from fedward.flare.submit import fetch, session, submit, wait
+    from fedward.flare.jobs.submit import fetch, session, submit, wait
 
     name = options.run or uuid4().hex
     print(f"run {name}; Ctrl-C ends the waiting, not the job. If it breaks off: --continue {name}", flush=True)
@@ -390,7 +390,7 @@ def _submit(options: argparse.Namespace) -> int:
 
 
 def _supervise(options: argparse.Namespace, name: str) -> int:
-    from fedward.flare.supervise import Supervisor
+    from fedward.flare.jobs.supervise import Supervisor
 
     if options.timeout:
         raise ConfigError(
@@ -406,8 +406,8 @@ def _supervise(options: argparse.Namespace, name: str) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     if (options.subject / "startup").is_dir():
-        from fedward.flare import status
-        from fedward.flare.submit import session
+        from fedward.flare.jobs import status
+        from fedward.flare.jobs.submit import session
 
         with redirect_stdout(sys.stderr), session(options.subject) as flare:  # FLARE prints that it connects
             found = status.describe(flare, options.job)

@@ -1,6 +1,6 @@
 """Job wfedavg as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
 
-from fedward.flare.recipes import FedwardRecipe, environment, execute, options
+from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
 from fedward.jobs import load_experiment
 
 if __name__ == "__main__":

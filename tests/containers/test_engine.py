@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedward.flare.jobs import export_job
+from fedward.flare.jobs.export import export_job
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical
 
@@ -104,7 +104,8 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
         federation.up()
         deadline = time.monotonic() + 300
         while not all(
-            inside(name, "python3", "-m", "fedward.flare.health").returncode == 0 for name in ("server", *HOSPITALS)
+            inside(name, "python3", "-m", "fedward.flare.kits.health").returncode == 0
+            for name in ("server", *HOSPITALS)
         ):
             assert time.monotonic() < deadline, podman("logs", "fedward_hospital-a_1").stdout
             time.sleep(2)

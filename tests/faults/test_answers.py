@@ -16,8 +16,8 @@ from chromium import Server, Tab, start_browser
 from faults import FaultyFederation, job_process
 from fedward.annotation import Queue, queue_folder
 from fedward.config import DERMOSCOPY
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD
 from tiny import tiny
 from waiting import appears

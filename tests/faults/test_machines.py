@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from faults import POINTS, FaultyFederation, fault, job_process, parent_process, site_files
 from fedward.config import Experiment
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, session, submit, wait
-from fedward.flare.supervise import Supervisor
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
+from fedward.flare.jobs.supervise import Supervisor
 from fedward.local import run_local
 from local_federation import HOSPITALS, LEAD, SERVER
 from tiny import tiny

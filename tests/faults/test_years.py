@@ -21,8 +21,8 @@ from fedward import __version__
 from fedward.cli import main
 from fedward.config import Experiment
 from fedward.errors import RunError
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.local import run_local
 from local_federation import ADMIN, HOSPITALS, LEAD, PROVISIONING, SERVER, Federation
 from tiny import clinical

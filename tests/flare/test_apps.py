@@ -14,10 +14,10 @@ from nvflare.private.fed.app.fl_app_validator import FLAppValidator
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
-from fedward.flare.apps import AppCheck
 from fedward.flare.classes import AVERAGING, EXECUTOR, TENSORBOARD
-from fedward.flare.configurations import receiver
-from fedward.flare.jobs import export_job
+from fedward.flare.jobs.configurations import receiver
+from fedward.flare.jobs.export import export_job
+from fedward.flare.kits.apps import AppCheck
 from fedward.storage.initial import initial_model
 from finished_run import finished_run
 from foreign_jobs import CLIENT, SERVER, args, bring, component, edit, loader, replaced, rewritten

@@ -17,7 +17,7 @@ from nvflare.tool.job.job_cli import _discover_job_download_artifacts
 from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.flare import controller as module
-from fedward.flare.configurations import controller as controller_of
+from fedward.flare.jobs.configurations import controller as controller_of
 from fedward.flare.places import results_folder
 from fedward.local import LocalTransport
 from fedward.protocol.transport import Deliver

@@ -18,8 +18,8 @@ from fedward.client.site_log import SiteLog
 from fedward.config import DERMOSCOPY
 from fedward.digests import arrays_digest
 from fedward.flare import executor as module
-from fedward.flare.configurations import controller, server_config
 from fedward.flare.executor import MonaiTrainerExecutor, scalars
+from fedward.flare.jobs.configurations import controller, server_config
 from fedward.flare.shareables import TASK, pack_answer, pack_request, unpack
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build

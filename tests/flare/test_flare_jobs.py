@@ -13,8 +13,8 @@ from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
-from fedward.flare.configurations import experiment_in
-from fedward.flare.jobs import export_job, job_files, stale_jobs
+from fedward.flare.jobs.configurations import experiment_in
+from fedward.flare.jobs.export import export_job, job_files, stale_jobs
 from fedward.flare.shareables import TASK
 from fedward.jobs import JOBS, site_names
 from fedward.methods import METHODS, method_of

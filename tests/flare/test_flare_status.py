@@ -10,8 +10,8 @@ from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fedward.errors import ConfigError, RunError
 from fedward.flare.controller import ExperimentController
+from fedward.flare.jobs.status import STATS, describe, job_progress
 from fedward.flare.places import metrics_folder
-from fedward.flare.status import STATS, describe, job_progress
 from fedward.flare.workflows import FedPerlController
 from fedward.server.progress import lines, progress
 from fedward.storage.run_folder import RunFolder

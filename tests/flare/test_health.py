@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedward.flare.health import main
+from fedward.flare.kits.health import main
 
 
 @pytest.fixture

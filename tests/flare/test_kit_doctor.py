@@ -27,10 +27,10 @@ from nvflare.security.security import FLAuthorizer
 from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward import cli
-from fedward.flare import kit_doctor
 from fedward.flare.classes import ALLOWED
-from fedward.flare.jobs import export_job
-from fedward.flare.kit_doctor import network
+from fedward.flare.jobs.export import export_job
+from fedward.flare.kits import doctor
+from fedward.flare.kits.doctor import network
 from fedward.jobs import load_experiment
 from fedward.security.ledger import Rule, enter, ledger_file
 from fedward.security.policy import FILE
@@ -48,11 +48,11 @@ builders:
   - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
   - path: nvflare.lighter.impl.static_file.StaticFileBuilder
     args: {config_folder: config, scheme: http}
-  - path: fedward.flare.site_policy.SitePolicyBuilder
+  - path: fedward.flare.kits.builder.SitePolicyBuilder
   - path: nvflare.lighter.impl.cert.CertBuilder
 """
 RULES = "local/resources.json.default"
-SHIPPED = Path(kit_doctor.__file__).parents[1] / "policy" / FILE
+SHIPPED = Path(doctor.__file__).parents[1] / "templates" / FILE
 NOW = datetime.now(timezone.utc)
 
 
@@ -112,7 +112,7 @@ class Kit:
 
     def check(self, job=None):
         """Return the rows by name."""
-        return {row.name: row for row in kit_doctor.examine(self.folder, job)[1]}
+        return {row.name: row for row in doctor.examine(self.folder, job)[1]}
 
     def only_failure(self, name, *words, job=None):
         """Assert that one row failed, and that it says ``words`` and what to do."""
@@ -282,7 +282,7 @@ def free_port():
 
 
 def test_a_good_kit_and_a_clinical_job(kit, job, capsys):
-    assert kit_doctor.run(kit.folder, job) == 0
+    assert doctor.run(kit.folder, job) == 0
     text = capsys.readouterr().out
     assert text.startswith("Kit of site hospital-a, project tiny, server localhost:")
     assert max(map(len, text.splitlines())) <= 80
@@ -632,8 +632,8 @@ def test_a_class_of_the_sites_own_is_said(kit):
     [
         None,
         {"path": "nvflare.private.fed.app.default_app_validator.DefaultAppValidator", "args": {}},
-        {"path": "fedward.flare.apps.AppCheck", "args": {"role": "server"}},
-        {"path": "fedward.flare.apps.AppCheck", "args": {"role": "site"}, "disabled": True},
+        {"path": "fedward.flare.kits.apps.AppCheck", "args": {"role": "server"}},
+        {"path": "fedward.flare.kits.apps.AppCheck", "args": {"role": "site"}, "disabled": True},
     ],
 )
 def test_a_kit_that_does_not_check_apps(kit, check):

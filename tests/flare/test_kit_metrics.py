@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
-from fedward.flare.kit_metrics import KitMetrics
+from fedward.flare.kits.metrics import KitMetrics
 from fedward.security.ledger import Rule, enter, epsilon
 
 PROJECT = Path(__file__).parents[2] / "provisioning" / "project.yml"
@@ -253,4 +253,4 @@ def test_heartbeats_in_a_row_write_one_file(kits, metrics):
 def test_every_kit_names_the_component(kits, name):
     components: list[Any] = json.loads((kits / name / "local" / "resources.json.default").read_text())["components"]
     paths = [part["path"] for part in components]
-    assert paths.count("fedward.flare.kit_metrics.KitMetrics") == 1
+    assert paths.count("fedward.flare.kits.metrics.KitMetrics") == 1

@@ -13,9 +13,9 @@ from nvflare.apis.workspace import Workspace
 from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAuthorizer
 from nvflare.app_opt.job_launcher.study_runtime import load_study_runtime_file
 
-from fedward.flare import kit_doctor
 from fedward.flare.classes import ALLOWED
-from fedward.flare.site_policy import RESOURCES, app_check
+from fedward.flare.kits import doctor
+from fedward.flare.kits.builder import RESOURCES, app_check
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
 PROJECT, DEPLOY = PROVISIONING / "project.yml", PROVISIONING / "deploy"
@@ -107,7 +107,7 @@ def test_other_classes_are_still_refused(prepared, path):
 
 
 def rows(kit):
-    return {row.name: row for row in kit_doctor.examine(kit)[1]}
+    return {row.name: row for row in doctor.examine(kit)[1]}
 
 
 def test_the_doctor_knows_a_prepared_kit(prepared):

@@ -11,10 +11,10 @@ from nvflare.recipe import PocEnv, ProdEnv, SimEnv, add_experiment_tracking
 from simulator import SITES, assert_same_run
 
 from fedward.errors import ConfigError, RunError
-from fedward.flare import recipes
-from fedward.flare.configurations import receiver
-from fedward.flare.jobs import job_files
-from fedward.flare.recipes import FedwardRecipe, environment, execute, options
+from fedward.flare.jobs import recipes
+from fedward.flare.jobs.configurations import receiver
+from fedward.flare.jobs.export import job_files
+from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
 from fedward.jobs import JOBS, load_experiment
 from fedward.local import run_local
 from tiny import tiny

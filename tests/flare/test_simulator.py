@@ -6,7 +6,7 @@ import pytest
 from simulator import SITES, assert_same_run, start
 
 from fedward.config import SyntheticData
-from fedward.flare.jobs import export_job
+from fedward.flare.jobs.export import export_job
 from fedward.local import run_local
 from fedward.storage.initial import Weights
 from tiny import tiny

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from simulator import SITES, assert_same_run, start
 
-from fedward.flare.jobs import export_job
+from fedward.flare.jobs.export import export_job
 from fedward.local import LocalTransport, run_local
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message

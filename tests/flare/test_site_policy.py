@@ -14,9 +14,9 @@ from nvflare.fuel.utils.class_loader import load_class
 from nvflare.security.security import FLAuthorizer
 
 from fedward.errors import ConfigError
-from fedward.flare import site_policy
 from fedward.flare.classes import ALLOWED
-from fedward.flare.site_policy import SitePolicyBuilder
+from fedward.flare.kits import builder
+from fedward.flare.kits.builder import SitePolicyBuilder
 from fedward.sites.site_file import read_site_file
 
 PROJECT = Path(__file__).parents[2] / "provisioning" / "project.yml"
@@ -46,7 +46,7 @@ def test_single_classes_are_allowed_and_apps_checked(read, name):
     assert not any(entry.endswith(".") for entry in resources["class_allow_list"])
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["app_validator"] == {
-        "path": "fedward.flare.apps.AppCheck",
+        "path": "fedward.flare.kits.apps.AppCheck",
         "args": {"role": role},
     }
     assert issubclass(load_class(resources["app_validator"]["path"]), AppValidator)
@@ -82,7 +82,7 @@ def test_a_participants_process_imports_nothing_from_its_kit(kits, tmp_path, nam
 def test_another_start_script_of_flare_is_told(tmp_path):
     (tmp_path / "sub_start.sh").write_text("python3 -m nvflare\n")
     with pytest.raises(ConfigError, match="one line export PYTHONPATH"):
-        site_policy._shut_out_the_kit(tmp_path / "sub_start.sh")
+        builder._shut_out_the_kit(tmp_path / "sub_start.sh")
 
 
 @pytest.mark.parametrize("name", ["localhost", *SITES])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedward.cli import main
-from fedward.flare.configurations import experiment_in
-from fedward.flare.jobs import export_job
-from fedward.flare.kit_doctor import site_rules
-from fedward.flare.kit_doctor.kit import open_kit
+from fedward.flare.jobs.configurations import experiment_in
+from fedward.flare.jobs.export import export_job
+from fedward.flare.kits.doctor import site_rules
+from fedward.flare.kits.kit import open_kit
 from fedward.jobs import JOBS, load_experiment
 from fedward.security.approvals import Approvals
 from fedward.security.policy import FILE, Policy
@@ -36,7 +36,7 @@ def kit(tmp_path):
         json.dumps({"servers": [server], "client": {"fqsn": "hospital-b"}})
     )
     (folder / "local" / "privacy.json").write_text(json.dumps({"scopes": [{"name": "clinical"}]}))
-    shutil.copy(Path(site_rules.__file__).parents[1] / "policy" / FILE, folder / "local")
+    shutil.copy(Path(site_rules.__file__).parents[1] / "templates" / FILE, folder / "local")
     return folder
 
 

@@ -8,8 +8,8 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, JobTimeout, NoConnection
 
 from fedward.errors import ConfigError, RunError
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import UnreachableError, fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import UnreachableError, fetch, session, submit, wait
 from tiny import tiny
 
 META = {"job_id": "42", "status": "FINISHED:ABNORMAL", "job_deploy_detail": ["server: OK", "site-1: no"]}

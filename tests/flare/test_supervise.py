@@ -11,10 +11,10 @@ import pytest
 from nvflare.fuel.flare_api.api_spec import InternalError, JobNotFound, NoClientsAvailable, NoConnection
 
 from fedward.errors import ConfigError, RunError
-from fedward.flare import supervise
-from fedward.flare.jobs import export_job
-from fedward.flare.status import STATS
-from fedward.flare.submit import UnreachableError
+from fedward.flare.jobs import supervise
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.status import STATS
+from fedward.flare.jobs.submit import UnreachableError
 from fedward.storage.run_folder import RunFolder
 from tiny import tiny
 

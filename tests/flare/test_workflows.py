@@ -7,7 +7,7 @@ from nvflare.fuel.utils.class_loader import load_class
 
 from fedward.errors import ConfigError
 from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS
-from fedward.flare.configurations import controller
+from fedward.flare.jobs.configurations import controller
 from fedward.flare.workflows import AveragingController, FedPerlController
 from fedward.methods import METHODS, settings_of
 from tiny import tiny

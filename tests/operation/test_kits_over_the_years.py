@@ -18,8 +18,8 @@ from nvflare.fuel.sec.security_content_service import LoadResult, SecurityConten
 from nvflare.security.security import FLAuthorizer
 
 from fedward.cli import main
-from fedward.flare import kit_doctor
-from fedward.flare.kit_doctor.certificates import fingerprint
+from fedward.flare.kits import doctor
+from fedward.flare.kits.doctor.certificates import fingerprint
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
 PROJECT = PROVISIONING / "project.yml"
@@ -219,7 +219,7 @@ def test_a_new_authority_comes_with_startup_alone_and_believes_nobody_of_the_old
     after = contents(kit(workspace, SITE))
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
-    rows = {row.name: row for row in kit_doctor.examine(kit(workspace, SITE))[1]}
+    rows = {row.name: row for row in doctor.examine(kit(workspace, SITE))[1]}
     assert {rows[name].status for name in ("layout", "key pair", "certificate", "owner", "root CA")} == {"ok"}
     assert rows["root CA"].found.endswith(fingerprint(certificate(root)))
 

@@ -9,8 +9,8 @@ import pytest
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import DataError, RunError
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.security.ledger import epsilon, ledger_file, spent
 from file_modes import modes
 from local_federation import HOSPITALS, LEAD, Federation

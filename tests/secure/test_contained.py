@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from fedward.errors import RunError
-from fedward.flare import health
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
+from fedward.flare.kits import health
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import tiny
 

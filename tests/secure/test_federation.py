@@ -23,9 +23,9 @@ from nvflare.fuel.flare_api.flare_api import Session
 from careless import let_everything_pass
 from fedward.cli import main
 from fedward.errors import RunError
-from fedward.flare.jobs import export_job
-from fedward.flare.status import job_progress
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.status import job_progress
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from foreign_jobs import component
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
 from tiny import clinical

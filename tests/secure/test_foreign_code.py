@@ -17,9 +17,9 @@ import pytest
 import local_federation
 from careless import let_everything_pass, restart
 from fedward.flare.classes import EXECUTOR
-from fedward.flare.jobs import export_job
-from fedward.flare.site_policy import RESOURCES
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
+from fedward.flare.kits.builder import RESOURCES
 from foreign_jobs import CLIENT, SERVER, Change, args, bring, component, edit, loader, replaced, rewritten
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical

@@ -11,9 +11,9 @@ import pytest
 from fedward.cli import main
 from fedward.config import Experiment
 from fedward.errors import RunError
-from fedward.flare.configurations import experiment_in
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, results, session, submit, wait
+from fedward.flare.jobs.configurations import experiment_in
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, results, session, submit, wait
 from foreign_jobs import SERVER, args, edit
 from local_federation import HOSPITALS, LEAD, Federation
 from tiny import clinical

@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedward.cli import main
 from fedward.errors import RunError
-from fedward.flare.jobs import export_job
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import clinical
 from waiting import PATIENCE, appears

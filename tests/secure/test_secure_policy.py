@@ -14,10 +14,10 @@ from torch import Tensor
 from fedward.cli import main
 from fedward.config import DataSpec, Experiment
 from fedward.errors import RunError
-from fedward.flare.configurations import experiment_in
-from fedward.flare.jobs import export_job
-from fedward.flare.status import job_progress
-from fedward.flare.submit import fetch, session, submit, wait
+from fedward.flare.jobs.configurations import experiment_in
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.status import job_progress
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.security.policy import FILE
 from fedward.storage.initial import initial_model
 from finished_run import finished_run

@@ -28,10 +28,10 @@ ALLOWED: dict[Role, tuple[str, ...]] = {
     "server": (*CONTROLLERS.values(), AVERAGING, TENSORBOARD),
 }
 
-APP_CHECK = "fedward.flare.apps.AppCheck"
+APP_CHECK = "fedward.flare.kits.apps.AppCheck"
 LAUNCHER: dict[Role, str] = {
     "site": "fedward.flare.launchers.SiteJobLauncher",
     "server": "fedward.flare.launchers.ServerJobLauncher",
 }
-METRICS = "fedward.flare.kit_metrics.KitMetrics"
+METRICS = "fedward.flare.kits.metrics.KitMetrics"
 """What the kits' own files name besides."""

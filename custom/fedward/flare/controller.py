@@ -10,9 +10,10 @@ from nvflare.app_common.workflows.model_controller import ModelController
 from nvflare.widgets.info_collector import InfoCollector
 
 from fedward.errors import FedwardError
-from fedward.flare.artifacts import write_artifacts
-from fedward.flare.configurations import experiment_of
 from fedward.flare.encryption import SERVER, context_of
+from fedward.flare.jobs.artifacts import write_artifacts
+from fedward.flare.jobs.configurations import experiment_of
+from fedward.flare.jobs.status import STATS
 from fedward.flare.places import (
     metrics_folder,
     put_into_results,
@@ -20,7 +21,6 @@ from fedward.flare.places import (
     run_folder,
     site_folders,
 )
-from fedward.flare.status import STATS
 from fedward.flare.transport import FlareTransport
 from fedward.methods import settings_of
 from fedward.protocol.transport import Transport
@@ -46,7 +46,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
     Args:
         experiment: all else of an :class:`~fedward.config.Experiment`, as plain JSON values: data, network, seed.
         init: ``folder`` and ``sha256`` of the weights that the run starts from, which lie in the app's ``config``
-            folder; see :func:`~fedward.flare.jobs.export_job`.
+            folder; see :func:`~fedward.flare.jobs.export.export_job`.
         settings: those of the method.
 
     Raises:

@@ -16,7 +16,7 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
-from fedward.flare.configurations import experiment_in
+from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.launchers import RESTARTS
 from fedward.flare.places import site_folders, site_state
 from fedward.flare.shareables import pack_answer, unpack

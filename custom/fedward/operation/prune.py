@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.flare.kit_doctor.kit import Kit, job_store, open_kit
+from fedward.flare.kits.kit import Kit, job_store, open_kit
 from fedward.flare.places import RUNS, named_folder
 from fedward.operation.folders import run_folders
 from fedward.storage.lock import is_held, sole_writer

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError
-from fedward.flare.kit_doctor.kit import open_kit, read_json
+from fedward.flare.kits.kit import open_kit, read_json
 from fedward.storage.disk import replace
 
 _NAME = re.compile(r"[A-Za-z0-9._@+-]+")

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from fedward.errors import ConfigError, DataError
-from fedward.flare.kit_doctor.kit import Kit
-from fedward.flare.kit_doctor.policy import SCOPES, scopes
-from fedward.flare.kit_doctor.rows import Row, broken, done, skipped, warning
+from fedward.flare.kits.doctor.policy import SCOPES, scopes
+from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, warning
+from fedward.flare.kits.kit import Kit
 from fedward.flare.privacy import GaussianUpdateFilter
 from fedward.security.ledger import Rule, epsilon, half_line, ledger_file, spent
 

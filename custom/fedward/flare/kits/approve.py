@@ -7,8 +7,8 @@ from textwrap import wrap
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.flare.kit_doctor.kit import Kit, open_kit
-from fedward.flare.kit_doctor.site_rules import approvals, row_of
+from fedward.flare.kits.doctor.site_rules import approvals, row_of
+from fedward.flare.kits.kit import Kit, open_kit
 from fedward.security.approvals import Entry
 from fedward.security.policy import FILE, Circumstances, Policy, findings, read_policy
 

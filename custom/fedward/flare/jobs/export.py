@@ -9,7 +9,7 @@ from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.flare.configurations import (
+from fedward.flare.jobs.configurations import (
     CLIENT,
     SERVER,
     WEIGHTS,
@@ -158,7 +158,7 @@ def _clear(job: Path) -> None:
 
 _SCRIPT = '''"""Job {name} as a recipe of NVIDIA FLARE: in its simulator, or with --poc or --kit KIT; see --help."""
 
-from fedward.flare.recipes import FedwardRecipe, environment, execute, options
+from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
 from fedward.jobs import load_experiment
 
 if __name__ == "__main__":

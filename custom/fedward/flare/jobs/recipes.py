@@ -15,9 +15,9 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
-from fedward.flare.configurations import Tracking
-from fedward.flare.jobs import SCRIPT, export_job
-from fedward.flare.submit import unfinished, user_of
+from fedward.flare.jobs.configurations import Tracking
+from fedward.flare.jobs.export import SCRIPT, export_job
+from fedward.flare.jobs.submit import unfinished, user_of
 from fedward.jobs import simulated_sites
 
 WORKSPACE = "simulator_workspace"

@@ -16,8 +16,8 @@ from nvflare.apis.fl_context import FLContext
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.client.site_log import FOLDER
-from fedward.flare.kit_doctor.budget import ledger, noise_rules, released
-from fedward.flare.kit_doctor.kit import Kit, job_store, open_kit, read_json
+from fedward.flare.kits.doctor.budget import ledger, noise_rules, released
+from fedward.flare.kits.kit import Kit, job_store, open_kit, read_json
 from fedward.flare.places import RUNS, STATE, metrics_folder, named_folder
 from fedward.security.ledger import epsilon, half_line
 from fedward.server.metrics import Family, MetricsFolder, Values

@@ -11,9 +11,9 @@ import ssl
 
 from cryptography import x509
 
-from fedward.flare.kit_doctor.certificates import common_name, fingerprint
-from fedward.flare.kit_doctor.kit import Kit
-from fedward.flare.kit_doctor.rows import Row, done, failed, skipped, warning
+from fedward.flare.kits.doctor.certificates import common_name, fingerprint
+from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
+from fedward.flare.kits.kit import Kit
 
 _CONNECT, _ANSWER = 5.0, 2.0
 """Seconds for a connection, and for a refusal after a handshake."""

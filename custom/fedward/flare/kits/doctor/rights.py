@@ -7,8 +7,8 @@ from nvflare.fuel.sec.authz import parse_policy_config
 from nvflare.security.security import COMMAND_CATEGORIES
 
 from fedward.errors import ConfigError
-from fedward.flare.kit_doctor.kit import Kit, read_json
-from fedward.flare.kit_doctor.rows import Row, broken, done, warning
+from fedward.flare.kits.doctor.rows import Row, broken, done, warning
+from fedward.flare.kits.kit import Kit, read_json
 
 _RIGHT, _ANY_RIGHT = "byoc", "*"
 _NOBODY = {"none", "no"}

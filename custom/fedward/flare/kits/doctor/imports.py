@@ -8,9 +8,9 @@ from nvflare.apis.job_def import DEFAULT_STUDY
 from nvflare.app_opt.job_launcher.study_runtime import STUDY_RUNTIME_FILE, StudyRuntime, load_study_runtime_file
 
 from fedward.errors import ConfigError
-from fedward.flare.kit_doctor.kit import Kit, read_json
-from fedward.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
-from fedward.flare.site_policy import SAFE_IMPORTS
+from fedward.flare.kits.builder import SAFE_IMPORTS
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.kits.kit import Kit, read_json
 
 _SCRIPT = "startup/sub_start.sh"
 _VARIABLE = "PYTHONSAFEPATH"

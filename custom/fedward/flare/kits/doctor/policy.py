@@ -26,9 +26,9 @@ from nvflare.tool.deploy.deploy_common import (
 
 from fedward.errors import ConfigError
 from fedward.flare.classes import ALLOWED, LAUNCHER, Role
-from fedward.flare.kit_doctor.kit import Kit, read_json
-from fedward.flare.kit_doctor.rows import Row, broken, done, failed, warning
-from fedward.flare.site_policy import app_check
+from fedward.flare.kits.builder import app_check
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
+from fedward.flare.kits.kit import Kit, read_json
 from fedward.sites.site_file import find_site_file
 
 RULES = "local/resources.json.default"

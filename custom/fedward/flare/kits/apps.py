@@ -18,7 +18,7 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_
 
 from fedward.errors import ConfigError
 from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS, Role
-from fedward.flare.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
+from fedward.flare.jobs.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
 
 CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
 

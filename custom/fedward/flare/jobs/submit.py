@@ -13,7 +13,7 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedward.errors import ConfigError, RunError
-from fedward.flare.jobs import SCRIPT
+from fedward.flare.jobs.export import SCRIPT
 from fedward.flare.places import RUN
 
 _CONNECT, _POLL = 10.0, 2.0

@@ -9,12 +9,12 @@ from nvflare.apis.job_def import ALL_SITES
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from fedward.errors import ConfigError
-from fedward.flare import apps
-from fedward.flare.apps import CONFIGS
-from fedward.flare.kit_doctor.kit import Kit, read_json
-from fedward.flare.kit_doctor.policy import RULES, SCOPES, refusal, scopes
-from fedward.flare.kit_doctor.rights import may_bring_code
-from fedward.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.kits import apps
+from fedward.flare.kits.apps import CONFIGS
+from fedward.flare.kits.doctor.policy import RULES, SCOPES, refusal, scopes
+from fedward.flare.kits.doctor.rights import may_bring_code
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.kits.kit import Kit, read_json
 
 
 def check(kit: Kit, folder: Path) -> list[Row]:

@@ -1,7 +1,6 @@
 """A FLARE startup kit as it lies on disk: whose it is, and which server it is for."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,13 +9,12 @@ from nvflare.apis.fl_constant import WorkspaceConstants
 
 from fedward.errors import ConfigError
 from fedward.flare.classes import Role as Side
-from fedward.flare.kit_doctor.rows import Row, done, failed
 from fedward.flare.places import state_folder
 
 STARTUP = "startup"
 Role = Literal["site", "server", "user"]
 _CONFIGS: dict[str, Role] = {"fed_client.json": "site", "fed_server.json": "server", "fed_admin.json": "user"}
-_AGAIN = "Unpack the kit again as it was handed out."
+UNPACK_AGAIN = "Unpack the kit again as it was handed out."
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ def open_kit(folder: Path) -> Kit:
             f"kit {folder}",
             expected=f"one of {', '.join(_CONFIGS)} in {STARTUP}/",
             found=", ".join(present) or "none",
-            remedy=_AGAIN,
+            remedy=UNPACK_AGAIN,
         )
     content = read_json(startup / present[0])
     try:
@@ -112,22 +110,8 @@ def open_kit(folder: Path) -> Kit:
             f"{STARTUP}/{present[0]}",
             expected="the project, the server and the participant",
             found=f"{type(error).__name__}: {error}",
-            remedy=_AGAIN,
+            remedy=UNPACK_AGAIN,
         ) from error
-
-
-def layout(kit: Kit, starts: Sequence[str] = ()) -> Row:
-    """Look whether all files are there; any of ``starts`` may stand in for the start script."""
-    wanted = [kit.key, kit.certificate, kit.root, kit.startup / ("fl_admin.sh" if kit.role == "user" else "start.sh")]
-    if any((kit.folder / name).is_file() for name in starts):
-        wanted.pop()
-    missing = [path.relative_to(kit.folder).as_posix() for path in wanted if not path.is_file()]
-    missing += [] if kit.local.is_dir() else ["local/"]
-    if missing:
-        return failed(
-            "layout", expected=f"a whole kit of a {kit.role}", found=f"no {', '.join(missing)}", remedy=_AGAIN
-        )
-    return done("layout", f"{STARTUP}/ and local/ of a {kit.role}'s kit")
 
 
 def job_store(kit: Kit) -> Path:

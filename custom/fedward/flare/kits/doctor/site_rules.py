@@ -9,11 +9,11 @@ from nvflare.apis.job_def import ALL_SITES
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.flare.configurations import SERVER, experiment_in
-from fedward.flare.kit_doctor.job import app_of
-from fedward.flare.kit_doctor.kit import Kit, read_json
-from fedward.flare.kit_doctor.policy import scopes
-from fedward.flare.kit_doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.jobs.configurations import SERVER, experiment_in
+from fedward.flare.kits.doctor.job import app_of
+from fedward.flare.kits.doctor.policy import scopes
+from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.kits.kit import Kit, read_json
 from fedward.flare.privacy import GaussianUpdateFilter
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import FILE, Circumstances, Finding, Policy, findings, read_policy

@@ -15,7 +15,7 @@ from nvflare.apis.job_def import ALL_SITES, RunStatus
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import FedwardError, RunError
-from fedward.flare.submit import (
+from fedward.flare.jobs.submit import (
     CONNECTION_ERRORS,
     UnreachableError,
     fetch,
@@ -25,7 +25,7 @@ from fedward.flare.submit import (
     session,
     submit,
 )
-from fedward.flare.watch import Watch
+from fedward.flare.jobs.watch import Watch
 from fedward.server.progress import progress
 
 _POLL = 2.0

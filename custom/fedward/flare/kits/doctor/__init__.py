@@ -8,19 +8,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.flare.kit_doctor import (
+from fedward.flare.kits.doctor import (
     budget,
     certificates,
     imports,
     job,
+    layout,
     network,
     policy,
-    prepared,
     rights,
     site_rules,
 )
-from fedward.flare.kit_doctor.kit import Kit, layout, open_kit
-from fedward.flare.kit_doctor.rows import Row, broken, done, skipped, text
+from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, text
+from fedward.flare.kits.kit import Kit, open_kit
 
 
 def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row]]:
@@ -31,7 +31,7 @@ def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row
         kit = open_kit(folder)
     except ConfigError as error:
         return f"startup kit {folder}", [broken("layout", error), versions]
-    rows = [layout(kit, prepared.STARTS), *certificates.check(kit)]
+    rows = [layout.complete(kit), *certificates.check(kit)]
     credentials = not any(row.status == "failed" for row in rows if row.name in ("layout", *certificates.NEEDED))
     rows += network.check(kit, credentials)
     rows += _rules(kit, job_folder)
@@ -58,7 +58,7 @@ def _rules(kit: Kit, job_folder: Path | None) -> list[Row]:
     return [
         *policy.check(kit),
         *budget.check(kit),
-        *prepared.check(kit),
+        *layout.check(kit),
         *imports.check(kit),
         *rights.check(kit),
         *(job.check(kit, job_folder) if job_folder else []),

@@ -7,8 +7,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import NameOID
 
-from fedward.flare.kit_doctor.kit import Kit
-from fedward.flare.kit_doctor.rows import Row, done, failed, skipped, warning
+from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
+from fedward.flare.kits.kit import Kit
 
 NEEDED = ("certificate", "key pair")
 """Rows without which no handshake can be tried."""

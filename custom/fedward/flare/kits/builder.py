@@ -28,7 +28,7 @@ _FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
 SAFE_IMPORTS = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
 """What stands in a start script in place of FLARE's line."""
 
-_POLICY = files("fedward.flare") / "policy"
+_POLICY = files("fedward.flare.kits") / "templates"
 
 
 class SitePolicyBuilder(Builder):  # type: ignore[misc]

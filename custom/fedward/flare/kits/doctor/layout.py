@@ -1,18 +1,31 @@
-"""Checks of a kit that ``nvflare deploy prepare`` made from another for Docker, Kubernetes or Slurm."""
+"""Checks of a kit's files: are all there, and was it made from a kit in use by ``nvflare deploy prepare``?"""
 
 from pathlib import Path
 
 from nvflare.apis.fl_constant import WorkspaceConstants
 
-from fedward.flare.kit_doctor.kit import Kit
-from fedward.flare.kit_doctor.rows import Row, done, warning
-from fedward.flare.site_policy import RESOURCES
+from fedward.flare.kits.builder import RESOURCES
+from fedward.flare.kits.doctor.rows import Row, done, failed, warning
+from fedward.flare.kits.kit import STARTUP, UNPACK_AGAIN, Kit
 
 STARTS = ("startup/start_docker.sh", "startup/start_slurm.sh", "helm_chart/Chart.yaml")
 """What such a kit is started by; it has no ``start.sh``."""
 
 _KEPT = "fedward"
 """Folder in a kit with what a site keeps: the privacy ledger, what it answered, labels, memory of runs."""
+
+
+def complete(kit: Kit) -> Row:
+    """Check that all files are there; a prepared kit has another start script."""
+    wanted = [kit.key, kit.certificate, kit.root]
+    if not is_prepared(kit):
+        wanted.append(kit.startup / ("fl_admin.sh" if kit.role == "user" else "start.sh"))
+    missing = [path.relative_to(kit.folder).as_posix() for path in wanted if not path.is_file()]
+    missing += [] if kit.local.is_dir() else ["local/"]
+    if missing:
+        expected, found = f"a whole kit of a {kit.role}", f"no {', '.join(missing)}"
+        return failed("layout", expected=expected, found=found, remedy=UNPACK_AGAIN)
+    return done("layout", f"{STARTUP}/ and local/ of a {kit.role}'s kit")
 
 
 def check(kit: Kit) -> list[Row]:

@@ -8,7 +8,7 @@ from nvflare.fuel.flare_api.api_spec import NoClientsAvailable
 from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.proto import MetaKey, MetaStatusValue
 
-from fedward.flare.status import job_progress
+from fedward.flare.jobs.status import job_progress
 
 _SURE = 3
 """Looks in a row at which a site must be idle before the job is started again for it."""

@@ -1,4 +1,4 @@
-"""Whether a participant is connected: ``python3 -m fedward.flare.health [KIT]``, by default ``FEDWARD_KIT``.
+"""Whether a participant is connected: ``python3 -m fedward.flare.kits.health [KIT]``, by default ``FEDWARD_KIT``.
 
 For the health checks of containers and service managers. FLARE's own processes say nothing of that to others on the
 machine, so the connections are looked at. A connection stands only after both sides have accepted each other's
@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from fedward.errors import ConfigError, FedwardError
-from fedward.flare.kit_doctor.kit import Kit, open_kit
+from fedward.flare.kits.kit import Kit, open_kit
 
 KIT = "FEDWARD_KIT"
 """Environment variable: the participant's kit."""

@@ -1,0 +1,1 @@
+"""Startup kits: the rules provisioning writes into them, their checks, and what reads them beside a job."""
