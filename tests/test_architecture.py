@@ -64,6 +64,10 @@ MAY_USE: dict[str, set[str]] = {
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 
 
+CODE = {path: path.read_text(encoding="utf-8") for path in MODULES}
+TREES = {path: ast.parse(text) for path, text in CODE.items()}
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -88,17 +92,24 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
-def imports_of(path: Path) -> set[str]:
-    return imports(ast.parse(path.read_text(encoding="utf-8")))
+IMPORTS = {path: imports(tree) for path, tree in TREES.items()}
+PACKAGES = {path: {name.split(".")[0] for name in names} for path, names in IMPORTS.items()}
 
 
 def rooms_used(path: Path) -> set[str]:
-    parts = [name.split(".") for name in imports_of(path) if name.startswith("fedward.")]
+    parts = [name.split(".") for name in IMPORTS[path] if name.startswith("fedward.")]
     return {part[1] for part in parts if part[1] in MAY_USE} - {room_of(path)}
 
 
-def packages_used(path: Path) -> set[str]:
-    return {name.split(".")[0] for name in imports_of(path)}
+def layers(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Sort nodes so that each uses nodes of lower layers alone, one at least of the layer just below."""
+    left, found = dict(graph), []
+    while left:
+        ready = {node for node, used in left.items() if not used & set(left)}
+        assert ready, f"a circle among {sorted(left)}"
+        found.append(ready)
+        left = {node: used for node, used in left.items() if node not in ready}
+    return found
 
 
 def test_the_reader_of_imports_sees_all_of_them() -> None:
@@ -115,19 +126,20 @@ def test_every_room_is_in_the_table() -> None:
     assert rooms == set(MAY_USE)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_imports_point_one_way(path: Path) -> None:
-    if room_of(path) != "__init__":
-        assert rooms_used(path) <= MAY_USE[room_of(path)]
+def test_imports_point_one_way() -> None:
+    paths = [path for path in MODULES if room_of(path) != "__init__"]
+    wrong = {name_of(path): rooms_used(path) - MAY_USE[room_of(path)] for path in paths}
+    assert not {name: rooms for name, rooms in wrong.items() if rooms}
 
 
 def test_the_table_has_no_circle() -> None:
-    """Rooms can be put in an order in which each uses earlier ones only."""
-    left = dict(MAY_USE)
-    while left:
-        ready = {room for room, used in left.items() if not used & set(left)}
-        assert ready, f"a circle among {sorted(left)}"
-        left = {room: used for room, used in left.items() if room not in ready}
+    assert set().union(*layers(MAY_USE)) == set(MAY_USE)
+
+
+def test_layers_count_the_longest_chain_and_find_circles() -> None:
+    assert layers({"a": {"b", "c"}, "b": {"c"}, "c": set(), "d": {"c"}}) == [{"c"}, {"b", "d"}, {"a"}]
+    with pytest.raises(AssertionError, match=r"a circle among \['a', 'b', 'c'\]"):
+        layers({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()})
 
 
 def test_nothing_imports_the_command() -> None:
@@ -135,32 +147,39 @@ def test_nothing_imports_the_command() -> None:
 
 
 def test_only_the_flare_engine_imports_flare() -> None:
-    users = {name_of(path) for path in MODULES if "nvflare" in packages_used(path)}
+    users = {name_of(path) for path in MODULES if "nvflare" in PACKAGES[path]}
     assert users
     assert all(name.startswith("flare/") for name in users)
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if room_of(path) == "methods"], ids=name_of)
-def test_methods_are_mathematics(path: Path) -> None:
+def test_methods_are_mathematics() -> None:
     """No files, no processes, no FLARE, no trainer: tensors and settings only."""
-    third_party = packages_used(path) - set(sys.stdlib_module_names)
-    assert third_party <= {"torch", "pydantic", "fedward"}
     files = {"io", "json", "logging", "os", "pathlib", "pickle", "shutil", "subprocess", "sys", "tempfile", "time"}
-    assert not packages_used(path) & files
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    assert not called & {"open", "print", "input", "eval", "exec"}
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Global)]
+    allowed = set(sys.stdlib_module_names) - files | {"torch", "pydantic", "fedward"}
+    forbidden = {"open", "print", "input", "eval", "exec"}
+    wrong = []
+    for path in MODULES:
+        if room_of(path) != "methods":
+            continue
+        wrong += [(name_of(path), package) for package in PACKAGES[path] - allowed]
+        for node in ast.walk(TREES[path]):
+            if isinstance(node, ast.Global):
+                wrong.append((name_of(path), "global"))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in forbidden:
+                wrong.append((name_of(path), node.func.id))
+    assert not wrong
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_chance_comes_from_derived_generators_and_nothing_is_pickled(path: Path) -> None:
+def test_chance_is_derived_and_nothing_is_pickled() -> None:
     """No global seeds but inside ``fork_rng``, no ``random``, no ``pickle``, no numpy generator by hand."""
-    assert not packages_used(path) & {"random", "pickle", "cloudpickle", "dill"}
-    text = path.read_text(encoding="utf-8")
-    assert "np.random.seed" not in text
-    if "manual_seed" in text and room_of(path) != "seeds":
-        assert "fork_rng" in text
+    wrong = []
+    for path in MODULES:
+        wrong += [(name_of(path), name) for name in PACKAGES[path] & {"random", "pickle", "cloudpickle", "dill"}]
+        if "np.random.seed" in CODE[path]:
+            wrong.append((name_of(path), "np.random.seed"))
+        if "manual_seed" in CODE[path] and room_of(path) != "seeds" and "fork_rng" not in CODE[path]:
+            wrong.append((name_of(path), "manual_seed outside fork_rng"))
+    assert not wrong
 
 
 @pytest.mark.parametrize("module", ["executor", "shareables", "places"])
@@ -170,13 +189,16 @@ def test_an_idle_flare_site_imports_no_torch(module: str) -> None:
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_files_and_functions_are_short(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= LONGEST_MODULE
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert code_lines(node) <= LONGEST_FUNCTION, f"{node.name}, line {node.lineno}"
+def test_files_and_functions_are_short() -> None:
+    long = {name_of(path): len(text.splitlines()) for path, text in CODE.items()}
+    assert not {name: lines for name, lines in long.items() if lines > LONGEST_MODULE}
+    functions = [
+        (name_of(path), node.name)
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and code_lines(node) > LONGEST_FUNCTION
+    ]
+    assert not functions
 
 
 REFERENCE = re.compile(r":(?:class|func|mod|attr|meth|data):`~?(fedward[\w.]+)`")
@@ -201,7 +223,7 @@ def exists(name: str) -> bool:
 def test_docstrings_refer_to_what_exists() -> None:
     assert exists("fedward.config.Experiment.method")
     assert not exists("fedward.config.Experiments")
-    missing = {name for path in MODULES for name in REFERENCE.findall(path.read_text("utf-8")) if not exists(name)}
+    missing = {name for text in CODE.values() for name in REFERENCE.findall(text) if not exists(name)}
     assert not missing
 
 

@@ -199,7 +199,7 @@ def hospitals(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["local", "simulator"])
-def test_site_files_that_are_not_there_are_no_run_on_synthetic_images(
+def test_missing_site_files_do_not_become_synthetic_images(
     engine: str, tmp_path: Path, simulated: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--engine", engine, "--out", tmp_path / "run", "--site-files", tmp_path / "typo", "--sites", 2, *SET]

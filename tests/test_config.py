@@ -119,7 +119,7 @@ def test_each_method_has_a_job() -> None:
     assert {experiment.method for experiment in JOBS.values()} == set(METHODS)
 
 
-def test_equal_settings_written_differently_are_equal_experiments() -> None:
+def test_equal_settings_are_equal_experiments() -> None:
     """A list of classes is a tuple, a whole number a float."""
     one = Experiment.parse({"method": "ssfl", "data": {"classes": ["A", "B"]}, "synthetic": {"labelled": 1}}, "one")
     other = Experiment(method="ssfl", data=DataSpec(classes=("A", "B")), synthetic=SyntheticData(labelled=1.0))

@@ -67,7 +67,7 @@ def big_clinic(make_clinic: Callable[[int], Any]) -> Any:
     return clinic
 
 
-def test_twenty_images_by_keyboard_alone_with_a_reload_in_between(
+def test_twenty_images_are_answered_by_keyboard_over_a_reload(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:
     tab.open(serve().address)
@@ -207,7 +207,7 @@ def test_two_tabs_may_have_two_readers(tab: Tab, serve: Callable[..., Server], b
     assert said == {("Ben", "NV"), ("Anna", "MEL")}
 
 
-def test_killed_between_two_answers_the_server_loses_none_and_the_open_page_goes_on(
+def test_a_killed_server_loses_no_answer_and_the_page_goes_on(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:
     server = serve()
@@ -234,7 +234,7 @@ def test_killed_between_two_answers_the_server_loses_none_and_the_open_page_goes
     assert tab.text("count") == "3 of 24"
 
 
-def test_a_page_whose_server_was_started_anew_says_that_its_answer_is_not_saved(
+def test_a_page_of_a_former_server_says_its_answer_is_unsaved(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:
     server = serve(code=WHOLE_COMMAND)
@@ -256,7 +256,7 @@ return window.dispatchEvent(leaving);
 """
 
 
-def test_while_an_answer_is_on_its_way_the_reader_stays_and_the_page_asks_before_it_is_left(
+def test_the_page_asks_before_it_is_left_with_an_unsaved_answer(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:
     server = serve()

@@ -45,7 +45,7 @@ def tried(folder: Path, form: str) -> Path:
     return {"csv": folder, "label-studio": folder / "results.json", "monai-label": folder}[form]
 
 
-def test_a_name_that_a_spreadsheet_would_carry_out_is_refused_with_its_line(clinic: Any, tmp_path: Path) -> None:
+def test_a_spreadsheet_formula_as_name_is_refused_with_its_line(clinic: Any, tmp_path: Path) -> None:
     names = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\x01a", "a=b"]
     rows = [[sample_id, "MEL", name, EARLY] for sample_id, name in zip(clinic.ids, names, strict=True)]
     imported = take(clinic, write_csv(tmp_path / "back.csv", rows))
@@ -262,7 +262,7 @@ def test_what_is_no_answer_is_listed_with_its_place(clinic: Any, tmp_path: Path)
 
 @pytest.mark.parametrize(("first", "second", "winner"), [(EARLY, LATE, "NV"), (LATE, EARLY, "MEL")])
 @pytest.mark.parametrize("annotator", ["anna", "ben"])
-def test_of_two_answers_the_newest_time_stands_whenever_it_arrives(
+def test_the_newest_answer_stands_in_any_order_of_arrival(
     clinic: Any, tmp_path: Path, first: str, second: str, winner: str, annotator: str
 ) -> None:
     take(clinic, write_csv(tmp_path / "a.csv", [["s00", "MEL", "anna", first]]))
@@ -287,9 +287,7 @@ def test_a_file_that_contradicts_itself_says_so(clinic: Any, tmp_path: Path) -> 
     assert clinic.queue.labels() == {"s00": "NV"}
 
 
-def test_an_answer_undone_at_the_page_does_not_come_back_with_an_old_file(
-    clinic: Any, clinician: Make, tmp_path: Path
-) -> None:
+def test_an_undone_answer_does_not_return_with_an_old_file(clinic: Any, clinician: Make, tmp_path: Path) -> None:
     anna = clinician("anna")
     anna.say("s00", "MEL")
     export(clinic, "csv", tmp_path / "out.csv")
@@ -298,7 +296,7 @@ def test_an_answer_undone_at_the_page_does_not_come_back_with_an_old_file(
     assert clinic.queue.labels() == {}
 
 
-def test_an_answer_without_name_or_time_has_the_time_of_its_file(clinic: Any, tmp_path: Path) -> None:
+def test_an_answer_without_a_time_has_the_time_of_its_file(clinic: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", [["s00", "MEL"]], header="sample_id,label")
     os.utime(path, (1_700_000_000, 1_700_000_000))
     assert take(clinic, path).added == 1
@@ -308,7 +306,7 @@ def test_an_answer_without_name_or_time_has_the_time_of_its_file(clinic: Any, tm
     assert take(clinic, path).known == 1
 
 
-def test_an_old_answer_without_time_stays_known_after_a_newer_one(clinic: Any, tmp_path: Path) -> None:
+def test_an_old_answer_without_time_is_remembered(clinic: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", [["s00", "MEL"]], header="sample_id,label")
     os.utime(path, (1_700_000_000, 1_700_000_000))
     take(clinic, path)
@@ -337,7 +335,7 @@ _ROWS = st.lists(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=_ROWS)
-def test_every_row_is_accounted_for_and_the_same_file_twice_changes_nothing(
+def test_every_row_counts_and_a_second_import_changes_nothing(
     clinic: Any, tmp_path: Path, rows: list[tuple[str, ...]]
 ) -> None:
     path = write_csv(tmp_path / "a.csv", rows)

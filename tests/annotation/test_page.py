@@ -64,7 +64,7 @@ def visitor(clinic: Any) -> Visitor:
 # --- who may talk to it
 
 
-def test_the_token_in_the_address_opens_the_page_and_becomes_a_cookie_no_script_sees(clinic: Any) -> None:
+def test_the_token_becomes_a_cookie_that_no_script_sees(clinic: Any) -> None:
     visitor = Visitor(clinic)
     answer = visitor.client.get(f"/?token={TOKEN}")
     cookie = answer.headers["Set-Cookie"]
@@ -177,7 +177,7 @@ def test_classes_have_keys_that_mean_nothing_else(visitor: Visitor) -> None:
     assert not set(KEYS) & set("cfsu+-=?")
 
 
-def test_more_classes_than_keys_is_fine_and_their_names_are_text(clinic: Any) -> None:
+def test_more_classes_than_keys_work_and_names_are_escaped(clinic: Any) -> None:
     classes = [f"<b>{index}" for index in range(len(KEYS) + 2)]
     page = Page("<i>", classes, 1, Desk(clinic.queue, []), Pictures(clinic.site_file, CLASSES), Guard(TOKEN, "::1"))
     text = page.app().test_client().get(f"/?token={TOKEN}").text
@@ -203,7 +203,7 @@ def test_undo_shows_the_image_again(visitor: Visitor, clinic: Any) -> None:
     assert clinic.queue.labels() == {}
 
 
-def test_a_stale_answer_changes_nothing_and_brings_the_present_view(visitor: Visitor, clinic: Any) -> None:
+def test_a_stale_answer_changes_nothing_and_shows_the_present(visitor: Visitor, clinic: Any) -> None:
     visitor.post("/answer", message())
     answer = visitor.post("/answer", message(label="NV"))
     assert answer.status_code == 409
@@ -243,9 +243,7 @@ def test_what_the_page_never_sends_is_refused(visitor: Visitor, clinic: Any, cha
 
 
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "+1", " -1", "@SUM(1)"])
-def test_a_name_that_a_spreadsheet_would_carry_out_is_refused_and_said(
-    visitor: Visitor, clinic: Any, name: str
-) -> None:
+def test_a_spreadsheet_formula_as_name_is_refused_and_reported(visitor: Visitor, clinic: Any, name: str) -> None:
     for answer in (
         visitor.post("/answer", message(annotator=name)),
         visitor.client.get("/state", query_string={"annotator": name}),
@@ -262,7 +260,7 @@ def test_broken_messages_are_refused(visitor: Visitor, clinic: Any, body: bytes)
     assert clinic.queue.decisions() == []
 
 
-def test_a_queue_that_fails_is_said_without_details_and_nothing_is_acknowledged(
+def test_a_failing_queue_acknowledges_nothing_and_hides_details(
     visitor: Visitor, clinic: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     (clinic.queue.folder / NAME).write_bytes(b"spoilt" * 1000)
@@ -318,7 +316,7 @@ def test_transparency_is_shown_on_black_and_palettes_as_colours(clinic: Any) -> 
     assert shown(clinic, Image.new("RGB", (4, 4), (9, 8, 7)).convert("P")).mode == "RGB"
 
 
-def test_a_turned_photograph_stands_upright_and_loses_what_else_the_file_says(clinic: Any) -> None:
+def test_a_turned_photograph_is_upright_without_its_metadata(clinic: Any) -> None:
     photograph = Image.new("RGB", (8, 4))
     exif = photograph.getexif()
     exif[0x0112], exif[0x010E] = 6, "name of a patient"
@@ -327,7 +325,7 @@ def test_a_turned_photograph_stands_upright_and_loses_what_else_the_file_says(cl
     assert not found.info
 
 
-def test_odd_camera_data_costs_no_image_and_deep_colours_are_refused(clinic: Any) -> None:
+def test_odd_camera_data_is_read_and_deep_colour_refused(clinic: Any) -> None:
     assert shown(clinic, Image.new("RGB", (8, 4)), "x.jpeg", exif=odd_exif("width")).size == (4, 8)
     path = clinic.site_file.parent / "images" / "s00.png"
     path.write_bytes(deep_png(np.full((4, 4, 3), 900, np.uint16), 2))
@@ -367,7 +365,7 @@ def test_a_taken_port_is_a_sentence_and_port_0_finds_a_free_one() -> None:
             listen("127.0.0.1", port)
 
 
-def test_the_command_warns_of_other_machines_and_names_what_it_cannot_show(
+def test_the_command_warns_of_other_hosts_and_unreadable_images(
     clinic: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Stopped:

@@ -53,7 +53,7 @@ def test_the_newest_round_is_asked_first_then_the_highest_score(clinic: Any) -> 
     assert waiting(clinic.queue) == ["s04", "s02", "s00", "s03", "s01"]
 
 
-def test_an_image_asked_for_twice_waits_once_with_its_newest_request(clinic: Any) -> None:
+def test_an_image_asked_for_twice_waits_once(clinic: Any) -> None:
     clinic.ask("s00", "s01", round_=1)
     clinic.ask("s01", round_=2)
     assert [(request.sample_id, request.round) for request in clinic.queue.pending()] == [("s01", 2), ("s00", 1)]
@@ -102,7 +102,7 @@ def test_an_answer_to_a_question_withdrawn_meanwhile_is_kept(clinic: Any, clinic
     assert '"decided","fedal","1","","old"' in (tmp_path / "out.csv").read_text()
 
 
-def test_of_two_runs_that_go_on_both_ask_and_of_two_that_are_over_none(clinic: Any) -> None:
+def test_runs_that_go_on_ask_and_those_that_are_over_do_not(clinic: Any) -> None:
     clinic.queue.request("a", 1, "fedal", ["s00"])
     clinic.queue.request("b", 1, "fedal", ["s01"])
     assert waiting(clinic.queue) == ["s01"]
@@ -212,7 +212,7 @@ def test_an_answer_from_a_view_that_is_past_changes_nothing(clinic: Any, clinici
     assert clinic.queue.labels() == {"s00": "MEL"}
 
 
-def test_a_clock_set_back_does_not_make_a_new_answer_the_older_one(
+def test_a_clock_set_back_leaves_the_new_answer_the_newest(
     clinic: Any, clinician: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anna = clinician("anna")
@@ -296,7 +296,7 @@ def test_the_queue_can_be_read_with_a_database_browser(clinic: Any, clinician: M
     ]
 
 
-def test_every_transaction_is_on_the_disk_before_it_is_acknowledged(clinic: Any) -> None:
+def test_transactions_are_on_disk_before_they_are_acknowledged(clinic: Any) -> None:
     with clinic.queue.database.writing() as database:
         assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert database.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
@@ -314,7 +314,7 @@ def test_only_the_owner_may_read_the_queue(tmp_path: Path) -> None:
     assert (queue.folder.stat().st_mode & 0o777, (queue.folder / NAME).stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-def test_the_queue_lies_beside_its_site_file_for_the_command_and_for_a_site(tmp_path: Path) -> None:
+def test_command_and_site_find_the_queue_by_the_site_file(tmp_path: Path) -> None:
     (tmp_path / "site-1.yaml").write_text("")
     (tmp_path / "site-2.yaml").write_text("")
     (tmp_path / "link.yaml").symlink_to(tmp_path / "site-1.yaml")
@@ -382,7 +382,7 @@ def test_a_queue_that_another_process_holds_is_said_to_be_held(
         clinician("anna").say("s00", "MEL")
 
 
-def test_a_queue_of_the_first_format_keeps_its_questions_and_answers(tmp_path: Path) -> None:
+def test_a_queue_of_the_first_format_keeps_all_it_holds(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / NAME) as database:
         database.executescript(module._FIRST)
         database.executescript("CREATE VIEW asked AS SELECT * FROM requests; PRAGMA user_version = 1")
@@ -455,7 +455,7 @@ def test_processes_may_make_the_same_queue_at_once(tmp_path: Path) -> None:
     assert len(Queue(tmp_path / "queue").pending()) == 1
 
 
-def test_nothing_acknowledged_is_lost_when_the_writer_is_killed_while_others_use_the_queue(tmp_path: Path) -> None:
+def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     queue = Queue(tmp_path / "queue")
     writer = process(_ANSWER, queue.folder, "w")
     assert writer.stdout is not None

@@ -76,7 +76,7 @@ def test_what_a_participant_keeps_outlives_a_jobs_container(kits, runtime, name)
 
 
 @pytest.mark.parametrize("name", PARTICIPANTS)
-def test_kubernetes_accepts_the_manifests_and_runs_them_as_our_account(kits, name):
+def test_kubernetes_runs_the_manifests_as_our_account(kits, name):
     manifests = list(rendered(prepared(kits, "k8s", name) / "helm_chart"))
     for manifest in manifests:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)

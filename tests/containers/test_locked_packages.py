@@ -44,7 +44,7 @@ def requirements() -> list[Requirement]:
     return [Requirement(text) for text in project["dependencies"] + extras]
 
 
-def test_each_requirement_is_pinned_to_a_version_that_pyproject_allows(locked):
+def test_each_requirement_is_pinned_as_pyproject_allows(locked):
     for requirement in requirements():
         version, _ = locked[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version), requirement

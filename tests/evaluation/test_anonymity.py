@@ -49,7 +49,7 @@ def test_most_aligned_committee_worked_by_hand():
     assert most_aligned_committee(np.array([-2e-6, 1e-6]), offsets, 2) == (1, 2), "only the direction counts"
 
 
-def test_a_committee_that_says_nothing_wins_over_one_that_says_the_opposite():
+def test_a_silent_committee_beats_a_contrary_one():
     assert most_aligned_committee(np.array([1.0]), np.array([[-1.0], [0.0]]), 1) == (1,)
 
 
@@ -67,7 +67,7 @@ def test_the_order_of_the_sites_changes_nothing(seed, size):
 
 
 @SIZES
-def test_models_that_have_nothing_to_do_with_the_peer_give_chance(size):
+def test_models_unrelated_to_the_peer_give_chance(size):
     """Guesses from noise: the 95 % interval holds the rate of chance (a fixed seed, so it always does)."""
     rng = np.random.default_rng(size)
     outcomes = []

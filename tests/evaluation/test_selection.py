@@ -98,7 +98,7 @@ def test_sites_with_nothing_to_judge_by_have_no_say():
         ({}, "wx", False),
     ],
 )
-def test_more_than_half_of_the_sites_that_can_judge_must_have_a_value(values, sites, may):
+def test_more_than_half_of_the_judging_sites_need_a_value(values, sites, may):
     assert judged(values, sites) is may
     told = [MetricRow(0, site, "val", "accuracy", value) for site, value in values.items()]
     assert best_global(told, "accuracy", sites).round == (0 if may else None)

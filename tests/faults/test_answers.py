@@ -54,7 +54,7 @@ def job_processes(federation: FaultyFederation) -> list[psutil.Process]:
     "between two answers of a clinician the page and the site's job process are killed",
     "both start again; every answer is kept and the run ends with all of them",
 )
-def test_no_answer_is_lost_when_the_page_and_the_sites_job_process_die(federation, tmp_path):
+def test_no_answer_is_lost_when_page_and_job_process_die(federation, tmp_path):
     """Two queries, of a tenth of the images each; after the first answer to each, both die."""
     schedule = {"rounds": 2, "query_every": 1, "steps": 1, "initial_fraction": 0.1, "target_fraction": 0.2}
     export_job(tiny("fedal", timeout=600, synthetic=None, options=schedule), tmp_path / "job", clinical=True)

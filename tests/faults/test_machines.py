@@ -180,7 +180,7 @@ def test_a_site_that_joins_late_takes_part(federation, tmp_path):
 @pytest.mark.proves(
     "faults", "the server's disk is full while it saves a round", f"the run fails, says so, and continues: {SAME}"
 )
-def test_a_run_goes_on_from_its_last_round_when_the_servers_disk_has_room_again(federation, undisturbed, tmp_path):
+def test_a_run_resumes_when_the_servers_disk_has_room_again(federation, undisturbed, tmp_path):
     federation.plan([fault("save", [], "", 8, "error", errno.ENOSPC)])
     run, said = supervised(federation, experiment(), tmp_path)
     assert federation.happened() == 1

@@ -109,7 +109,7 @@ def site_logs(federation: Federation, run: Path) -> list[str]:
     "the disks of the server and of a site are lost in the middle of a run, and restored from their backups",
     "the run goes on to its end: all rounds with all sites, the weights of an undisturbed run, audit log verified",
 )
-def test_a_run_goes_on_at_a_server_and_a_site_that_were_restored(federation, tmp_path):
+def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path):
     plan, name = experiment(rounds=20), uuid4().hex
     export_job(plan, tmp_path / "job", clinical=True)
     interrupted(federation, tmp_path / "job", name)
@@ -213,7 +213,7 @@ PRETENDING = {"PYTHONPATH": str(Path(__file__).with_name("another_version")), "F
     "the site refuses and names both versions; the run ends for want of replies, and continues with the site once it is"
     " upgraded",
 )
-def test_a_run_goes_on_over_an_upgrade_once_no_site_is_forgotten(federation, tmp_path):
+def test_a_run_goes_on_once_every_site_is_upgraded(federation, tmp_path):
     name = uuid4().hex
     export_job(experiment(rounds=20), tmp_path / "job", clinical=True)
     before = len(rows(interrupted(federation, tmp_path / "job", name)))

@@ -165,7 +165,7 @@ def test_golden_methods_differ_where_they_should() -> None:
     assert fedperl[1]["peers"]["site-1"] in (["site-6", "site-9"], ["site-9", "site-6"])
 
 
-def test_golden_warm_ups_are_one_and_the_methods_differ_behind_it() -> None:
+def test_golden_methods_differ_only_after_the_warm_up() -> None:
     content = json.loads(TRACES.read_text())
     traces = {name: content[name]["rounds"] for name in ("wfedavg", "mt_wfedavg", "rscfed", "isofed")}
     for name, (warm_up, _) in traces.items():
@@ -182,7 +182,7 @@ def test_golden_warm_ups_are_one_and_the_methods_differ_behind_it() -> None:
     assert len({str(second["norm"]) for second in behind.values()}) == 4
 
 
-def test_golden_phases_of_selffed_move_what_they_train_and_nothing_else() -> None:
+def test_golden_phases_of_selffed_move_only_what_they_train() -> None:
     pretraining, fine_tuning = json.loads(TRACES.read_text())["selffed"]["rounds"]
     for trace, losses, parts in (
         (pretraining, {"loss_reconstruction"}, {"encoder", "mask_token", "decoder"}),

@@ -104,7 +104,7 @@ def trained_on(device: torch.device, folder: Path) -> tuple[State, State, dict[s
     return model, trained, means
 
 
-def test_a_round_of_training_changes_the_weights_and_keeps_them_finite(tmp_path: Path) -> None:
+def test_a_round_of_training_moves_weights_and_stays_finite(tmp_path: Path) -> None:
     before, after, _ = trained_on(CUDA, tmp_path)
     for key, tensor in after.items():
         assert tensor.device == CPU
@@ -121,7 +121,7 @@ def test_losses_of_a_round_are_the_cpus_up_to_bfloat16(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("net", ["small_cnn_gn", "tf_efficientnet_lite0"])
-def test_one_process_a_gpu_is_one_process_with_so_many_times_the_batch(net: str, tmp_path: Path) -> None:
+def test_a_process_per_gpu_equals_one_with_a_larger_batch(net: str, tmp_path: Path) -> None:
     """One net without BatchNorm, and one whose statistics are to be those of the whole batch."""
     count = torch.cuda.device_count()
     experiment = tiny("ssfl", net=net, options={"images_per_round": 16 * count})

@@ -132,7 +132,7 @@ class TestPretrained:
         other = build(LITE0, 8, pretrained=True, seed=4).state_dict()
         assert {key for key in net if not torch.equal(other[key], net[key])} == head
 
-    def test_a_site_without_the_weights_computes_what_the_server_does(self) -> None:
+    def test_a_site_needs_no_weights_file_to_agree_with_the_server(self) -> None:
         server, site = build(LITE0, 8, pretrained=True).eval(), build(LITE0, 8).eval()
         site.load_state_dict(server.state_dict())
         images = torch.rand(2, 3, 32, 32)

@@ -121,7 +121,7 @@ def test_an_empty_batch() -> None:
         assert parameter.grad.eq(0).all()
 
 
-def test_without_anything_hidden_it_is_the_encoder_and_the_decoder() -> None:
+def test_without_hidden_units_it_is_encoder_and_decoder() -> None:
     net, preset = make("swin_28"), PRESETS["swin_28"]
     images = pictures(preset, 2)
     nothing = torch.zeros(2, preset.grid, preset.grid, dtype=torch.bool)

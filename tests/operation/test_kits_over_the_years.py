@@ -71,7 +71,7 @@ def renewed(workspace: Path) -> Path:
     return folder
 
 
-def test_all_get_new_certificates_of_the_same_authority_and_kits_stay_as_they_are(workspace):
+def test_renewal_changes_certificates_and_nothing_else_in_kits(workspace):
     kits, state = contents(workspace / "fedward" / "prod_00"), workspace / "fedward" / "state" / "cert.json"
     before = json.loads(state.read_text())
     done = run(PROVISIONING / "renew.sh", workspace, PROJECT)
@@ -193,7 +193,7 @@ def test_kits_with_an_encryption_key_are_renewed_and_keep_it(encrypted, tmp_path
     assert {name: next(startup.glob("*.tenseal")).read_bytes() for name, startup in startups.items()} == keys
 
 
-def test_a_renewed_certificate_without_its_signature_is_not_believed(encrypted, tmp_path):
+def test_a_renewed_certificate_needs_its_signature(encrypted, tmp_path):
     workspace = shutil.copytree(encrypted, tmp_path / "workspace")
     assert run(PROVISIONING / "renew.sh", workspace, encrypted.with_name("project.yml"), SITE).returncode == 0
     startup = kit(workspace, SITE) / "startup"
@@ -201,7 +201,7 @@ def test_a_renewed_certificate_without_its_signature_is_not_believed(encrypted, 
     assert believed(startup)["client.crt"] == LoadResult.INVALID_SIGNATURE
 
 
-def test_a_new_authority_comes_with_startup_alone_and_believes_nobody_of_the_old_one(workspace, tmp_path):
+def test_a_new_authority_trusts_nobody_of_the_old_one(workspace, tmp_path):
     """The steps of docs/operation.md: ``startup/`` is exchanged as a whole, all else of a kit in use stays."""
     assert run(PROVISIONING / "build.sh", tmp_path / "new").returncode == 0
     old, root = tmp_path / "old", kit(tmp_path / "new", SITE) / "startup" / "rootCA.pem"
@@ -235,7 +235,7 @@ def may(workspace: Path, name: str, right: str, role: str = "lead") -> bool:
     return bool(authorizer.evaluate(AuthzContext(right, person, person))[0])
 
 
-def test_a_revoked_person_may_do_nothing_and_the_others_what_they_could(workspace):
+def test_revocation_takes_all_rights_of_one_person_alone(workspace):
     rules = kit(workspace, SERVER) / "local" / "authorization.json"
     rights = json.loads(rules.read_text())["permissions"]["lead"]
     assert may(workspace, LEAD, "submit_job")
@@ -265,7 +265,7 @@ def test_a_sites_kit_is_not_where_people_are_revoked(workspace, capsys):
 # --- backup
 
 
-def test_a_site_is_restored_from_its_backup_without_what_can_be_made_again(workspace, tmp_path):
+def test_a_backup_restores_a_site_without_its_cache(workspace, tmp_path):
     site = kit(workspace, SITE)
     job = "307ea00f-f801-4015-adca-91a7dc031996"
     for name in ("fedward/privacy-hospital-a.jsonl", "fedward/cache/a.npy", f"{job}/log.txt", "local/annotation/a/b"):
@@ -284,7 +284,7 @@ def test_a_site_is_restored_from_its_backup_without_what_can_be_made_again(works
 
 
 @pytest.mark.parametrize("where", ["state", "workspace/fedward/prod_00/hospital-a/fedward"])
-def test_state_outside_the_kit_is_backed_up_once_without_its_cache(workspace, tmp_path, where):
+def test_state_outside_the_kit_is_backed_up_once(workspace, tmp_path, where):
     state = tmp_path / where
     for name in ("privacy-hospital-a.jsonl", "cache/a.npy"):
         (state / name).parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ def test_a_run_is_listed_with_where_its_model_comes_from(ended):
     assert (run["init"], run["audit"]) == (None, "verified")
 
 
-def test_runs_below_several_folders_are_listed_once_the_oldest_first(ended, interrupted, tmp_path):
+def test_runs_of_several_folders_are_listed_once_oldest_first(ended, interrupted, tmp_path):
     for folder, started in ((ended, "2026-05-01T00:00:00+00:00"), (interrupted, "2025-05-01T00:00:00+00:00")):
         info = json.loads((folder / "run.json").read_text())
         (folder / "run.json").write_text(json.dumps({**info, "started": started}))

@@ -184,7 +184,7 @@ def site(tmp_path: Path) -> Path:
     return kit
 
 
-def test_a_site_loses_job_folders_memory_and_cache_and_nothing_else(site, age):
+def test_a_site_loses_only_job_folders_memory_and_cache(site, age):
     age(site, YEAR)
     before = names(site)
     assert main(["prune", str(site), "--delete"]) == 0

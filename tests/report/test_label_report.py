@@ -81,7 +81,7 @@ def test_the_table_and_the_figures_are_in_the_report(folder):
     assert "a: 0.400 with 5 labels bought" in html
 
 
-def test_a_run_compared_with_another_sets_their_curves_side_by_side(folder, tmp_path):
+def test_a_comparison_sets_two_runs_curves_side_by_side(folder, tmp_path):
     other = write_run(tmp_path / "other", method="fedal", rounds=4, sites=SITES, seed=2)
     write(other, "queries", ASKED)
     html, _ = report(folder, other)

@@ -29,7 +29,7 @@ def add_pictures(folder: Path, images: int) -> None:
     (place / "about.json").write_text(json.dumps(about))
 
 
-def test_all_pictures_are_in_the_page_in_their_order_and_described(folder: Path) -> None:
+def test_all_pictures_are_in_the_page_in_order_and_described(folder: Path) -> None:
     add_pictures(folder, 2)
     _, page = report(folder)
     images = [attributes for tag, attributes in page.tags if tag == "img"]

@@ -68,7 +68,7 @@ def own_model(site: Site, sent: wire.Message, answer: wire.Message) -> dict[str,
     return wire.rebuild(wire.unflatten("model", sent.arrays, site._template), answer)
 
 
-def test_a_query_takes_the_highest_entropy_of_the_own_last_model_and_the_one_received(tmp_path):
+def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
     """Computed once more by hand: the own model as it left round 1, the global one as it came in round 2."""
     experiment = active()
     site = Site("site-1", experiment, tmp_path)
@@ -116,7 +116,7 @@ def test_the_first_labels_are_the_same_for_all_samplers(tmp_path, sampler):
     assert known(folders[0], 1) == known(folders[1], 1)
 
 
-def test_a_site_that_comes_late_is_told_that_the_global_model_stands_for_its_own(tmp_path, caplog):
+def test_a_late_site_is_told_the_global_model_replaces_its_own(tmp_path, caplog):
     experiment = active()
     site = Site("site-1", experiment, tmp_path)
     assert site.handle(request(experiment, 3, "query", 5)).meta["label_counts"]["asked"] == 5
@@ -157,7 +157,7 @@ def test_every_sampler_goes_through_a_run_and_buys_as_many(straight, tmp_path, s
     assert len(heads) == (4 if sampler == "mcdal" else 0)
 
 
-def test_a_budget_by_scores_buys_as_many_in_all_where_they_are_highest(straight, tmp_path):
+def test_a_budget_by_scores_buys_the_same_total_at_the_highest(straight, tmp_path):
     """Sites get unequal shares, which the log names; each round's total is that of equal shares."""
     other = run_local(active(budget="by_score"), tmp_path / "run", sites=SITES)
     asked, equal = [], []
@@ -173,9 +173,7 @@ def test_a_budget_by_scores_buys_as_many_in_all_where_they_are_highest(straight,
     assert not any(row["failed"] for row in rows(other, "rounds"))
 
 
-def test_a_site_that_is_away_at_the_last_query_asks_afterwards_and_the_others_look_at_no_image(
-    straight, tmp_path, monkeypatch
-):
+def test_a_site_away_at_the_last_query_asks_alone_afterwards(straight, tmp_path, monkeypatch):
     exchange, looks = LocalTransport.exchange, []
 
     def away(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
@@ -194,14 +192,14 @@ def test_a_site_that_is_away_at_the_last_query_asks_afterwards_and_the_others_lo
     assert looks[3:] == [*SITES, "site-1", "site-9", "site-6"], "the first three are drawn by chance"
 
 
-def test_samplers_differ_in_what_they_choose_and_never_in_how_many(straight, tmp_path):
+def test_samplers_differ_in_choice_and_never_in_number(straight, tmp_path):
     other = run_local(active(sampler="random"), tmp_path / "run", sites=SITES)
     assert rows(other, "queries") == rows(straight, "queries")
     assert any(not torch.equal(a, b) for a, b in zip(weights(other).values(), weights(straight).values(), strict=True))
 
 
 @pytest.mark.parametrize(("round_", "answered"), [(1, 1), (2, 1), (2, 3), (3, 2)])
-def test_a_run_killed_in_a_round_resumes_to_the_same_weights_and_rows(
+def test_a_run_killed_in_a_round_resumes_bit_identically(
     straight: Path, tmp_path: Path, round_: int, answered: int
 ) -> None:
     """After so many sites have answered: they are asked again, and have the labels they had."""
@@ -257,7 +255,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, labels: Callable[[str], str | Non
     monkeypatch.setattr(LocalTransport, "exchange", answered)
 
 
-def test_a_hospital_whose_people_answer_late_gets_its_labels_a_round_later(tmp_path, hospitals, monkeypatch):
+def test_late_answers_become_labels_a_round_later(tmp_path, hospitals, monkeypatch):
     answering(monkeypatch, lambda sample_id: "A")
     run = hospital_run(tmp_path, hospitals)
     bought = {site: [row.bought for row in run.queries if row.site == site] for site in HOSPITALS}
@@ -276,7 +274,7 @@ def test_a_hospital_that_answers_half_does_not_stop_the_others(tmp_path, hospita
     assert counts["site-1"]["bought"] == 36
 
 
-def test_a_hospital_that_answers_nonsense_is_counted_and_the_others_go_on(tmp_path, hospitals, monkeypatch, caplog):
+def test_nonsense_answers_are_counted_and_the_others_go_on(tmp_path, hospitals, monkeypatch, caplog):
     answering(monkeypatch, lambda sample_id: "gibberish")
     run = hospital_run(tmp_path, hospitals)
     counts = last(run)
@@ -285,7 +283,7 @@ def test_a_hospital_that_answers_nonsense_is_counted_and_the_others_go_on(tmp_pa
     assert all(set(row.replied) == {"site-1", "site-3"} for row in run.rounds)
 
 
-def test_a_hospital_where_nobody_answers_waits_and_the_federation_works(tmp_path, hospitals, caplog):
+def test_a_hospital_without_answers_holds_nobody_up(tmp_path, hospitals, caplog):
     counts = last(hospital_run(tmp_path, hospitals))
     assert (counts["site-2"]["bought"], counts["site-2"]["waiting"]) == (0, 36)
     assert (counts["site-3"]["waiting"], counts["site-3"]["labelled"]) == (0, 12)

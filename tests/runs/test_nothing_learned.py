@@ -53,7 +53,7 @@ def test_fedperl_as_it_ships_fails_without_labels(tmp_path):
         assert set(row["failed"]) == set(SITES)
 
 
-def test_a_run_that_changed_nothing_fails_although_sites_trained(tmp_path):
+def test_a_run_that_changed_no_weight_fails(tmp_path):
     """Their steps are so small that no float32 notices; the network has no running statistics."""
     options = {"rounds": 1, "learning_rate": 1e-60}
     experiment = tiny("fedprox", synthetic=HALF_HAVE_LABELS, net="small_cnn_gn", options=options)
@@ -74,7 +74,7 @@ def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["ssfl", "fedperl"])
-def test_a_site_without_a_step_weighs_nothing_and_is_nobodys_peer(tmp_path, method):
+def test_a_site_without_a_step_is_outside_mean_and_peers(tmp_path, method):
     """The mean of all is that of the other sites, to the last bit, BatchNorm's statistics included."""
     options = {"rounds": 3, "threshold": 1.0, "participants": None, "largest_share": 1.0}
     found = {}

@@ -69,7 +69,7 @@ def check_pictures(run: Path, images: np.ndarray, hidden: int) -> None:
 # --- which images, and when
 
 
-def test_a_run_with_stand_in_data_shows_the_servers_validation_images_when_phase_1_ends(tmp_path: Path) -> None:
+def test_synthetic_runs_show_server_images_after_phase_1(tmp_path: Path) -> None:
     """Also where the server neither contrasts nor judges; 60 % of 49 units are hidden."""
     experiment = pretraining(options={"rounds": 2})
     run = run_local(experiment, tmp_path / "run", sites=SITES)
@@ -79,7 +79,7 @@ def test_a_run_with_stand_in_data_shows_the_servers_validation_images_when_phase
         assert not list((run / FOLDER).glob(f"*{other}*"))
 
 
-def test_the_pictures_are_of_the_averaged_model_and_the_masks_those_of_every_run(tmp_path: Path) -> None:
+def test_pictures_use_the_averaged_model_and_the_same_masks(tmp_path: Path) -> None:
     runs = [run_local(pretraining(seed=seed), tmp_path / f"{seed}", sites=SITES) for seed in (3, 4)]
     for run, seed in zip(runs, (3, 4), strict=True):
         public = PublicImages(pretraining(seed=seed), tmp_path, [])
@@ -114,7 +114,7 @@ def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:
     assert [path.name for path in (run / FOLDER).iterdir()] == ["about.json"]
 
 
-def test_validation_images_come_first_then_others_and_never_test_images(tmp_path: Path) -> None:
+def test_validation_images_come_first_and_test_images_never(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=3, val=2, test=7)
     run = on_files(tmp_path, f"{{kind: npz, file: {tmp_path / 'public.npz'}, labelled: 0.5}}")
     shown = [picture(run, number, "original") for number in range(1, about(run)["images"] + 1)]

@@ -95,7 +95,7 @@ def test_the_report_of_such_a_run_is_written(straight: Path) -> None:
 
 
 @pytest.mark.parametrize(("round_", "answered"), [(1, 1), (3, 1)])
-def test_a_run_killed_in_a_round_resumes_to_the_same_weights_and_rows(
+def test_a_run_killed_in_a_round_resumes_bit_identically(
     straight: Path, tmp_path: Path, round_: int, answered: int
 ) -> None:
     interrupted(selffed(), tmp_path / "run", SITES, round_, answered)
@@ -105,7 +105,7 @@ def test_a_run_killed_in_a_round_resumes_to_the_same_weights_and_rows(
         assert steady_rows(resumed, log) == steady_rows(straight, log)
 
 
-def test_a_run_killed_while_the_server_contrasts_resumes_to_the_same_weights(
+def test_a_run_killed_during_the_servers_step_resumes_the_same(
     straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learn = PublicImages.learn
@@ -125,7 +125,7 @@ def test_a_run_killed_while_the_server_contrasts_resumes_to_the_same_weights(
     assert steady_rows(resumed, "metrics") == steady_rows(straight, "metrics")
 
 
-def test_sites_contrast_with_a_queue_and_a_target_that_stay_there(straight: Path, tmp_path: Path) -> None:
+def test_queue_and_target_of_contrast_stay_at_their_site(straight: Path, tmp_path: Path) -> None:
     run = run_local(selffed(contrastive="client"), tmp_path / "run", sites=SITES)
     losses = {row["name"] for row in rows(run, "metrics") if row["split"] == "train" and row["site"] in SITES}
     assert {"loss_reconstruction", "loss_supervised", "loss_contrastive"} <= losses
@@ -151,9 +151,7 @@ def test_the_weights_are_those_of_a_run_in_which_all_goes_up(
     assert total(straight, "down") == total(everything, "down")
 
 
-def test_under_secure_aggregation_too_and_with_fewer_ciphertexts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_encrypted_runs_send_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tenseal")
     plain = selffed(beta=1, contrastive="off", rounds=2, warm_up=0)
     experiment = plain.model_copy(update={"secure_aggregation": True})
@@ -165,9 +163,7 @@ def test_under_secure_aggregation_too_and_with_fewer_ciphertexts(
     assert total(few, "up") < total(everything, "up")
 
 
-def test_noise_on_uploads_reaches_nothing_that_a_phase_does_not_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_reaches_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = Site.handle
 
     def noisy(self: Site, request: wire.Message) -> wire.Message:
@@ -212,7 +208,7 @@ def test_what_a_phase_trains_goes_up_and_nothing_else(
     assert moved - {"classifier"} == trained - {"classifier"}
 
 
-def test_masks_differ_from_site_to_site_and_round_to_round_and_repeat(tmp_path: Path) -> None:
+def test_masks_differ_by_site_and_round_and_can_be_repeated(tmp_path: Path) -> None:
     experiment = selffed(images_at_most=8)
     means = {}
     for site in SITES[:2]:
@@ -278,7 +274,7 @@ def run_on_files(tmp_path: Path, folder: Path, experiment: Experiment) -> Path:
     return run_experiment(experiment, tmp_path / "run", transport, engine="local", site_folders=[folder])
 
 
-def test_without_images_at_the_server_a_run_ends_before_its_first_round(tmp_path: Path) -> None:
+def test_without_server_images_a_run_ends_before_round_one(tmp_path: Path) -> None:
     folder = write_sites(tmp_path / "files")
     with pytest.raises(ConfigError, match=r"no file server.yaml and no synthetic images.*contrastive=client"):
         run_on_files(tmp_path, folder, from_files())
@@ -304,7 +300,7 @@ def test_a_sites_file_under_the_servers_name_is_refused(tmp_path: Path, name: st
     assert not (tmp_path / "run").exists()
 
 
-def test_the_servers_training_and_validation_images_are_learned_from_and_no_test_image(tmp_path: Path) -> None:
+def test_the_server_learns_from_no_test_image(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=5, val=6, test=7)
     (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labelled: 0.5}")
     public = PublicImages(from_files(), tmp_path / "cache", [tmp_path])
@@ -322,7 +318,7 @@ def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -
         PublicImages(from_files(), tmp_path / "cache", [tmp_path]).require()
 
 
-def test_the_servers_step_is_a_sites_contrastive_phase_on_those_images(tmp_path: Path) -> None:
+def test_the_servers_step_equals_a_sites_contrastive_phase(tmp_path: Path) -> None:
     experiment = selffed()
     public = PublicImages(experiment, tmp_path, [])
     model, memory = start(experiment, tmp_path), {}
@@ -337,7 +333,7 @@ def test_the_servers_step_is_a_sites_contrastive_phase_on_those_images(tmp_path:
     assert_equal(trained, again)
 
 
-def test_a_servers_step_that_diverges_names_the_server_and_its_own_rate(tmp_path: Path) -> None:
+def test_a_diverging_server_step_names_the_servers_rate(tmp_path: Path) -> None:
     experiment = selffed(contrastive_rate=1e30)
     with pytest.raises(WorkError, match=r"server, contrast, round 2: expected a finite loss.*Lower contrastive_rate"):
         PublicImages(experiment, tmp_path, []).learn(start(experiment, tmp_path), 2, CONTRAST, {})

@@ -301,7 +301,7 @@ def answer(federation: Federation, startup: Path | None) -> bytes:
 
 
 @pytest.mark.proves("outsider", "a client with a certificate of another authority, or none", "the server hangs up")
-def test_the_server_talks_to_certificates_of_its_own_authority_only(federation, foreign):
+def test_the_server_accepts_only_its_own_authority(federation, foreign):
     assert answer(federation, federation.kit("hospital-a") / "startup").startswith(b"HTTP/1.1")
     assert not answer(federation, foreign.kit("hospital-a") / "startup")
     assert not answer(federation, None)

@@ -37,7 +37,7 @@ def replied(run_folder: Path) -> list[str]:
     return row["replied"]
 
 
-def test_a_script_sends_the_clinical_job_to_a_running_federation(tmp_path):
+def test_a_script_sends_the_clinical_job_to_a_federation(tmp_path):
     with Federation(tmp_path / "federation", image_size=16) as federation:
         found = run(tmp_path, "--kit", str(federation.kit(LEAD)))
     assert replied(found) == sorted(HOSPITALS)

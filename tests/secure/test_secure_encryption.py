@@ -44,7 +44,7 @@ def finished(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -
         return fetch(flare, wait(flare, submit(flare, folder / "job"), PATIENCE), folder / "out")
 
 
-def test_signed_kits_with_rules_of_their_own_run_an_encrypted_job(federation, finished):
+def test_signed_kits_with_own_rules_run_an_encrypted_job(federation, finished):
     """Each site's data file was written into ``local/`` after the kit had been signed."""
     assert all((federation.kit(hospital) / "startup" / "signature.json").is_file() for hospital in HOSPITALS)
     rounds = [json.loads(line) for line in (finished / "rounds.jsonl").read_text().splitlines()]

@@ -40,7 +40,7 @@ def job(tmp_path: Path) -> Path:
 # --- metrics
 
 
-def test_server_and_sites_write_metrics_that_another_account_can_read(federation, metrics, job, tmp_path):
+def test_metrics_files_can_be_read_by_another_account(federation, metrics, job, tmp_path):
     """Participants run with a umask of 077."""
     kits = {name: metrics / f"fedward_kit_{name}.prom" for name in (SERVER, *HOSPITALS)}
     assert appears(lambda: all(file.exists() for file in kits.values()))
@@ -68,7 +68,7 @@ OTHER = "lead@hospital-b.org"
     "a person whom `fedward revoke` names goes on, with the key or with a session from before",
     "every command is refused by the server once it was started again",
 )
-def test_a_revoked_person_is_refused_also_with_a_session_from_before(federation, job):
+def test_a_revoked_person_is_refused_in_an_open_session(federation, job):
     with session(federation.kit(OTHER)) as before:
         assert before.get_system_info()
         assert main(["revoke", str(federation.kit(SERVER)), OTHER]) == 0

@@ -165,7 +165,7 @@ def test_a_hospital_whose_rules_cannot_be_read_is_shut(federation, lead, policy,
 
 
 @pytest.mark.slow
-def test_a_hospital_that_requires_noise_and_adds_some_takes_part(federation, lead, policy, tmp_path):
+def test_a_hospital_that_requires_noise_takes_part_with_it(federation, lead, policy, tmp_path):
     policy(noise="required")
     export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
     scopes = federation.kit(VICTIM) / "local" / "privacy.json"

@@ -248,7 +248,7 @@ def test_a_cache_that_another_process_uses_stays(files, tmp_path):
     assert not kept & set(names(cache))
 
 
-def test_what_a_killed_process_was_building_is_removed_and_what_is_being_built_stays(files, tmp_path):
+def test_only_the_half_built_cache_of_a_dead_process_is_removed(files, tmp_path):
     cache = tmp_path / "cache"
     left = cache / f"{BUILDING}left"
     left.mkdir(parents=True)
@@ -335,7 +335,7 @@ def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch
         assert np.array_equal(pixels, plain)
 
 
-def test_a_file_that_can_be_read_again_but_is_broken_is_remembered_so(files, tmp_path, monkeypatch):
+def test_a_broken_file_is_remembered_once_it_can_be_read(files, tmp_path, monkeypatch):
     files[1].write_bytes(files[1].read_bytes()[:300])
     with monkeypatch.context() as broken:
         broken.setattr(reading, "_deep_colour", lambda image: (_ for _ in ()).throw(PermissionError(13, "denied")))

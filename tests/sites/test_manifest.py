@@ -85,7 +85,7 @@ def test_a_group_in_two_splits_is_an_error(hospital):
         load_site(hospital.write(), hospital.spec)
 
 
-def test_evaluation_needs_labels_but_does_not_count_against_the_site(hospital):
+def test_unlabelled_evaluation_rows_do_not_count_as_faults(hospital):
     hospital.header.append("split")
     for index, row in enumerate(hospital.rows):
         row[2] = "" if index >= 20 else row[2]
@@ -203,7 +203,7 @@ SPOILERS = [value for name, value in sorted(globals().items()) if name.startswit
     "spoil",
     [pytest.param(spoil, marks=[LEAVING] if spoil in (spoil_outside, spoil_link) else []) for spoil in SPOILERS],
 )
-def test_one_bad_row_is_set_aside_with_its_line_and_the_rest_is_kept(hospital, spoil):
+def test_one_bad_row_is_set_aside_and_the_rest_kept(hospital, spoil):
     reason = spoil(hospital)
     data = load_site(hospital.write(), hospital.spec)
     assert [row.row for row in data.set_aside] == [5]
@@ -308,7 +308,7 @@ def test_who_looks_at_rows_alone_gets_those_with_a_file(hospital):
 
 
 @pytest.mark.parametrize("choice", [{"where": {"group": ["g00", "g01", "g02"]}}, {"share": [1, 10]}])
-def test_a_malformed_row_that_may_be_anothers_is_told_but_not_counted(hospital, choice):
+def test_a_row_of_perhaps_another_site_is_told_but_not_counted(hospital, choice):
     whole = ids(load_site(hospital.write(**choice), hospital.spec))
     for row in hospital.rows[20:30]:
         row.append("too much")

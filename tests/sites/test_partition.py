@@ -33,7 +33,7 @@ def test_by_source_takes_every_row_once(sources):
 
 
 @given(st.lists(st.integers(-1, 4), min_size=30, max_size=90), st.integers(1, 4), st.integers(0, 9))
-def test_dirichlet_takes_every_row_once_and_leaves_no_site_empty(labels, sites, seed):
+def test_dirichlet_uses_each_row_once_and_fills_every_site(labels, sites, seed):
     parts = dirichlet(np.array(labels, np.int64), sites, 1.0, np.random.default_rng(seed), at_least=2)
     assert sorted(row for rows in parts for row in rows) == list(range(len(labels)))
     assert min(map(len, parts)) >= 2
@@ -188,7 +188,7 @@ def test_site_files_load_without_copies(samples, hospital, tmp_path):
             assert len(data.val) == len(expected)
 
 
-def test_read_skin_makes_an_image_without_lesion_a_group_of_its_own(tmp_path):
+def test_read_skin_groups_an_image_without_lesion_alone(tmp_path):
     rows = [("sample_id", "image", "diagnosis", "lesion_id", "source"), ("a", "a.jpg", "NV", "", "s")]
     with (tmp_path / "m.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
@@ -199,7 +199,7 @@ def test_read_skin_makes_an_image_without_lesion_a_group_of_its_own(tmp_path):
         read_skin(tmp_path / "m.csv")
 
 
-def test_what_is_no_skin_data_set_is_told_without_a_word_of_site_files(tmp_path):
+def test_what_is_no_skin_data_set_is_refused_in_its_own_terms(tmp_path):
     (tmp_path / "m.csv").write_text("sample_id,image\n")
     for name, place, found in (("none.csv", "", "No such file"), ("m.csv", ", line 1", "missing: diagnosis")):
         with pytest.raises(DataError, match=f"{name}{place}: .*{found}.*Name the folder of a pooled skin") as caught:
@@ -207,7 +207,7 @@ def test_what_is_no_skin_data_set_is_told_without_a_word_of_site_files(tmp_path)
         assert "site file" not in str(caught.value)
 
 
-def test_site_files_of_other_content_are_kept_and_nothing_is_written(tmp_path):
+def test_other_site_files_are_kept_and_nothing_is_written(tmp_path):
     layout = {name: [Sample(name, f"{name}.jpg", "NV", name, "s")] for name in ("site-1", "site-2")}
     first = write_site_files(layout, tmp_path, tmp_path / "out")
     assert write_site_files(layout, tmp_path, tmp_path / "out") == first
@@ -259,7 +259,7 @@ def test_isolated_sites_divide_the_training_images(toy, tmp_path, sites, labelle
 
 
 @pytest.mark.parametrize("sites", [1, 2, 4])
-def test_isolated_sites_divide_the_validation_images_evenly_in_each_class(toy, tmp_path, sites):
+def test_isolated_sites_share_validation_images_by_class(toy, tmp_path, sites):
     path, labels = toy
     files = write_isolated_site_files(path, CLASSES, tmp_path, sites, 1, 1.0)
     val = indices(files, "val")

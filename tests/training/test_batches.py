@@ -243,7 +243,7 @@ def test_weak_and_strong_are_views_of_the_same_images() -> None:
 # --- what they depend on
 
 
-def test_equal_seeds_give_equal_rounds_whatever_the_global_generators_do() -> None:
+def test_rounds_depend_on_the_seed_not_on_global_generators() -> None:
     settings = Settings(images_per_round=32, batch=8)
     rounds = []
     for state in (1, 2):
@@ -279,7 +279,7 @@ def test_a_longer_round_begins_like_a_shorter_one() -> None:
 
 
 @pytest.mark.parametrize("settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=13)])
-def test_strong_views_are_made_only_if_wanted_and_nothing_else_depends_on_them(settings: Settings) -> None:
+def test_strong_views_are_made_on_demand_and_change_no_draw(settings: Settings) -> None:
     both = make(pictures(20), pictures(30, 1), settings, peer_nets())
     without = make(pictures(20), pictures(30, 1), settings, peer_nets(), uses=Uses())
     assert all(step.strong is not None for step in both)
@@ -313,7 +313,7 @@ def test_views_are_those_of_the_recipe() -> None:
     assert len({id(generator) for generators in used.values() for generator in generators}) == 3
 
 
-def test_recipes_differ_and_rotation_invariant_is_used_where_none_is_named() -> None:
+def test_recipes_differ_and_rotation_invariant_is_the_default() -> None:
     settings = once()
     found = {name: make(pictures(20), pictures(30, 1), settings, views=recipe) for name, recipe in VIEWS.items()}
     assert same(make(pictures(20), pictures(30, 1), settings), found["rotation_invariant"])

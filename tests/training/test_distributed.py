@@ -46,7 +46,7 @@ def test_batch_norm_is_found_and_other_normalisation_is_not() -> None:
     assert not has_batch_norm(nn.Sequential(nn.GroupNorm(1, 3), nn.LayerNorm(3)))
 
 
-def test_sharing_a_net_keeps_the_names_of_its_tensors_and_the_activation_inside_timms_batch_norm() -> None:
+def test_a_shared_net_keeps_tensor_names_and_timms_activation() -> None:
     layers = pytest.importorskip("timm.layers")
     net = nn.Sequential(batch_norm_net(1), layers.BatchNormAct2d(8))
     names = list(net.state_dict())
@@ -68,9 +68,7 @@ def test_every_row_of_a_batch_has_one_process(images: int, processes: int) -> No
     assert max(sizes) - min(sizes) <= 1
 
 
-def test_a_process_without_a_row_computes_a_network_that_needs_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_without_rows_still_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Path(__file__).parent
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (here, here.parent))))
     with private_folder(tmp_path) as folder:
@@ -128,9 +126,7 @@ def test_a_process_that_is_killed_is_named_and_the_others_end(tmp_path: Path, ca
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_of_a_process_is_raised_here_and_its_text_stays_here(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_of_a_process_is_raised_and_its_text_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with private_folder(tmp_path) as folder, pytest.raises(DataError) as caught:
         do("refuses", folder)
     assert str(caught.value).startswith("site site-1, process 1 of 2: row 7 of /data/names.csv: expected an image")
@@ -162,7 +158,7 @@ def test_torchrun_that_cannot_start_is_an_error_too(tmp_path: Path) -> None:
     assert "site site-1: expected" in str(launching._failure(tmp_path, 2, "site-1"))
 
 
-def test_an_abort_ends_all_processes_which_nobody_could_connect_to(tmp_path: Path) -> None:
+def test_an_abort_ends_all_processes_and_they_were_private(tmp_path: Path) -> None:
     seen: list[psutil.Process] = []
     addresses: set[str] = set()
 
@@ -199,7 +195,7 @@ def test_an_interrupt_ends_all_processes(tmp_path: Path) -> None:
         assert not alive(seen)
 
 
-def test_processes_end_with_a_site_that_is_killed_and_what_it_left_is_removed(tmp_path: Path) -> None:
+def test_processes_end_with_a_killed_site_and_leave_nothing(tmp_path: Path) -> None:
     code = (
         "import sys, json\nfrom pathlib import Path\n"
         "from fedward.training.distributed.launch import launch, private_folder\n"

@@ -98,7 +98,7 @@ def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
     assert not pool.probabilities.numel()
 
 
-def test_images_that_wait_for_a_label_are_no_farther_than_those_that_have_one() -> None:
+def test_waiting_images_are_compared_like_labelled_ones() -> None:
     free, known, waiting = images(5), images(2, 9), images(3, 8)
     pool = observe("north", free, [known, images(0), waiting], Uses(features="local"), NETS.__getitem__, CPU, weak)
     apart = [look(Uses(features="local"), free, each).labelled for each in (known, waiting)]

@@ -172,7 +172,7 @@ def test_training_equals_torchs_adam(objective: Objective, settings: Settings) -
         torch.testing.assert_close(net.state_dict()[key], value, rtol=1e-7, atol=1e-9, msg=key)
 
 
-def test_equal_calls_give_equal_weights_and_the_optimiser_starts_anew() -> None:
+def test_equal_calls_give_equal_weights_by_a_new_optimiser() -> None:
     """Two rounds with one net are two fresh optimisers in a row, not one with moments carried over."""
     objective, settings = METHODS[1]
     batches = make_batches(objective, settings)
@@ -263,7 +263,7 @@ def test_weight_decay_of_adam_is_added_to_the_gradient() -> None:
     assert max((a - b).abs().max() for a, b in zip(net.parameters(), without.parameters(), strict=True)) > 1e-4
 
 
-def test_adamw_shrinks_matrices_and_kernels_apart_from_the_gradient_and_neither_biases_nor_scales() -> None:
+def test_adamw_decays_matrices_and_kernels_but_not_biases() -> None:
     """With a step of lr 0.01 and a decay of 0.3, a weight is 0.3 % smaller before Adam's step."""
     settings = PLAIN.model_copy(update={"optimizer": "adamw", "weight_decay": 0.3, "learning_rate": 0.01})
     batches = make_batches(Supervised(), settings)[:1]
@@ -352,7 +352,7 @@ class _Watching(Objective[int]):
         self.calls.append((call, next(net.parameters()).detach().clone()))
 
 
-def test_an_objective_begins_with_the_received_weights_and_follows_every_step() -> None:
+def test_an_objective_sees_the_first_weights_and_every_step() -> None:
     settings = Settings(images_per_round=3, batch=1, optimizer="sgd", momentum=0.0)
     net, objective = nn.Linear(3, 2).double(), _Watching()
     start = net.weight.detach().clone()
@@ -384,7 +384,7 @@ class _Counted:
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_a_phase_takes_as_many_steps_as_there_are_batches_and_passes_through_them_once(steps: int) -> None:
+def test_a_phase_takes_one_step_for_each_batch(steps: int) -> None:
     """Whatever images_per_round says: it is for those who make the batches."""
     batches = _Counted([Batch(labelled=torch.zeros(1))] * steps)
     settings = Settings(images_per_round=48, batch=16)
@@ -498,7 +498,7 @@ def test_no_name_of_a_loss_or_note_stops_the_training() -> None:
     assert not unchanged(net, before)
 
 
-def test_a_labelled_step_counts_although_no_pseudo_label_is_kept() -> None:
+def test_a_labelled_step_counts_without_pseudo_labels() -> None:
     """At tau = 1 FixMatch moves the parameters as supervised training does, its strong views only the statistics."""
     settings = FIXMATCH.model_copy(update={"threshold": 1.0})
     objective = FixMatchObjective(settings)
@@ -544,7 +544,7 @@ def test_clipping_scales_the_gradient_to_its_norm(clip: float | None, norm: floa
     torch.testing.assert_close(gradient, torch.tensor([[0.6, 0.8]]) * norm, rtol=1e-5, atol=1e-6)
 
 
-def test_clipped_training_equals_the_plain_loop_with_clipped_gradients() -> None:
+def test_clipped_training_equals_a_plain_clipped_loop() -> None:
     """Adam hides a constant scale, so the second step's gradient is clipped by another factor than the first's."""
     settings = PLAIN.model_copy(update={"clip_gradient": 0.5})
     batches = make_batches(Supervised(), settings)
@@ -589,7 +589,7 @@ def test_an_abort_before_the_first_step_changes_nothing() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("step", [0, STEPS - 1])
-def test_a_loss_that_is_not_finite_is_an_error_that_says_what_to_do(value: float, step: int) -> None:
+def test_a_loss_that_is_not_finite_is_an_error_with_a_remedy(value: float, step: int) -> None:
     objective, settings = METHODS[0]
     batches = make_batches(objective, settings)
     batches[step].labelled[0, 0, 0, 0] = value

@@ -1,6 +1,6 @@
 """timm's networks, normalised inside, with ImageNet weights on request."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,7 +10,6 @@ from timm.models import adapt_input_conv
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.nets.build import OWN
 
 LITE0 = "tf_efficientnet_lite0"
 
@@ -43,11 +42,11 @@ class Backbone(nn.Module):
         return logits
 
 
-def build(name: str, classes: int, channels: int, pretrained: bool) -> Backbone:
-    """Return a timm network by name; :func:`fedward.nets.build` says the rest."""
+def build(name: str, classes: int, channels: int, pretrained: bool, own: Collection[str]) -> Backbone:
+    """Return a timm network by name; :func:`fedward.nets.build` says the rest. Errors name the package's own too."""
     # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code and weights.
     if not timm.is_model(name):
-        raise _unknown(name)
+        raise _unknown(name, own)
     net = create(name, name, classes, channels, from_timm=pretrained and name != LITE0)
     if pretrained and name == LITE0:
         net.load_state_dict(_lite0_state(net, channels))
@@ -98,11 +97,11 @@ def _lite0_tensors() -> list[Tensor]:
     return list(torch.load(path, map_location="cpu", weights_only=True).values())
 
 
-def _unknown(name: str) -> ConfigError:
-    close = get_close_matches(name, [*OWN, *timm.list_models()], n=5) or ["small_cnn", LITE0]
+def _unknown(name: str, own: Collection[str]) -> ConfigError:
+    close = get_close_matches(name, [*own, *timm.list_models()], n=5) or ["small_cnn", LITE0]
     return ConfigError(
         f"net {name}",
-        expected=f"{', '.join(OWN)} or a model of timm",
+        expected=f"{', '.join(own)} or a model of timm",
         found="an unknown name",
         remedy=f"Perhaps: {', '.join(close)}.",
     )

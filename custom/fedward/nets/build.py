@@ -76,7 +76,7 @@ def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Mod
     if name not in OWN:
         from fedward.nets import backbone  # here, because it imports timm
 
-        return backbone.build(name, classes, channels, pretrained)
+        return backbone.build(name, classes, channels, pretrained, OWN)
     if pretrained and name not in _WITH_WEIGHTS:
         raise ConfigError(
             f"net {name}",
