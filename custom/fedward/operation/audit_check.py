@@ -45,7 +45,7 @@ class Verified:
 def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
     """Check a run folder, or a copy of one without ``models/``, ``rounds/`` and ``server/``, as a job's results are.
 
-    docs/deployment.md says what is found out, and what is not.
+    docs/audit.md says what is found, and what is not.
 
     Args:
         folder: the run folder; the run may be going on.
