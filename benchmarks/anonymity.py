@@ -50,7 +50,7 @@ from fedward.protocol.wire import Message, roles, unflatten
 from fedward.report import write_report
 from fedward.report.console import Console
 from fedward.seeds import numpy_generator
-from fedward.server.driver import run_experiment
+from fedward.server.loop import run_experiment
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
 

@@ -30,7 +30,7 @@ from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
 from fedward.report.console import Console
-from fedward.server.driver import run_experiment
+from fedward.server.loop import run_experiment
 
 SITES = site_names(10)
 HOSTILE, LONER = "site-8", "site-9"

@@ -38,8 +38,8 @@ from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
 from fedward.report.console import Console
-from fedward.server.driver import run_experiment
-from fedward.storage.store import StoredState
+from fedward.server.loop import run_experiment
+from fedward.storage.checkpoint import StoredState
 
 LIMITS = {"overhead": 0.05, "memory": 0.1}
 SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "synthetic.images=240", "evaluate_every=4")

@@ -14,17 +14,19 @@ from fedward.protocol.wire import Message
 REPORTED = FedPerl(FedPerlSettings()).requirements.reported
 """What the sites of a job may tell of their training."""
 RUN = "0123456789abcdef" * 2
-HEAD = "ab" * 32
+LAST_HASH = "ab" * 32
 
 
 def facts(experiment: Experiment) -> dict[str, Any]:
     """Return what each request tells of its job."""
-    return {"experiment": experiment.digest, "versions": versions(), "head": HEAD}
+    return {"experiment": experiment.digest, "versions": versions(), "last_hash": LAST_HASH}
 
 
-def requests(experiment: Experiment, ask: Exchange, evaluate: Iterable[str] = (), run: str = RUN) -> dict[str, Message]:
+def requests(
+    experiment: Experiment, exchange: Exchange, evaluate: Iterable[str] = (), run: str = RUN
+) -> dict[str, Message]:
     """Return the requests of an exchange."""
-    return wire.requests(ask, evaluate, run, facts(experiment))
+    return wire.requests(exchange, evaluate, run, facts(experiment))
 
 
 class AdmitsAll(SiteLog):

@@ -16,6 +16,6 @@ def finished_run(folder: Path, experiment: Experiment, model: Mapping[str, Tenso
     run = RunFolder.create(folder, experiment, ["site-1"], "local")
     run.save_global("model", model, {"round": 1})
     sent = {"model": wire.model_digest(wire.flatten("model", model)), "peers": {}}
-    run.audit.add("asked", round=2, part=0, work={}, evaluate=["site-1"], decisions={}, **sent)
+    run.audit.add("asked", round=2, part=0, tasks={}, evaluate=["site-1"], decisions={}, **sent)
     run.set_status("finished", Summary())
     return folder

@@ -20,7 +20,7 @@ from fedward.client.site import Site
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.methods.workflow import State
 from fedward.nets import build, image_size
-from fedward.storage.store import save_json, save_model
+from fedward.storage.checkpoint import save_json, save_model
 from fedward.training.distributed.launch import work
 from fedward.training.distributed.sharing import group
 from isolated import isolated

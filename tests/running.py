@@ -5,10 +5,10 @@ from typing import Any
 
 from fedward import local
 from fedward.report.console import Console
-from fedward.server import driver
+from fedward.server import loop
 
 
 def run_experiment(*args: Any, **options: Any) -> Path:
-    """Run as :func:`fedward.server.driver.run_experiment`."""
+    """Run as :func:`fedward.server.loop.run_experiment`."""
     # Looked up now: a test that needs no report replaces what writes it.
-    return driver.run_experiment(*args, **{"console": Console(), "report": local.write_report, **options})
+    return loop.run_experiment(*args, **{"console": Console(), "report": local.write_report, **options})

@@ -12,7 +12,7 @@ from fedward.report import write_report
 from fedward.report.console import Console
 from fedward.security.encryption import Adder, SiteKey, new_contexts
 from fedward.security.encryption_transport import EncryptedTransport
-from fedward.server.driver import run_experiment
+from fedward.server.loop import run_experiment
 from fedward.server.public import refuse_sites_file
 from fedward.storage.initial import Source
 from fedward.storage.run_folder import RunFolder
@@ -61,7 +61,7 @@ def run_local(
     finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder,
     where everything lies that sites remember.
 
-    Raises as :func:`~fedward.server.driver.run_experiment` does, ConfigError where a folder of ``site_folders``
+    Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of ``site_folders``
     holds no site's file or the server's own images are those of a site, and DataError where a resumed run has lost its
     site files.
     """

@@ -84,12 +84,12 @@ def test_a_site_may_decline_where_a_benchmark_says_so(whole: Path, tmp_path: Pat
 def test_a_site_that_did_not_judge_the_last_model_is_named(whole: Path, tmp_path: Path) -> None:
     broken = copied(whole, tmp_path / "run")
     summary = json.loads((broken / "run.json").read_text())["summary"]
-    changed(broken / "run.json", summary={**summary, "unjudged": {}})
+    changed(broken / "run.json", summary={**summary, "not_evaluated": {}})
     require_all(Run.load(broken), ["site-1"])
-    summary.pop("unjudged", None)
+    summary.pop("not_evaluated", None)
     changed(broken / "run.json", summary=summary)
     require_all(Run.load(broken), ["site-1"])  # as older versions wrote it
-    changed(broken / "run.json", summary={**summary, "unjudged": {"site-2": "out of memory"}})
+    changed(broken / "run.json", summary={**summary, "not_evaluated": {"site-2": "out of memory"}})
     with pytest.raises(RunError, match=r"last evaluation: .* found site-2: out of memory"):
         require_all(Run.load(broken), ["site-1"])
 
@@ -105,7 +105,7 @@ def test_a_run_of_another_version_or_a_damaged_one_is_told(whole: Path, tmp_path
     require_same(file.parent, experiment)
     content = file.read_text()
     changed(file, format=99)
-    with pytest.raises(RunError, match=r"run\.json: expected format 1, found format 99\. .* version that wrote it"):
+    with pytest.raises(RunError, match=r"run\.json: expected format 2, found format 99\. .* version that wrote it"):
         require_same(file.parent, experiment)
     file.write_text(content)
     changed(file, experiment={**json.loads(content)["experiment"], "gone": 1})

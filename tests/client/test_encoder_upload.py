@@ -22,8 +22,8 @@ from fedward.methods.workflow import Exchange
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.report import write_report
+from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
-from fedward.storage.store import StoredState
 from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows
 from tiny import tiny
@@ -199,7 +199,7 @@ def test_under_secure_aggregation_no_classifier_is_encrypted(tmp_path: Path) -> 
 
 
 def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> None:
-    assert told(run, "run")["stays_at_sites"] == ["classifier."]
+    assert told(run, "run")["private"] == ["classifier."]
     for name in ("model", "best"):
         assert set(told(run, name)["untrained"]) == HEAD
         assert "kept" in told(run, name)["note"]
@@ -209,7 +209,7 @@ def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> Non
 
 def test_nothing_is_said_where_all_is_sent(tmp_path: Path) -> None:
     plain = run_local(uploading(upload="model", rounds=2), tmp_path / "run", sites=SITES[:1])
-    assert "stays_at_sites" not in told(plain, "run")
+    assert "private" not in told(plain, "run")
     assert "untrained" not in told(plain, "model")
 
 

@@ -24,7 +24,7 @@ from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol.wire import Message
 from fedward.sites.site_file import read_site_file
-from fedward.storage.store import StoredState
+from fedward.storage.checkpoint import StoredState
 from fedward.training.distributed.launch import launch, private_folder
 from isolated import write_sites
 from rank_cases import CASES, grouped
@@ -107,8 +107,8 @@ def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
 
 def request(site: Site, task: str) -> Message:
     model = build(site.experiment.net, len(site.experiment.data.classes), seed=3).state_dict()
-    ask = Exchange(3, model, {site.name: ClientTask(task)})
-    return requests(site.experiment, ask, [site.name])[site.name]
+    exchange = Exchange(3, model, {site.name: ClientTask(task)})
+    return requests(site.experiment, exchange, [site.name])[site.name]
 
 
 def test_a_site_answers_from_as_many_processes_as_its_file_says(

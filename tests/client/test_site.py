@@ -261,8 +261,8 @@ def test_peers_of_an_earlier_request_do_not_stay(tmp_path):
 
 
 def ask(site: Site, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN) -> Message:
-    ask = Exchange(round_, model, {site.name: ClientTask(task)}, part=part)
-    (request,) = requests(site.experiment, ask, run=run).values()
+    exchange = Exchange(round_, model, {site.name: ClientTask(task)}, part=part)
+    (request,) = requests(site.experiment, exchange, run=run).values()
     return request
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asking import HEAD, RUN, requests
+from asking import LAST_HASH, RUN, requests
 from fedward.client.site import Site
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
@@ -80,7 +80,7 @@ def test_a_line_holds_what_was_asked_and_what_was_given(site):
     answer = site.handle(asked)
     (row,) = lines(site)
     assert row["event"] == "answered"
-    assert (row["site"], row["round"], row["part"], row["task"], row["head"]) == ("s", 2, 0, "train", HEAD)
+    assert (row["site"], row["round"], row["part"], row["task"], row["last_hash"]) == ("s", 2, 0, "train", LAST_HASH)
     assert row["model"] == wire.model_digest(asked.arrays) == arrays_digest(wire.flatten("model", model()))
     assert row["peers"] == arrays_digest(wire.flatten("peer0", model(7)))
     assert row["experiment"] == EXPERIMENT.digest
@@ -207,12 +207,14 @@ def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
 
 
 @pytest.mark.proves(
-    "server", "a server asks without the head of its audit log, or with what is none", "refused by the site"
+    "server", "a server asks without the last hash of its audit log, or with what is none", "refused by the site"
 )
-@pytest.mark.parametrize("head", [None, "", "ab", HEAD.upper(), HEAD + "\n", 7])
+@pytest.mark.parametrize("last_hash", [None, "", "ab", LAST_HASH.upper(), LAST_HASH + "\n", 7])
 @pytest.mark.parametrize("task", ["train", "idle", wire.DECRYPT])
-def test_a_request_without_a_head_is_refused(site, head, task):
-    assert "head of the audit log: expected 64 hexadecimal digits" in refusal(site, request(task=task, head=head))
+def test_a_request_without_a_last_hash_is_refused(site, last_hash, task):
+    assert "last hash of the audit log: expected 64 hexadecimal digits" in refusal(
+        site, request(task=task, last_hash=last_hash)
+    )
 
 
 @pytest.mark.proves(
@@ -355,7 +357,7 @@ def test_nothing_that_a_server_sends_makes_a_line_long(site):
     wrong: list[dict[str, Any]] = [
         {"versions": dict.fromkeys(versions(), huge) | {huge: huge}},
         {"versions": versions(), "experiment": huge},
-        {"head": huge, "task": huge},
+        {"last_hash": huge, "task": huge},
         {"labels": 10**4000},
         {"round": 10**4000},
     ]

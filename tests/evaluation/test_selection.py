@@ -16,7 +16,7 @@ from fedward.evaluation import (
     mean_over_sites,
     paired_difference,
 )
-from fedward.evaluation.selection import earliest_best, judged, kept_round
+from fedward.evaluation.selection import earliest_best, evaluated, kept_round
 
 
 def rows(table, metric="accuracy"):
@@ -99,7 +99,7 @@ def test_sites_with_nothing_to_judge_by_have_no_say():
     ],
 )
 def test_more_than_half_of_the_judging_sites_need_a_value(values, sites, may):
-    assert judged(values, sites) is may
+    assert evaluated(values, sites) is may
     told = [MetricRow(0, site, "val", "accuracy", value) for site, value in values.items()]
     assert best_global(told, "accuracy", sites).round == (0 if may else None)
 

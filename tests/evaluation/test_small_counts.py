@@ -210,8 +210,8 @@ def test_training_images_and_the_servers_own_are_all_used(tmp_path, caplog):
 
 def test_synthetic_images_are_evaluated_without_rare_classes(tmp_path):
     site = Site("site-1", tiny("fedavg"), tmp_path)
-    ask = Exchange(1, build("small_cnn", 8, seed=0).state_dict(), {})
-    answer = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
+    exchange = Exchange(1, build("small_cnn", 8, seed=0).state_dict(), {})
+    answer = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
     found, counts = rows(answer.meta, "test"), np.bincount(site.data.test.labels, minlength=8)
     assert found["accuracy"]["n"] == len(site.data.test)
     for name, count in zip(site.data.classes, counts, strict=True):

@@ -17,7 +17,7 @@ POINTS = {
     "train": ("site", "before", "fedward.methods.fedavg", "supervised_loss"),
     "upload": ("site", "before", "nvflare.private.fed.client.client_runner", "ClientRunner._try_send_result_once"),
     "aggregate": ("server", "before", "fedward.methods.aggregation", "weighted_average"),
-    "save": ("server", "before", "fedward.storage.store", "save_json"),
+    "save": ("server", "before", "fedward.storage.checkpoint", "save_json"),
 }
 """Point of a round -> whose process passes it, and the function."""
 

@@ -115,7 +115,7 @@ def test_a_site_that_fails_gets_an_error_answer_and_the_others_count(outcome, re
     assert "error" not in delivered["b"].meta
 
 
-def test_a_late_site_is_left_to_the_driver():
+def test_a_late_site_is_left_to_the_loop():
     delivered = exchange(Controller({"a": TaskCompletionStatus.TIMEOUT, "b": answer("b")}), ["a", "b"])
     assert [site for site, _ in delivered] == ["b"]
 
@@ -137,7 +137,7 @@ def test_an_abort_ends_the_exchange_and_cancels_what_is_left():
     assert controller.cancelled == [controller.tasks["b"]]
 
 
-def test_an_error_of_the_driver_reaches_the_driver():
+def test_an_error_of_the_loop_reaches_the_loop():
     controller = Controller({"a": answer("a"), "b": None})
 
     def disk_full(site, message):

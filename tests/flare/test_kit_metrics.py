@@ -215,7 +215,7 @@ def test_half_a_line_of_the_ledger_hides_no_epsilon_and_is_named(kits, metrics, 
         enter(ledger, {"round": round_}, Rule(**NOISE))
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:whole]) + lines[whole][:40])
-    end = {"lines": whole, "head": json.loads(lines[whole - 1])["hash"] if whole else ledger.name}
+    end = {"lines": whole, "last_hash": json.loads(lines[whole - 1])["hash"] if whole else ledger.name}
     ledger.with_suffix(".end.json").write_text(json.dumps(end))
     with caplog.at_level(logging.WARNING):
         heartbeat(kit)

@@ -24,9 +24,9 @@ from fedward.config import SyntheticData
 from fedward.local import run_local
 from fedward.methods import METHODS
 from fedward.methods.groups import GroupedState
+from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
 from fedward.storage.run_folder import RunFolder
-from fedward.storage.store import StoredState
 from tiny import tiny
 
 SITES = ["site-1", "site-6", "site-9"]

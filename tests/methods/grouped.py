@@ -44,20 +44,20 @@ def assert_close(found: State, expected: Mapping[str, Any]) -> None:
         np.testing.assert_allclose(found[key].numpy(), value, rtol=2e-6, atol=2e-6, err_msg=key)
 
 
-def plain_weights(replies: Sequence[ClientUpdate], scale: float, norm: str = "sum", factor: float = 1.0) -> list[float]:
+def plain_weights(updates: Sequence[ClientUpdate], scale: float, norm: str = "sum", factor: float = 1.0) -> list[float]:
     """The papers' weights, site by site with Python's own numbers; ``factor`` is that of labelled sites."""
-    sizes = [reply.labelled if reply.labelled else reply.unlabelled for reply in replies]
-    keys = [key for key, value in replies[0].state.items() if value.is_floating_point()]
+    sizes = [update.labelled if update.labelled else update.unlabelled for update in updates]
+    keys = [key for key, value in updates[0].state.items() if value.is_floating_point()]
     weights = []
-    for n, reply in zip(sizes, replies, strict=True):
+    for n, update in zip(sizes, updates, strict=True):
         squares = []
         for key in keys:
             mean = sum(
-                size * other.state[key].double().numpy() for size, other in zip(sizes, replies, strict=True)
+                size * other.state[key].double().numpy() for size, other in zip(sizes, updates, strict=True)
             ) / sum(sizes)
-            squares.append(float(((reply.state[key].double().numpy() - mean) ** 2).sum()))
+            squares.append(float(((update.state[key].double().numpy() - mean) ** 2).sum()))
         distance = math.sqrt(sum(squares)) if norm == "flat" else sum(math.sqrt(square) for square in squares)
-        weights.append(n / sum(sizes) * math.exp(-scale * distance / n) * (factor if reply.labelled else 1.0))
+        weights.append(n / sum(sizes) * math.exp(-scale * distance / n) * (factor if update.labelled else 1.0))
     return [weight / sum(weights) for weight in weights]
 
 
@@ -76,23 +76,23 @@ Answer = Callable[[Exchange, str], State]
 
 @dataclass
 class Server:
-    """Drives a workflow as the driver does; each site declines exactly the tasks its method declines.
+    """Carries out a workflow as the server's loop does; each site declines exactly the tasks its method declines.
 
-    ``judged``: in every round the other sites evaluate its first model; ``images``: a site's labelled and unlabelled
-    images at an ask; ``answer``: the model it sends; ``fails``: whether nothing usable comes back.
+    ``evaluated``: in every round the other sites evaluate its first model; ``images``: a site's labelled and unlabelled
+    images in an exchange; ``answer``: the model it sends; ``fails``: whether nothing usable comes back.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     sites: Mapping[str, tuple[int, int]] = field(default_factory=lambda: dict(FOUR))
     seed: int = 0
-    fails: Callable[[Exchange, str], bool] = lambda ask, site: False
-    judged: bool = False
+    fails: Callable[[Exchange, str], bool] = lambda exchange, site: False
+    evaluated: bool = False
     images: Images | None = None
-    answer: Answer = lambda ask, site: moved(ask.model, site, ask.round, ask.part)
-    asks: list[Exchange] = field(default_factory=list)
-    replies: list[list[ClientUpdate]] = field(default_factory=list)
-    """Those of each ask, all of them."""
+    answer: Answer = lambda exchange, site: moved(exchange.model, site, exchange.round, exchange.part)
+    exchanges: list[Exchange] = field(default_factory=list)
+    updates: list[list[ClientUpdate]] = field(default_factory=list)
+    """Those of each exchange, all of them."""
     groups: list[dict[str, Any]] = field(default_factory=list)
     """Rows of the log."""
     after: dict[int, State] = field(default_factory=dict)
@@ -101,58 +101,58 @@ class Server:
     def __post_init__(self) -> None:
         defaults = {"rounds": 3, "warm_up": 1, "largest_share": 1.0}  # the papers' weights
         self.method = METHODS[self.name](settings_of(self.name, {**defaults, **self.options}))
-        self.federation = Federation(sorted(self.sites), self.seed, {}, note=self._note)
+        self.federation = Federation(sorted(self.sites), self.seed, {}, record=self._record)
         state = self.method.start(model(0.0))
         assert isinstance(state, GroupedState)
         self.state = state
 
-    def _note(self, log: str, row: dict[str, Any]) -> None:
+    def _record(self, log: str, row: dict[str, Any]) -> None:
         assert log == "groups"
         self.groups.append(row)
 
     def run(self) -> "Server":
         rounds = self.method.rounds(self.state, self.federation)
-        ask = next(rounds, None)
-        while ask is not None:
-            self.asks.append(ask)
-            asked = set(self.sites) if self.judged and ask.part == 0 else set(ask.work)
-            replies = [reply for site in sorted(asked) if (reply := self._reply(ask, site))]
-            self.replies.append(replies)
+        exchange = next(rounds, None)
+        while exchange is not None:
+            self.exchanges.append(exchange)
+            asked = set(self.sites) if self.evaluated and exchange.part == 0 else set(exchange.tasks)
+            updates = [update for site in sorted(asked) if (update := self._reply(exchange, site))]
+            self.updates.append(updates)
             before = self.state.round
             try:
-                ask = rounds.send(replies)
+                exchange = rounds.send(updates)
             except StopIteration:
-                ask = None
+                exchange = None
             if self.state.round != before:
                 self.after[self.state.round] = self.state.model
         return self
 
-    def _reply(self, ask: Exchange, site: str) -> ClientUpdate | None:
-        if self.fails(ask, site):
+    def _reply(self, exchange: Exchange, site: str) -> ClientUpdate | None:
+        if self.fails(exchange, site):
             return None
-        labelled, unlabelled = self.images(ask, site) if self.images else self.sites[site]
-        if site not in ask.work or not self.method.phases(ask.work[site].task, ask.round, labelled):
-            return ClientUpdate(site, ask.model, labelled, unlabelled, 0)
-        return ClientUpdate(site, self.answer(ask, site), labelled, unlabelled, 4)
+        labelled, unlabelled = self.images(exchange, site) if self.images else self.sites[site]
+        if site not in exchange.tasks or not self.method.phases(exchange.tasks[site].name, exchange.round, labelled):
+            return ClientUpdate(site, exchange.model, labelled, unlabelled, 0)
+        return ClientUpdate(site, self.answer(exchange, site), labelled, unlabelled, 4)
 
     def of(self, round_: int, part: int = 0) -> Exchange:
         """Return the one ask of a round's part."""
-        (found,) = (ask for ask in self.asks if (ask.round, ask.part) == (round_, part))
+        (found,) = (exchange for exchange in self.exchanges if (exchange.round, exchange.part) == (round_, part))
         return found
 
     def trained(self, round_: int, part: int = 0) -> list[ClientUpdate]:
         """Return the replies that took steps in a round's part."""
         (found,) = (
-            replies
-            for ask, replies in zip(self.asks, self.replies, strict=True)
-            if (ask.round, ask.part) == (round_, part)
+            updates
+            for exchange, updates in zip(self.exchanges, self.updates, strict=True)
+            if (exchange.round, exchange.part) == (round_, part)
         )
-        return [reply for reply in found if reply.steps]
+        return [update for update in found if update.steps]
 
     def tasks(self, round_: int, part: int = 0) -> dict[str, str]:
         """Return site -> task in a round's part."""
-        return {site: work.task for site, work in self.of(round_, part).work.items()}
+        return {site: task.name for site, task in self.of(round_, part).tasks.items()}
 
     def parts(self) -> list[tuple[int, int]]:
         """Return (round, part) of every ask."""
-        return [(ask.round, ask.part) for ask in self.asks]
+        return [(exchange.round, exchange.part) for exchange in self.exchanges]

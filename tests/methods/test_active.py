@@ -63,16 +63,16 @@ def test_sites_weigh_as_many_as_they_have_labels_now():
     fedal = method(rounds=2, query_every=1, steps=1)
     state = fedal.start(model(0.0))
     rounds = fedal.rounds(state, Federation(["a", "b", "c"], 0, {}))
-    ask = next(rounds)
-    assert {site: work.task for site, work in ask.work.items()} == dict.fromkeys("abc", "train")
-    replies = [
+    exchange = next(rounds)
+    assert {site: task.name for site, task in exchange.tasks.items()} == dict.fromkeys("abc", "train")
+    updates = [
         ClientUpdate("a", model(1.0), 10, 90, 7),
         ClientUpdate("b", model(5.0), 30, 0, 7),
         ClientUpdate("c", model(0.0), 0, 9, 0),
     ]
-    ask = rounds.send(replies)
-    torch.testing.assert_close(ask.model["w"], torch.tensor([4.0, 8.0]))
-    assert {work.task for work in ask.work.values()} == {QUERY}
+    exchange = rounds.send(updates)
+    torch.testing.assert_close(exchange.model["w"], torch.tensor([4.0, 8.0]))
+    assert {task.name for task in exchange.tasks.values()} == {QUERY}
     with pytest.raises(StopIteration):
         rounds.send([ClientUpdate("a", model(2.0), 30, 70, 7), ClientUpdate("b", model(4.0), 30, 0, 7)])
     torch.testing.assert_close(state.model["w"], torch.tensor([3.0, 6.0]))
@@ -105,8 +105,8 @@ def scored(site: str, due: int, **counts: int) -> ClientUpdate:
 
 def test_a_budget_goes_where_the_scores_are_highest():
     """Ten labels are due. Interval 60 has 4 images of b, 40 has 9 of a and 3 of c: of those 12 a and c get in turn."""
-    replies = [scored("a", 5, at_40=9), scored("b", 7, at_60=4), scored("c", -2, at_40=3, at_2=50)]
-    assert divide(replies) == {"a": 3, "b": 4, "c": 3}
+    updates = [scored("a", 5, at_40=9), scored("b", 7, at_60=4), scored("c", -2, at_40=3, at_2=50)]
+    assert divide(updates) == {"a": 3, "b": 4, "c": 3}
     assert divide([ClientUpdate("d", model(0.0), 1, 1, 0)]) == {}
     assert divide([scored("a", -3, at_1=4)]) == {"a": 0}
 
@@ -116,12 +116,12 @@ def test_a_query_by_scores_is_two_exchanges():
     rounds = fedal.rounds(fedal.start(model(0.0)), Federation(["a", "b", "c"], 0, {}))
     next(rounds)
     look = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
-    assert ({work.task for work in look.work.values()}, look.part, look.round) == ({SCORE}, 0, 2)
-    ask = rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3)])
-    assert ({work.task for work in ask.work.values()}, ask.part, ask.round) == ({QUERY}, 1, 2)
-    assert {site: work.labels for site, work in ask.work.items()} == {"a": 1, "b": 3, "c": 0}
-    assert ask.record == {"budgets": {"labels": {"a": 1, "b": 3}}}
-    assert torch.equal(look.model["w"], ask.model["w"])
+    assert ({task.name for task in look.tasks.values()}, look.part, look.round) == ({SCORE}, 0, 2)
+    exchange = rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3)])
+    assert ({task.name for task in exchange.tasks.values()}, exchange.part, exchange.round) == ({QUERY}, 1, 2)
+    assert {site: task.labels for site, task in exchange.tasks.items()} == {"a": 1, "b": 3, "c": 0}
+    assert exchange.record == {"budgets": {"labels": {"a": 1, "b": 3}}}
+    assert torch.equal(look.model["w"], exchange.model["w"])
 
 
 def test_after_the_last_query_by_scores_only_who_missed_it_asks_and_nobody_scores_again():
@@ -133,18 +133,18 @@ def test_after_the_last_query_by_scores_only_who_missed_it_asks_and_nobody_score
     rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7)])
     rounds.send([scored("a", 2, at_9=5), scored("b", 2, at_10=3), scored("d", 0)])
     for round_ in (3, 4):
-        ask = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7), ClientUpdate("d", model(1.0), 10, 90, 7)])
-        assert (ask.round, ask.part) == (round_, 0)
-        assert {site: work.task for site, work in ask.work.items()} == {
+        exchange = rounds.send([ClientUpdate("a", model(1.0), 10, 90, 7), ClientUpdate("d", model(1.0), 10, 90, 7)])
+        assert (exchange.round, exchange.part) == (round_, 0)
+        assert {site: task.name for site, task in exchange.tasks.items()} == {
             "a": "train",
             "b": QUERY,
             "c": QUERY,
             "d": QUERY,
         }
-        assert {work.labels for work in ask.work.values()} == {None}
+        assert {task.labels for task in exchange.tasks.values()} == {None}
         # A run that is resumed here has the state alone.
         rounds = fedal.rounds(fedal.state_type(**vars(state)), Federation(["a", "b", "c", "d"], 0, {}))
-        assert next(rounds).work == ask.work
+        assert next(rounds).tasks == exchange.tasks
 
 
 @pytest.mark.parametrize(

@@ -201,12 +201,12 @@ def reply(site: str, value: float, labelled: int, steps: int = 13) -> ClientUpda
     return ClientUpdate(site, {"w": torch.tensor([value])}, labelled, 0, steps)
 
 
-def mean_by(algorithm: Algorithm[Any], replies: list[ClientUpdate]) -> torch.Tensor:
-    return mean_of(replies, "train", algorithm.weight, algorithm.settings, {})["w"]
+def mean_by(algorithm: Algorithm[Any], updates: list[ClientUpdate]) -> torch.Tensor:
+    return mean_of(updates, "train", algorithm.weight, algorithm.settings, {})["w"]
 
 
-def value_of(algorithm: Algorithm[Any], replies: list[ClientUpdate]) -> float:
-    return mean_by(algorithm, replies).item()
+def value_of(algorithm: Algorithm[Any], updates: list[ClientUpdate]) -> float:
+    return mean_by(algorithm, updates).item()
 
 
 @pytest.mark.proves(
@@ -215,9 +215,9 @@ def value_of(algorithm: Algorithm[Any], replies: list[ClientUpdate]) -> float:
     "it counts for half of an average of three sites or more, never for all",
 )
 def test_a_site_with_huge_counts_is_half_of_the_mean() -> None:
-    replies = [reply("a", 0.0, 100), reply("b", 0.0, 100), reply("c", 1.0, 2**53, steps=2**53)]
+    updates = [reply("a", 0.0, 100), reply("b", 0.0, 100), reply("c", 1.0, 2**53, steps=2**53)]
     for method in ("fedavg", "ssfl", "fedperl", "fedal"):
-        assert value_of(METHODS[method](settings_of(method, {})), replies) == 0.5
+        assert value_of(METHODS[method](settings_of(method, {})), updates) == 0.5
 
 
 @pytest.mark.proves(
@@ -271,9 +271,9 @@ def test_one_hostile_model_of_ten_moves_only_the_plain_mean() -> None:
     draw = torch.Generator().manual_seed(0)
     model = torch.randn(1000, generator=draw)
     honest = [model + 0.01 * torch.randn(1000, generator=draw) for _ in range(9)]
-    replies = [ClientUpdate(f"{i}", {"w": w}, 100, 0, 13) for i, w in enumerate([*honest, -99.9 * model])]
+    updates = [ClientUpdate(f"{i}", {"w": w}, 100, 0, 13) for i, w in enumerate([*honest, -99.9 * model])]
     lowest, highest = torch.stack(honest).amin(dim=0), torch.stack(honest).amax(dim=0)
     for robust in ("median", "trimmed_mean"):
-        mean = mean_by(FedAvg(Settings(robust=robust)), replies)
+        mean = mean_by(FedAvg(Settings(robust=robust)), updates)
         assert bool(((mean >= lowest) & (mean <= highest)).all())
-    assert float((mean_by(FedAvg(Settings()), replies) - model).norm() / model.norm()) > 9
+    assert float((mean_by(FedAvg(Settings()), updates) - model).norm() / model.norm()) > 9

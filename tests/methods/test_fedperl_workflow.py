@@ -35,7 +35,7 @@ def assert_states_equal(found: State, expected: State) -> None:
 
 @dataclass
 class Server:
-    """Drives a workflow with made-up replies, keeping each site's last model as the real driver does."""
+    """Carries out a workflow with made-up updates, keeping each site's last model as the server's loop does."""
 
     options: Mapping[str, Any]
     sites: Sequence[str] = tuple(SITES)
@@ -56,31 +56,31 @@ class Server:
 
     def run(self) -> list[Exchange]:
         """Return every ask; the models of the moment it was asked in are in ``before``."""
-        rounds, asks, self.before = self.method.rounds(self.state, self.federation), [], []
-        ask = next(rounds, None)
-        while ask is not None:
-            asks.append(ask)
+        rounds, exchanges, self.before = self.method.rounds(self.state, self.federation), [], []
+        exchange = next(rounds, None)
+        while exchange is not None:
+            exchanges.append(exchange)
             self.before.append(dict(self.models))
-            replies = []
-            for site in sorted(ask.work):
-                if self.fails(ask.round, site):
+            updates = []
+            for site in sorted(exchange.tasks):
+                if self.fails(exchange.round, site):
                     continue
-                if steps := self.steps(ask.round, site):
-                    self.models[site] = model(self.value(ask.round, site))
-                replies.append(ClientUpdate(site, self.models[site] if steps else ask.model, 5, 5, steps))
+                if steps := self.steps(exchange.round, site):
+                    self.models[site] = model(self.value(exchange.round, site))
+                updates.append(ClientUpdate(site, self.models[site] if steps else exchange.model, 5, 5, steps))
             try:
-                ask = rounds.send(replies)
+                exchange = rounds.send(updates)
             except StopIteration:
-                ask = None
-        return asks
+                exchange = None
+        return exchanges
 
 
-def chosen(ask: Exchange) -> dict[str, list[str]]:
-    return dict(ask.record["peers"]["chosen"]) if ask.record else {}
+def chosen(exchange: Exchange) -> dict[str, list[str]]:
+    return dict(exchange.record["peers"]["chosen"]) if exchange.record else {}
 
 
-def peers_sent(ask: Exchange) -> dict[str, int]:
-    return {site: len(work.models) for site, work in ask.work.items()}
+def peers_sent(exchange: Exchange) -> dict[str, int]:
+    return {site: len(task.models) for site, task in exchange.tasks.items()}
 
 
 # --- Algorithm 1
@@ -88,27 +88,27 @@ def peers_sent(ask: Exchange) -> dict[str, int]:
 
 def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> None:
     server = Server({"participants": 3, "rounds": 5})
-    asks = server.run()
-    assert [ask.round for ask in asks] == [1, 2, 3, 4, 5]
-    for ask in asks:
-        assert list(ask.work) == draw_participants(SITES, 3, server.federation.seed, ask.round)
-        assert all(work.task == "train" for work in ask.work.values())
+    exchanges = server.run()
+    assert [exchange.round for exchange in exchanges] == [1, 2, 3, 4, 5]
+    for exchange in exchanges:
+        assert list(exchange.tasks) == draw_participants(SITES, 3, server.federation.seed, exchange.round)
+        assert all(task.name == "train" for task in exchange.tasks.values())
     assert server.state.round == 5
 
 
 def test_the_global_model_is_the_mean_of_the_replies_and_starts_the_next_round() -> None:
     server = Server({"participants": 2, "rounds": 2})
     first, second = server.run()
-    expected = plain_mean([ClientUpdate(site, model(server.value(1, site)), 5, 5, 4) for site in first.work], {})
+    expected = plain_mean([ClientUpdate(site, model(server.value(1, site)), 5, 5, 4) for site in first.tasks], {})
     assert_states_equal(first.model, model(0.0))
     assert_states_equal(second.model, expected)
-    assert expected["w"][0] == sum(server.value(1, site) for site in first.work) / 2
+    assert expected["w"][0] == sum(server.value(1, site) for site in first.tasks) / 2
 
 
 def test_warm_up_rounds_have_no_peers() -> None:
-    asks = Server({"warm_up": 2, "rounds": 4}).run()
-    assert [sum(peers_sent(ask).values()) for ask in asks] == [0, 0, 6, 6]
-    assert [bool(ask.record) for ask in asks] == [False, False, True, True]
+    exchanges = Server({"warm_up": 2, "rounds": 4}).run()
+    assert [sum(peers_sent(exchange).values()) for exchange in exchanges] == [0, 0, 6, 6]
+    assert [bool(exchange.record) for exchange in exchanges] == [False, False, True, True]
 
 
 def test_without_warm_up_the_first_round_has_no_peers_either() -> None:
@@ -125,46 +125,46 @@ def test_a_site_never_teaches_itself_and_only_seen_sites_teach_or_are_taught(
     server = Server({"participants": 3, "rounds": 12, **options}, seed=seed)
     seen: set[str] = set()
     taught = 0
-    for ask in server.run():
-        for site, peers in chosen(ask).items():
+    for exchange in server.run():
+        for site, peers in chosen(exchange).items():
             assert site not in peers
             assert set(peers) <= seen
             assert len(set(peers)) == len(peers) <= 2
             assert not peers or site in seen
             taught += bool(peers)
-        seen |= set(ask.work)
+        seen |= set(exchange.tasks)
     assert taught > 10
 
 
 def test_a_site_that_never_trained_gets_no_peer() -> None:
     """Site 1 is asked in every round and fails in all of them: the server holds no model of it."""
     server = Server({"rounds": 4}, fails=lambda round_, site: site == "site-1")
-    asks = server.run()
-    for ask in asks[1:]:
-        assert chosen(ask)["site-1"] == []
-        assert ask.work["site-1"].models == {}
-        assert all("site-1" not in peers for peers in chosen(ask).values())
-        assert "site-1" not in ask.record["peers"]["sites"]
-        assert all(len(peers) == 2 for site, peers in chosen(ask).items() if site != "site-1")
+    exchanges = server.run()
+    for exchange in exchanges[1:]:
+        assert chosen(exchange)["site-1"] == []
+        assert exchange.tasks["site-1"].models == {}
+        assert all("site-1" not in peers for peers in chosen(exchange).values())
+        assert "site-1" not in exchange.record["peers"]["sites"]
+        assert all(len(peers) == 2 for site, peers in chosen(exchange).items() if site != "site-1")
 
 
 def test_a_site_that_left_still_teaches_with_its_last_model() -> None:
     gone = Server({"anonymise": False, "rounds": 4, "committee": 5}, fails=lambda r, site: r > 1 and site == "site-2")
     last = gone.run()[-1]
     place = chosen(last)["site-1"].index("site-2")
-    assert_states_equal(last.work["site-1"].models[f"peer{place}"], model(gone.value(1, "site-2")))
+    assert_states_equal(last.tasks["site-1"].models[f"peer{place}"], model(gone.value(1, "site-2")))
 
 
 @pytest.mark.parametrize("committee", [2, 3, 5, 9])
 def test_the_anonymous_peer_is_the_average_of_exactly_the_chosen(committee: int) -> None:
     server = Server({"committee": committee})
-    asks = server.run()
-    for ask, before in zip(asks[1:], server.before[1:], strict=True):
-        assert ask.record["peers"]["anonymised"] is True
-        for site, peers in chosen(ask).items():
+    exchanges = server.run()
+    for exchange, before in zip(exchanges[1:], server.before[1:], strict=True):
+        assert exchange.record["peers"]["anonymised"] is True
+        for site, peers in chosen(exchange).items():
             assert len(peers) == min(committee, 5)
-            assert list(ask.work[site].models) == ["peer0"]
-            found = ask.work[site].models["peer0"]
+            assert list(exchange.tasks[site].models) == ["peer0"]
+            found = exchange.tasks[site].models["peer0"]
             for key in ("w", "b"):
                 mean = torch.stack([before[peer][key].double() for peer in peers]).mean(dim=0)
                 torch.testing.assert_close(found[key], mean.float(), rtol=1e-6, atol=1e-6)
@@ -173,22 +173,22 @@ def test_the_anonymous_peer_is_the_average_of_exactly_the_chosen(committee: int)
 @pytest.mark.parametrize("committee", [1, 2, 5, 9])
 def test_open_peers_are_the_very_models(committee: int) -> None:
     server = Server({"committee": committee, "anonymise": False})
-    asks = server.run()
-    for ask, before in zip(asks[1:], server.before[1:], strict=True):
-        assert ask.record["peers"]["anonymised"] is False
-        for site, peers in chosen(ask).items():
+    exchanges = server.run()
+    for exchange, before in zip(exchanges[1:], server.before[1:], strict=True):
+        assert exchange.record["peers"]["anonymised"] is False
+        for site, peers in chosen(exchange).items():
             assert len(peers) == min(committee, 5)
-            assert list(ask.work[site].models) == [f"peer{index}" for index in range(len(peers))]
+            assert list(exchange.tasks[site].models) == [f"peer{index}" for index in range(len(peers))]
             for index, peer in enumerate(peers):
-                assert ask.work[site].models[f"peer{index}"] is before[peer]
+                assert exchange.tasks[site].models[f"peer{index}"] is before[peer]
 
 
 def test_a_committee_of_none_is_ssfl() -> None:
-    asks = Server({"committee": 0}).run()
-    assert all(sum(peers_sent(ask).values()) == 0 for ask in asks)
+    exchanges = Server({"committee": 0}).run()
+    assert all(sum(peers_sent(exchange).values()) == 0 for exchange in exchanges)
     ssfl = METHODS["ssfl"](settings_of("ssfl", {"participants": 6, "rounds": 4}))
     first = next(ssfl.rounds(ssfl.start(model(0.0)), Federation(tuple(SITES), 0, {})))
-    assert list(first.work) == list(asks[0].work)
+    assert list(first.tasks) == list(exchanges[0].tasks)
 
 
 @pytest.mark.parametrize(("options", "sent"), [({}, 0), ({"allow_single_peer": True}, 1), ({"anonymise": False}, 1)])
@@ -200,17 +200,17 @@ def test_a_lone_peer_is_withheld_unless_allowed(options: dict[str, Any], sent: i
 
 
 def test_a_site_alone_has_no_peer() -> None:
-    asks = Server({"allow_single_peer": True}, sites=SITES[:1]).run()
-    assert all(sum(peers_sent(ask).values()) == 0 for ask in asks)
+    exchanges = Server({"allow_single_peer": True}, sites=SITES[:1]).run()
+    assert all(sum(peers_sent(exchange).values()) == 0 for exchange in exchanges)
 
 
 def test_peers_are_the_most_similar_ones() -> None:
     """Two communities of three: sites 1-3 have nearly one model, sites 4-6 another."""
-    asks = Server({}, value=lambda round_, site: 1.0 if site < "site-4" else -50.0).run()
-    for ask in asks[1:]:
-        for site, peers in chosen(ask).items():
+    exchanges = Server({}, value=lambda round_, site: 1.0 if site < "site-4" else -50.0).run()
+    for exchange in exchanges[1:]:
+        for site, peers in chosen(exchange).items():
             assert set(peers) == set(SITES[:3] if site < "site-4" else SITES[3:]) - {site}
-        similarity = torch.tensor(ask.record["peers"]["similarity"])
+        similarity = torch.tensor(exchange.record["peers"]["similarity"])
         assert similarity.shape == (6, 6)
         assert (similarity[:3, :3] == 1).all()
         assert (similarity[:3, 3:] < 1).all()
@@ -233,14 +233,17 @@ def test_random_peers_depend_on_the_seed_alone() -> None:
     runs = []
     for seed in (3, 3, 4):
         torch.manual_seed(len(runs))
-        runs.append([chosen(ask) for ask in Server(options, seed=seed).run()])
+        runs.append([chosen(exchange) for exchange in Server(options, seed=seed).run()])
     assert runs[0] == runs[1] != runs[2]
     assert len({str(peers) for peers in runs[0]}) > 4, "every round draws anew"
 
 
 def test_random_peers_do_not_look_at_the_models() -> None:
     runs = [
-        [chosen(ask) for ask in Server({"peers": "random"}, value=lambda r, s, k=sign: k * 7.0 * int(s[-1]) + r).run()]
+        [
+            chosen(exchange)
+            for exchange in Server({"peers": "random"}, value=lambda r, s, k=sign: k * 7.0 * int(s[-1]) + r).run()
+        ]
         for sign in (1, -1)
     ]
     assert runs[0] == runs[1]
@@ -256,7 +259,7 @@ def accuracy(state: State) -> float:
 def policy(name: str, **options: Any) -> dict[str, list[str]]:
     server = Server({"policy": name, "anonymise": False, "committee": 5, **options}, validate=accuracy)
     last = server.run()[-1]
-    assert all(len(work.models) == len(chosen(last)[site]) for site, work in last.work.items())
+    assert all(len(task.models) == len(chosen(last)[site]) for site, task in last.tasks.items())
     return {site: sorted(peers) for site, peers in chosen(last).items()}
 
 
@@ -278,15 +281,15 @@ def test_gated_similarity_keeps_those_at_the_gate() -> None:
     everyone = policy("gated_similarity", gate=-1.0)
     assert everyone == policy("static")
     server = Server({"policy": "gated_similarity", "anonymise": False, "committee": 5, "gate": 0.5})
-    asks = server.run()
+    exchanges = server.run()
     kept = 0
-    for ask in asks[1:]:
-        row = ask.record["peers"]
+    for exchange in exchanges[1:]:
+        row = exchange.record["peers"]
         for index, site in enumerate(row["sites"]):
             expected = {s for j, s in enumerate(row["sites"]) if j != index and row["similarity"][index][j] >= 0.5}
-            assert set(chosen(ask)[site]) == expected
+            assert set(chosen(exchange)[site]) == expected
             kept += len(expected)
-    assert 0 < kept < 30 * len(asks[1:]), "the gate decides something"
+    assert 0 < kept < 30 * len(exchanges[1:]), "the gate decides something"
 
 
 @pytest.mark.parametrize(("sites", "peers"), [(2, 0), (3, 2)])
@@ -334,21 +337,21 @@ def test_missing_replies_leave_the_others_mean_and_the_missing_sites_old_moments
 
 def test_a_round_without_replies_changes_nothing_but_its_number() -> None:
     server = Server({"rounds": 3}, fails=lambda round_, site: round_ >= 2)
-    asks = server.run()
+    exchanges = server.run()
     assert isinstance(server.state, FedPerlState)
     assert server.state.round == 3
-    assert_states_equal(asks[1].model, asks[2].model)
-    assert_states_equal(server.state.model, asks[1].model)
-    assert chosen(asks[1]) == chosen(asks[2])
+    assert_states_equal(exchanges[1].model, exchanges[2].model)
+    assert_states_equal(server.state.model, exchanges[1].model)
+    assert chosen(exchanges[1]) == chosen(exchanges[2])
 
 
 def test_nobody_ever_replies() -> None:
     server = Server({"rounds": 3}, fails=lambda round_, site: True)
-    asks = server.run()
+    exchanges = server.run()
     assert isinstance(server.state, FedPerlState)
     assert (server.state.round, dict(server.state.moments), server.state.accuracy) == (3, {}, {})
     assert_states_equal(server.state.model, model(0.0))
-    assert all(sum(peers_sent(ask).values()) == 0 for ask in asks)
+    assert all(sum(peers_sent(exchange).values()) == 0 for exchange in exchanges)
 
 
 def test_a_restarted_workflow_asks_what_the_first_would_have_asked() -> None:
@@ -361,11 +364,11 @@ def test_a_restarted_workflow_asks_what_the_first_would_have_asked() -> None:
     broken.run()
     broken.method = straight.method
     resumed = broken.run()
-    assert [ask.round for ask in resumed] == [4, 5, 6]
-    for ask, same in zip(resumed, expected[stopped_after:], strict=True):
-        assert chosen(ask) == chosen(same)
-        assert ask.record == same.record
-        assert_states_equal(ask.model, same.model)
+    assert [exchange.round for exchange in resumed] == [4, 5, 6]
+    for exchange, same in zip(resumed, expected[stopped_after:], strict=True):
+        assert chosen(exchange) == chosen(same)
+        assert exchange.record == same.record
+        assert_states_equal(exchange.model, same.model)
 
 
 # --- draw_participants
@@ -415,14 +418,14 @@ def test_every_purpose_has_a_draw_of_its_own() -> None:
 def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
     method = FedAvg(Settings(rounds=2, participants=None))
     rounds = method.rounds(method.start(model(0.0)), Federation(tuple(SITES), 0, {}))
-    assert list(next(rounds).work) == SITES
+    assert list(next(rounds).tasks) == SITES
 
 
 # --- the mean of replies
 
 
-def plain_mean(replies: list[ClientUpdate], otherwise: State) -> State:
-    return mean_of(replies, "train", FedAvg(Settings()).weight, Settings(), otherwise)
+def plain_mean(updates: list[ClientUpdate], otherwise: State) -> State:
+    return mean_of(updates, "train", FedAvg(Settings()).weight, Settings(), otherwise)
 
 
 def reply(value: float, steps: int, labelled: int = 1) -> ClientUpdate:
@@ -451,15 +454,15 @@ def test_no_reply_and_no_step_give_the_model_itself() -> None:
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
     """Site 1 holds nothing to learn from: it answers with the model it was sent, and is never a peer."""
     server = Server({"rounds": 3}, steps=lambda round_, site: 0 if site == "site-1" else 4)
-    asks = server.run()
+    exchanges = server.run()
     assert isinstance(server.state, FedPerlState)
     assert set(server.state.moments) == set(SITES[1:])
     others = [server.value(3, site) for site in SITES[1:]]
     assert server.state.model["w"][0] == pytest.approx(sum(others) / 5)
-    for ask in asks[1:]:
-        assert chosen(ask)["site-1"] == []
-        assert all("site-1" not in peers for peers in chosen(ask).values())
-        assert "site-1" not in ask.record["peers"]["sites"]
+    for exchange in exchanges[1:]:
+        assert chosen(exchange)["site-1"] == []
+        assert all("site-1" not in peers for peers in chosen(exchange).values())
+        assert "site-1" not in exchange.record["peers"]["sites"]
 
 
 def test_a_reply_without_a_step_is_not_judged() -> None:
@@ -536,6 +539,6 @@ def test_settings_are_frozen_and_without_a_fixed_number_batches_need_not_be_whol
 def test_fedavg_asks_for_nothing_but_training() -> None:
     method = FedAvg(Settings(rounds=2, participants=6))
     rounds = method.rounds(method.start(model(0.0)), Federation(tuple(SITES), 0, {}))
-    ask = next(rounds)
-    assert all(work.models == {} for work in ask.work.values())
-    assert not ask.record
+    exchange = next(rounds)
+    assert all(task.models == {} for task in exchange.tasks.values())
+    assert not exchange.record

@@ -13,7 +13,7 @@ from fedward.methods import METHODS, settings_of
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedprox import FedProx, FedProxSettings, ProximalSupervised, proximal
 from fedward.methods.local import Batch, RoundInputs
-from fedward.storage.store import StoredState
+from fedward.storage.checkpoint import StoredState
 from tiny import tiny
 
 grid = settings(deadline=None, max_examples=50)

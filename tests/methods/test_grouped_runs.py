@@ -15,7 +15,7 @@ from fedward.config import Experiment, SyntheticData
 from fedward.errors import RunError
 from fedward.local import LocalTransport, run_local
 from fedward.nets import build
-from fedward.storage.store import SiteModels, StoredState
+from fedward.storage.checkpoint import SiteModels, StoredState
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-6", "site-9"]

@@ -295,8 +295,8 @@ def test_every_round_has_a_new_objective() -> None:
 
 
 def unlabelled_mean(server: Server, round_: int, scale: float = 100.0) -> dict[str, Any]:
-    replies = server.trained(round_, 0)
-    return plain_mean([reply.state for reply in replies], plain_weights(replies, scale))
+    updates = server.trained(round_, 0)
+    return plain_mean([update.state for update in updates], plain_weights(updates, scale))
 
 
 def test_after_the_warm_up_the_groups_are_asked_in_turn() -> None:
@@ -313,10 +313,10 @@ def test_the_labelled_sites_start_from_the_unlabelled_mean_and_are_averaged_alon
     for round_ in (2, 3):
         assert_same(server.of(round_, 0).model, server.after[round_ - 1])
         assert_close(server.of(round_, 1).model, unlabelled_mean(server, round_))
-        replies = server.trained(round_, 1)
-        assert [reply.site for reply in replies] == ["site-1", "site-3"]
+        updates = server.trained(round_, 1)
+        assert [update.site for update in updates] == ["site-1", "site-3"]
         assert_close(
-            server.after[round_], plain_mean([reply.state for reply in replies], plain_weights(replies, 100.0))
+            server.after[round_], plain_mean([update.state for update in updates], plain_weights(updates, 100.0))
         )
 
 
@@ -324,8 +324,8 @@ def test_the_labelled_sites_start_from_the_unlabelled_mean_and_are_averaged_alon
 def test_both_means_follow_the_settings(scale: float, norm: str) -> None:
     server = Server("isofed", {"rounds": 2, "warm_up": 0, "distance_scale": scale, "distance_norm": norm}).run()
     for part, found in ((0, server.of(2, 1).model), (1, server.after[2])):
-        replies = server.trained(2, part)
-        assert_close(found, plain_mean([reply.state for reply in replies], plain_weights(replies, scale, norm)))
+        updates = server.trained(2, part)
+        assert_close(found, plain_mean([update.state for update in updates], plain_weights(updates, scale, norm)))
 
 
 def test_one_sites_reply_is_the_start_to_the_last_bit() -> None:
@@ -351,9 +351,9 @@ def test_the_log_of_groups_has_the_weights_and_distances_of_both() -> None:
 # --- isolation: poisoned replies
 
 
-def labelled_answer(ask: Exchange, site: str) -> State:
+def labelled_answer(exchange: Exchange, site: str) -> State:
     """The same reply whatever was sent."""
-    return moved(model(3.0), site, ask.round, ask.part)
+    return moved(model(3.0), site, exchange.round, exchange.part)
 
 
 def poison(state: State) -> State:
@@ -365,14 +365,14 @@ def poison(state: State) -> State:
 def poisoned(name: str, group: str, held: str, at_round: int = 2, **options: Any) -> Server:
     """Run with fixed replies of the group ``held``, and garbage of the other in one round."""
 
-    def answer(ask: Exchange, site: str) -> State:
+    def answer(exchange: Exchange, site: str) -> State:
         labelled = FOUR[site][0] > 0
         mine = "labelled" if labelled else "unlabelled"
-        if mine == group and ask.round == at_round:
-            return poison(ask.model)
+        if mine == group and exchange.round == at_round:
+            return poison(exchange.model)
         if mine == held:
-            return labelled_answer(ask, site)
-        return moved(ask.model, site, ask.round, ask.part)
+            return labelled_answer(exchange, site)
+        return moved(exchange.model, site, exchange.round, exchange.part)
 
     return Server(name, {"rounds": 3, "warm_up": 1, **options}, answer=answer).run()
 
@@ -413,7 +413,7 @@ def test_without_warm_up_everyone_is_asked_until_the_groups_are_known() -> None:
     """Site 1 declines the first sub-step, and is asked for the second."""
     server = Server("isofed", {"rounds": 2, "warm_up": 0}).run()
     assert server.tasks(1, 0) == dict.fromkeys(FOUR, "unsupervised")
-    assert [reply.site for reply in server.trained(1, 0)] == ["site-2", "site-4"]
+    assert [update.site for update in server.trained(1, 0)] == ["site-2", "site-4"]
     assert server.tasks(1, 1) == {"site-1": "supervised", "site-3": "supervised"}
     assert server.tasks(2, 0) == {"site-2": "unsupervised", "site-4": "unsupervised"}
     assert server.state.groups == {
@@ -425,17 +425,17 @@ def test_without_warm_up_everyone_is_asked_until_the_groups_are_known() -> None:
 
 
 def test_a_site_that_never_answered_is_asked_in_both_halves() -> None:
-    server = Server("isofed", {"rounds": 2, "warm_up": 1}, fails=lambda ask, site: site == "site-3").run()
-    assert "site-3" in server.of(2, 0).work
-    assert "site-3" in server.of(2, 1).work
+    server = Server("isofed", {"rounds": 2, "warm_up": 1}, fails=lambda exchange, site: site == "site-3").run()
+    assert "site-3" in server.of(2, 0).tasks
+    assert "site-3" in server.of(2, 1).tasks
     assert "site-3" not in server.state.groups
 
 
 def changing(gains: bool) -> Callable[[Exchange, str], tuple[int, int]]:
     """Site 4 gains labels before round 3, or site 3 loses its own."""
 
-    def images(ask: Exchange, site: str) -> tuple[int, int]:
-        if ask.round >= 3 and site == ("site-4" if gains else "site-3"):
+    def images(exchange: Exchange, site: str) -> tuple[int, int]:
+        if exchange.round >= 3 and site == ("site-4" if gains else "site-3"):
             return (12, 0) if gains else (0, 20)
         return FOUR[site]
 
@@ -445,10 +445,10 @@ def changing(gains: bool) -> Callable[[Exchange, str], tuple[int, int]]:
 def test_a_site_that_gains_labels_is_in_its_group_from_the_next_exchange() -> None:
     server = Server("isofed", {"rounds": 4, "warm_up": 1}, images=changing(gains=True)).run()
     assert server.tasks(3, 0) == {"site-2": "unsupervised", "site-4": "unsupervised"}
-    assert [reply.site for reply in server.trained(3, 0)] == ["site-2"]
+    assert [update.site for update in server.trained(3, 0)] == ["site-2"]
     assert_same(server.of(3, 1).model, server.trained(3, 0)[0].state)
     assert set(server.tasks(3, 1)) == {"site-1", "site-3", "site-4"}
-    assert [reply.site for reply in server.trained(3, 1)] == ["site-1", "site-3", "site-4"]
+    assert [update.site for update in server.trained(3, 1)] == ["site-1", "site-3", "site-4"]
     assert set(server.tasks(4, 0)) == {"site-2"}
 
 
@@ -456,7 +456,7 @@ def test_a_site_that_loses_its_labels_is_in_its_group_from_the_next_round() -> N
     server = Server("isofed", {"rounds": 4, "warm_up": 1}, images=changing(gains=False)).run()
     assert set(server.tasks(3, 0)) == {"site-2", "site-4"}
     assert set(server.tasks(3, 1)) == {"site-1", "site-3"}
-    assert [reply.site for reply in server.trained(3, 1)] == ["site-1"]
+    assert [update.site for update in server.trained(3, 1)] == ["site-1"]
     assert_same(server.after[3], server.trained(3, 1)[0].state)
     assert set(server.tasks(4, 0)) == {"site-2", "site-3", "site-4"}
     assert set(server.tasks(4, 1)) == {"site-1"}
@@ -470,15 +470,19 @@ def is_labelled(site: str) -> bool:
 
 
 def test_without_an_unlabelled_reply_the_labelled_sites_start_from_the_global_model() -> None:
-    server = Server("isofed", {"rounds": 3}, fails=lambda ask, site: ask.round == 2 and not is_labelled(site)).run()
+    server = Server(
+        "isofed", {"rounds": 3}, fails=lambda exchange, site: exchange.round == 2 and not is_labelled(site)
+    ).run()
     assert_same(server.of(2, 1).model, server.after[1])
     assert not any(row["group"] == "unlabelled" and row["round"] == 2 for row in server.groups)
-    replies = server.trained(2, 1)
-    assert_close(server.after[2], plain_mean([reply.state for reply in replies], plain_weights(replies, 100.0)))
+    updates = server.trained(2, 1)
+    assert_close(server.after[2], plain_mean([update.state for update in updates], plain_weights(updates, 100.0)))
 
 
 def test_without_a_labelled_reply_the_model_stays_whatever_unlabelled_sites_sent() -> None:
-    server = Server("isofed", {"rounds": 3}, fails=lambda ask, site: ask.round == 2 and is_labelled(site)).run()
+    server = Server(
+        "isofed", {"rounds": 3}, fails=lambda exchange, site: exchange.round == 2 and is_labelled(site)
+    ).run()
     assert len(server.trained(2, 0)) == 2
     assert (server.of(2, 1).model["w"] != server.after[1]["w"]).any()
     assert_same(server.after[2], server.after[1])
@@ -486,7 +490,7 @@ def test_without_a_labelled_reply_the_model_stays_whatever_unlabelled_sites_sent
 
 
 def test_without_any_reply_the_model_stays() -> None:
-    server = Server("isofed", {"rounds": 3}, fails=lambda ask, site: ask.round == 2).run()
+    server = Server("isofed", {"rounds": 3}, fails=lambda exchange, site: exchange.round == 2).run()
     assert_same(server.of(2, 1).model, server.after[1])
     assert_same(server.after[2], server.after[1])
     assert server.state.round == 3
@@ -497,9 +501,13 @@ def test_without_any_unlabelled_site_the_first_half_is_left_out(warm_up: int) ->
     """As soon as that is known; the run is that of the supervised method without adaptation at the server."""
     sites = {"site-1": (30, 0), "site-2": (20, 5)}
     fixed: Mapping[str, Any] = {"rounds": 3, "warm_up": warm_up}
-    server = Server("isofed", fixed, sites, answer=lambda ask, site: moved(ask.model, site, ask.round)).run()
+    server = Server(
+        "isofed", fixed, sites, answer=lambda exchange, site: moved(exchange.model, site, exchange.round)
+    ).run()
     assert server.parts() == ([(1, 0), (2, 1), (3, 1)] if warm_up else [(1, 0), (1, 1), (2, 1), (3, 1)])
-    supervised = Server("wfedavg", fixed, sites, answer=lambda ask, site: moved(ask.model, site, ask.round)).run()
+    supervised = Server(
+        "wfedavg", fixed, sites, answer=lambda exchange, site: moved(exchange.model, site, exchange.round)
+    ).run()
     for round_ in (1, 2, 3):
         assert_same(server.after[round_], supervised.after[round_])
 
@@ -507,13 +515,16 @@ def test_without_any_unlabelled_site_the_first_half_is_left_out(warm_up: int) ->
 def test_some_failures_leave_the_mean_of_the_others() -> None:
     sites = {**FOUR, "site-5": (0, 40), "site-6": (25, 0)}
     server = Server(
-        "isofed", {"rounds": 2}, sites, fails=lambda ask, site: ask.round == 2 and site in ("site-4", "site-1")
+        "isofed",
+        {"rounds": 2},
+        sites,
+        fails=lambda exchange, site: exchange.round == 2 and site in ("site-4", "site-1"),
     ).run()
-    assert [reply.site for reply in server.trained(2, 0)] == ["site-2", "site-5"]
+    assert [update.site for update in server.trained(2, 0)] == ["site-2", "site-5"]
     assert_close(server.of(2, 1).model, unlabelled_mean(server, 2))
-    assert [reply.site for reply in server.trained(2, 1)] == ["site-3", "site-6"]
-    replies = server.trained(2, 1)
-    assert_close(server.after[2], plain_mean([reply.state for reply in replies], plain_weights(replies, 100.0)))
+    assert [update.site for update in server.trained(2, 1)] == ["site-3", "site-6"]
+    updates = server.trained(2, 1)
+    assert_close(server.after[2], plain_mean([update.state for update in updates], plain_weights(updates, 100.0)))
 
 
 @pytest.mark.parametrize("warm_up", [0, 3])
@@ -523,8 +534,8 @@ def test_a_federation_without_labels_ends_and_names_its_sites(warm_up: int) -> N
 
 
 def test_it_ends_when_the_last_labels_are_lost() -> None:
-    def images(ask: Exchange, site: str) -> tuple[int, int]:
-        return (0, 9) if ask.round == 3 else FOUR[site]
+    def images(exchange: Exchange, site: str) -> tuple[int, int]:
+        return (0, 9) if exchange.round == 3 else FOUR[site]
 
     server = Server("isofed", {"rounds": 5}, images=images)
     with pytest.raises(RunError, match=r"round 3, sites site-1, site-2, site-3, site-4: .*no site has labels"):
@@ -535,9 +546,9 @@ def test_it_ends_when_the_last_labels_are_lost() -> None:
 def test_only_a_share_of_the_sites_takes_part_if_asked_so() -> None:
     sites = {f"site-{i}": (10 * (i % 2), 10 * (1 - i % 2)) for i in range(1, 9)}
     server = Server("isofed", {"rounds": 12, "warm_up": 1, "participants": 2}, sites).run()
-    counts = [len(ask.work) for ask in server.asks]
+    counts = [len(exchange.tasks) for exchange in server.exchanges]
     assert set(counts) == {2}
-    drawn = {tuple(ask.work) for ask in server.asks if ask.part == 1}
+    drawn = {tuple(exchange.tasks) for exchange in server.exchanges if exchange.part == 1}
     assert len(drawn) > 2
 
 
@@ -546,9 +557,14 @@ def test_only_a_share_of_the_sites_takes_part_if_asked_so() -> None:
 
 def asks_of(server: Server, rounds: int) -> list[tuple[Any, ...]]:
     return [
-        (ask.round, ask.part, {site: (work.task, dict(work.models)) for site, work in ask.work.items()}, ask.record)
-        for ask in server.asks
-        if ask.round <= rounds
+        (
+            exchange.round,
+            exchange.part,
+            {site: (task.name, dict(task.models)) for site, task in exchange.tasks.items()},
+            exchange.record,
+        )
+        for exchange in server.exchanges
+        if exchange.round <= rounds
     ]
 
 
@@ -560,23 +576,23 @@ def test_the_warm_up_is_the_same_for_all_methods(silent: str | None, participant
         name: Server(
             name,
             {"rounds": 4, "warm_up": 3, "participants": participants},
-            fails=lambda ask, site: site == silent and ask.round < 3,
+            fails=lambda exchange, site: site == silent and exchange.round < 3,
         ).run()
         for name in ("wfedavg", "mt_wfedavg", "isofed", "rscfed")
     }
     first = servers["wfedavg"]
     assert [part for _, part in first.parts()] == [0] * 4
-    assert set(first.of(1).work) == set(FOUR) or participants
-    assert participants or set(first.of(3).work) == {site for site in FOUR if FOUR[site][0] or site == silent}, (
+    assert set(first.of(1).tasks) == set(FOUR) or participants
+    assert participants or set(first.of(3).tasks) == {site for site in FOUR if FOUR[site][0] or site == silent}, (
         "known to be unlabelled, or not known yet"
     )
     for name, server in servers.items():
         assert asks_of(server, 3) == asks_of(first, 3), name
-        for ask, theirs in zip(server.asks[:3], first.asks[:3], strict=True):
-            assert_same(ask.model, theirs.model)
+        for exchange, theirs in zip(server.exchanges[:3], first.exchanges[:3], strict=True):
+            assert_same(exchange.model, theirs.model)
         assert_same(server.after[3], first.after[3])
-        assert all(reply.labelled for round_ in (1, 2, 3) for reply in server.trained(round_))
-    assert set(servers["isofed"].of(4).work) != set(first.of(3).work)
+        assert all(update.labelled for round_ in (1, 2, 3) for update in server.trained(round_))
+    assert set(servers["isofed"].of(4).tasks) != set(first.of(3).tasks)
 
 
 def test_a_run_continues_with_the_groups_it_had_learned() -> None:

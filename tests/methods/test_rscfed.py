@@ -21,9 +21,9 @@ def server(seed: int = 0, **fields: Any) -> Server:
     return Server("rscfed", {**options, **fields.pop("options", {})}, EIGHT, seed, **fields)
 
 
-def consensus(replies: list[ClientUpdate], factor: float = 6.0) -> dict[str, Any]:
-    scale = 10.0 if any(reply.labelled for reply in replies) else 40.0
-    return plain_mean([reply.state for reply in replies], plain_weights(replies, scale, factor=factor))
+def consensus(updates: list[ClientUpdate], factor: float = 6.0) -> dict[str, Any]:
+    scale = 10.0 if any(update.labelled for update in updates) else 40.0
+    return plain_mean([update.state for update in updates], plain_weights(updates, scale, factor=factor))
 
 
 def mean(models: list[dict[str, Any]]) -> dict[str, Any]:
@@ -36,28 +36,30 @@ def mean(models: list[dict[str, Any]]) -> dict[str, Any]:
 def test_a_round_has_three_passes_of_three_distinct_sites_from_the_same_model() -> None:
     run = server().run()
     assert run.parts() == [(1, 0)] + [(round_, part) for round_ in (2, 3, 4) for part in (0, 1, 2)]
-    for ask in run.asks[1:]:
-        assert len(set(ask.work)) == 3
-        assert set(ask.work) <= set(EIGHT)
-        assert ask.model is run.after[ask.round - 1]
-        for site, work in ask.work.items():
-            assert work.task == ("supervised" if site in LABELLED else "unsupervised")
-            assert not work.models
+    for exchange in run.exchanges[1:]:
+        assert len(set(exchange.tasks)) == 3
+        assert set(exchange.tasks) <= set(EIGHT)
+        assert exchange.model is run.after[exchange.round - 1]
+        for site, task in exchange.tasks.items():
+            assert task.name == ("supervised" if site in LABELLED else "unsupervised")
+            assert not task.models
 
 
 @pytest.mark.parametrize(("passes", "sites"), [(1, 1), (2, 5), (5, 2), (3, 8), (2, 99)])
 def test_passes_and_their_sites_are_settings(passes: int, sites: int) -> None:
     run = server(options={"passes": passes, "sites_per_pass": sites, "rounds": 3}).run()
     assert [part for round_, part in run.parts() if round_ == 3] == list(range(passes))
-    assert all(len(ask.work) == min(sites, 8) for ask in run.asks[1:])
+    assert all(len(exchange.tasks) == min(sites, 8) for exchange in run.exchanges[1:])
 
 
 def test_draws_depend_on_the_seed_the_round_and_the_pass_alone() -> None:
     drawn = []
     for seed in (3, 3, 4):
         torch.manual_seed(len(drawn))
-        run = server(seed, options={"rounds": 9}, fails=lambda ask, site, seed=seed: seed == 4 and site == "site-2")
-        drawn.append({(ask.round, ask.part): tuple(ask.work) for ask in run.run().asks[1:]})
+        run = server(
+            seed, options={"rounds": 9}, fails=lambda exchange, site, seed=seed: seed == 4 and site == "site-2"
+        )
+        drawn.append({(exchange.round, exchange.part): tuple(exchange.tasks) for exchange in run.run().exchanges[1:]})
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(set(drawn[0].values())) > 12
     assert any(len({drawn[0][round_, part] for part in range(3)}) > 1 for round_ in range(2, 10))
@@ -69,12 +71,12 @@ def test_one_pass_does_not_change_when_there_are_more() -> None:
     few, many = (server(options={"passes": passes}).run() for passes in (2, 4))
     for round_ in (2, 3):
         for part in (0, 1):
-            assert list(few.of(round_, part).work) == list(many.of(round_, part).work)
+            assert list(few.of(round_, part).tasks) == list(many.of(round_, part).tasks)
 
 
 def test_a_site_drawn_twice_trains_twice_from_the_same_model() -> None:
     run = server(options={"sites_per_pass": 8, "rounds": 2}).run()
-    states = [{reply.site: reply.state for reply in run.trained(2, part)} for part in range(3)]
+    states = [{update.site: update.state for update in run.trained(2, part)} for part in range(3)]
     assert all(set(state) == set(EIGHT) for state in states)
     for site in EIGHT:
         assert not torch.equal(states[0][site]["w"], states[1][site]["w"])
@@ -96,12 +98,12 @@ def test_the_log_has_each_passes_weights_and_distances() -> None:
     run = server().run()
     assert [(row["round"], row["part"]) for row in run.groups] == run.parts()
     for row in run.groups[1:]:
-        replies = run.trained(row["round"], row["part"])
-        scale = 10.0 if any(reply.labelled for reply in replies) else 40.0
+        updates = run.trained(row["round"], row["part"])
+        scale = 10.0 if any(update.labelled for update in updates) else 40.0
         assert row["group"] == "all"
-        assert row["sites"] == [reply.site for reply in replies]
-        assert row["weights"] == pytest.approx(plain_weights(replies, scale, factor=6.0), rel=1e-5)
-        assert row["distances"] == pytest.approx(measure(replies, "sum", 1.0)[1].tolist())
+        assert row["sites"] == [update.site for update in updates]
+        assert row["weights"] == pytest.approx(plain_weights(updates, scale, factor=6.0), rel=1e-5)
+        assert row["distances"] == pytest.approx(measure(updates, "sum", 1.0)[1].tolist())
     kinds = {any(site in LABELLED for site in row["sites"]) for row in run.groups[1:]}
     assert kinds == {True, False}, "both scales were seen"
 
@@ -110,9 +112,9 @@ def replies_of(sites: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
     return [ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sites.items()]
 
 
-def weigh(replies: list[ClientUpdate], **options: Any) -> list[float]:
+def weigh(updates: list[ClientUpdate], **options: Any) -> list[float]:
     method = RSCFed(RSCFedSettings.model_validate(options))
-    found: list[float] = method.weigh(replies, *measure(replies, "sum", 1.0)).tolist()
+    found: list[float] = method.weigh(updates, *measure(updates, "sum", 1.0)).tolist()
     assert sum(found) == pytest.approx(1, rel=1e-14)
     return found
 
@@ -133,31 +135,31 @@ def test_weights_by_hand() -> None:
 @pytest.mark.parametrize("factor", [0.5, 1.0, 6.0, 200.0])
 def test_the_factor_of_labelled_sites_acts_once(factor: float) -> None:
     """Twice it would be 36; and it does not shift the mean from which distances are measured."""
-    replies = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5), "d": (0, 50)})
-    found = weigh(replies, labelled_factor=factor, distance_scale=7.0)
-    assert found == pytest.approx(plain_weights(replies, 7.0, factor=factor), rel=1e-5)
-    plain = weigh(replies, labelled_factor=1.0, distance_scale=7.0)
+    updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5), "d": (0, 50)})
+    found = weigh(updates, labelled_factor=factor, distance_scale=7.0)
+    assert found == pytest.approx(plain_weights(updates, 7.0, factor=factor), rel=1e-5)
+    plain = weigh(updates, labelled_factor=1.0, distance_scale=7.0)
     assert found[0] / found[1] == pytest.approx(factor * plain[0] / plain[1], rel=1e-9)
     assert found[0] / found[2] == pytest.approx(plain[0] / plain[2], rel=1e-9)
 
 
 def test_a_factor_of_one_is_wfedavg() -> None:
-    replies = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5)})
-    found = weigh(replies, labelled_factor=1.0, distance_scale=7.0)
-    assert found == pytest.approx(distance_weights(*measure(replies, "sum", 1.0), 7.0).tolist(), rel=1e-14)
+    updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5)})
+    found = weigh(updates, labelled_factor=1.0, distance_scale=7.0)
+    assert found == pytest.approx(distance_weights(*measure(updates, "sum", 1.0), 7.0).tolist(), rel=1e-14)
 
 
 @pytest.mark.parametrize(("labelled", "scale"), [(True, 3.0), (False, 50.0)])
 def test_the_scale_depends_on_whether_a_labelled_site_is_in_the_pass(labelled: bool, scale: float) -> None:
-    replies = replies_of({"a": (30, 0) if labelled else (0, 30), "b": (0, 80), "c": (0, 20)})
-    found = weigh(replies, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0)
-    assert found == pytest.approx(plain_weights(replies, scale), rel=1e-5)
+    updates = replies_of({"a": (30, 0) if labelled else (0, 30), "b": (0, 80), "c": (0, 20)})
+    found = weigh(updates, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0)
+    assert found == pytest.approx(plain_weights(updates, scale), rel=1e-5)
 
 
 def test_the_authors_scale_of_unlabelled_passes_does_not_lose_all_weights() -> None:
-    replies = replies_of({"b": (0, 3), "c": (0, 2)})
-    assert all(math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(replies, "sum", 1.0), strict=True))
-    assert weigh(replies) == pytest.approx([1.0, 0.0], abs=1e-100)
+    updates = replies_of({"b": (0, 3), "c": (0, 2)})
+    assert all(math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(updates, "sum", 1.0), strict=True))
+    assert weigh(updates) == pytest.approx([1.0, 0.0], abs=1e-100)
 
 
 def test_defaults_are_the_authors() -> None:
@@ -170,28 +172,28 @@ def test_defaults_are_the_authors() -> None:
 
 
 def test_a_pass_without_replies_is_left_out_of_the_mean() -> None:
-    run = server(fails=lambda ask, site: (ask.round, ask.part) == (2, 1)).run()
+    run = server(fails=lambda exchange, site: (exchange.round, exchange.part) == (2, 1)).run()
     assert_close(run.after[2], mean([consensus(run.trained(2, part)) for part in (0, 2)]))
     assert [row["part"] for row in run.groups if row["round"] == 2] == [0, 2]
 
 
 def test_a_round_without_replies_keeps_the_model() -> None:
-    run = server(fails=lambda ask, site: ask.round == 3).run()
+    run = server(fails=lambda exchange, site: exchange.round == 3).run()
     assert_same(run.after[3], run.after[2])
     assert run.state.round == 4
 
 
 def test_within_a_pass_the_mean_is_over_those_that_replied() -> None:
-    run = server(fails=lambda ask, site: ask.round == 2 and site in ("site-2", "site-6", "site-1")).run()
+    run = server(fails=lambda exchange, site: exchange.round == 2 and site in ("site-2", "site-6", "site-1")).run()
     replied = [run.trained(2, part) for part in range(3)]
-    assert any(0 < len(replies) < 3 for replies in replied)
-    assert_close(run.after[2], mean([consensus(replies) for replies in replied if replies]))
+    assert any(0 < len(updates) < 3 for updates in replied)
+    assert_close(run.after[2], mean([consensus(updates) for updates in replied if updates]))
 
 
 def test_labelled_sites_that_were_asked_and_are_silent_keep_the_model() -> None:
     """Whatever the unlabelled ones send."""
-    run = server(fails=lambda ask, site: ask.round == 3 and site in LABELLED).run()
-    assert LABELLED & {site for part in range(3) for site in run.of(3, part).work}
+    run = server(fails=lambda exchange, site: exchange.round == 3 and site in LABELLED).run()
+    assert LABELLED & {site for part in range(3) for site in run.of(3, part).tasks}
     assert any(run.trained(3, part) for part in range(3))
     assert_same(run.after[3], run.after[2])
 
@@ -201,9 +203,11 @@ def test_a_run_goes_on_however_often_no_labelled_site_is_drawn(name: str) -> Non
     """One labelled site of ten is not in every round; nobody has failed then."""
     sites = {f"site-{index}": (20, 0) if index == 1 else (0, 30) for index in range(1, 11)}
     options = {"rounds": 200} if name == "rscfed" else {"rounds": 200, "participants": 3}
-    run = Server(name, options, sites, answer=lambda ask, site: moved(ask.model, site, ask.round, size=0.01)).run()
+    run = Server(
+        name, options, sites, answer=lambda exchange, site: moved(exchange.model, site, exchange.round, size=0.01)
+    ).run()
     assert run.state.round == 200
-    without = set(range(9, 201)) - {ask.round for ask in run.asks if "site-1" in ask.work}
+    without = set(range(9, 201)) - {exchange.round for exchange in run.exchanges if "site-1" in exchange.tasks}
     assert len(without) > 30
     for round_ in without:
         assert (run.after[round_]["w"] != run.after[round_ - 1]["w"]).any()
@@ -214,16 +218,16 @@ def test_one_pass_of_one_site_is_that_sites_model() -> None:
     run = Server("rscfed", {"passes": 1, "sites_per_pass": 1, "rounds": 9}, sites).run()
     kinds = set()
     for round_ in range(2, 10):
-        (reply,) = run.trained(round_)
-        assert_same(run.after[round_], reply.state)
-        kinds.add(reply.labelled > 0)
+        (update,) = run.trained(round_)
+        assert_same(run.after[round_], update.state)
+        kinds.add(update.labelled > 0)
     assert kinds == {True, False}
 
 
 def test_equal_passes_are_returned_exactly() -> None:
     """The mean of three equal models is that model."""
     fixed = moved(model(2.0), "fixed")
-    run = server(answer=lambda ask, site: fixed).run()
+    run = server(answer=lambda exchange, site: fixed).run()
     assert_same(run.after[2], weighted_average([fixed], [1.0]))
 
 
@@ -233,17 +237,17 @@ def test_equal_passes_are_returned_exactly() -> None:
 def test_a_site_not_known_yet_declines_and_is_known_from_the_next_pass() -> None:
     run = server(options={"warm_up": 0, "sites_per_pass": 8, "rounds": 1}).run()
     assert set(run.tasks(1, 0).values()) == {"supervised"}
-    assert {reply.site for reply in run.trained(1, 0)} == LABELLED
+    assert {update.site for update in run.trained(1, 0)} == LABELLED
     assert {site for site, task in run.tasks(1, 1).items() if task == "supervised"} == LABELLED
     assert len(run.trained(1, 1)) == 8
 
 
 @pytest.mark.parametrize("site", ["site-3", "site-4"])
 def test_a_site_that_changes_its_group_declines_one_pass(site: str) -> None:
-    def images(ask: Exchange, name: str) -> tuple[int, int]:
-        return EIGHT[name][::-1] if name == site and ask.round >= 3 else EIGHT[name]
+    def images(exchange: Exchange, name: str) -> tuple[int, int]:
+        return EIGHT[name][::-1] if name == site and exchange.round >= 3 else EIGHT[name]
 
     run = server(options={"sites_per_pass": 8, "rounds": 3}, images=images).run()
-    assert site not in [reply.site for reply in run.trained(3, 0)]
+    assert site not in [update.site for update in run.trained(3, 0)]
     assert run.tasks(3, 1)[site] == ("supervised" if site == "site-4" else "unsupervised")
-    assert site in [reply.site for reply in run.trained(3, 1)]
+    assert site in [update.site for update in run.trained(3, 1)]

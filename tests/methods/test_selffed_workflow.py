@@ -19,7 +19,7 @@ from fedward.methods.selffed import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
-from fedward.storage.store import load_state, save_state
+from fedward.storage.checkpoint import load_state, save_state
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-3"]
@@ -64,28 +64,28 @@ class Server:
         memory[TARGET], memory[QUEUE] = {"encoder.w": state["w"]}, {"keys": torch.full((1, 2), float(round_))}
         return {"w": state["w"] + 0.5, "index": state["index"]}
 
-    def replies(self, ask: Exchange) -> list[ClientUpdate]:
+    def replies(self, exchange: Exchange) -> list[ClientUpdate]:
         return [
-            ClientUpdate(site, answer(ask.round, site), LABELLED[site], UNLABELLED[site], 2)
-            if not self.fails(ask.round, site)
-            else ClientUpdate(site, ask.model, LABELLED[site], UNLABELLED[site], 0)
-            for site in sorted(ask.work)
+            ClientUpdate(site, answer(exchange.round, site), LABELLED[site], UNLABELLED[site], 2)
+            if not self.fails(exchange.round, site)
+            else ClientUpdate(site, exchange.model, LABELLED[site], UNLABELLED[site], 0)
+            for site in sorted(exchange.tasks)
         ]
 
     def run(self, rounds: int = 99) -> list[Exchange]:
         """Return the asks of so many rounds; the state after each is in ``models`` and ``counted``."""
-        asks, self.models, self.counted = [], [], []
+        exchanges, self.models, self.counted = [], [], []
         workflow = self.method.rounds(self.state, self.federation)
-        ask = next(workflow, None)
-        while ask is not None and len(asks) < rounds:
-            asks.append(ask)
+        exchange = next(workflow, None)
+        while exchange is not None and len(exchanges) < rounds:
+            exchanges.append(exchange)
             try:
-                ask = workflow.send(self.replies(ask))
+                exchange = workflow.send(self.replies(exchange))
             except StopIteration:
-                ask = None
+                exchange = None
             self.models.append(self.state.model)
             self.counted.append(dict(self.state.participations))
-        return asks
+        return exchanges
 
 
 def mean(round_: int, sites: Sequence[str], sizes: Sequence[float]) -> State:
@@ -216,12 +216,12 @@ def test_rates_are_those_of_the_middle_of_each_round_of_its_phase() -> None:
 
 def test_every_round_asks_the_drawn_sites_for_its_task_and_evaluates_trained_classifiers_only() -> None:
     server = Server({"participants": 2})
-    asks = server.run()
-    assert [ask.round for ask in asks] == [1, 2, 3, 4, 5]
-    for ask in asks:
-        assert list(ask.work) == draw_participants(SITES, 2, 0, ask.round)
-        assert {work.task for work in ask.work.values()} == {server.method.task(ask.round)}
-        assert ask.evaluate is (ask.round > 2)
+    exchanges = server.run()
+    assert [exchange.round for exchange in exchanges] == [1, 2, 3, 4, 5]
+    for exchange in exchanges:
+        assert list(exchange.tasks) == draw_participants(SITES, 2, 0, exchange.round)
+        assert {task.name for task in exchange.tasks.values()} == {server.method.task(exchange.round)}
+        assert exchange.evaluate is (exchange.round > 2)
     assert server.state.round == 5
 
 
@@ -249,9 +249,9 @@ def test_with_full_participation_normalised_weights_are_those_of_labelled_images
 @pytest.mark.parametrize("aggregation", ["normalised", "update"])
 def test_with_beta_1_it_is_averaging_by_labelled_images(aggregation: str) -> None:
     server = Server({"contrastive": "off", "aggregation": aggregation, "beta": 1, "participants": 2})
-    for ask in server.run()[2:]:
-        sites = list(ask.work)
-        assert_close(server.models[ask.round - 1], mean(ask.round, sites, [LABELLED[site] for site in sites]))
+    for exchange in server.run()[2:]:
+        sites = list(exchange.tasks)
+        assert_close(server.models[exchange.round - 1], mean(exchange.round, sites, [LABELLED[site] for site in sites]))
 
 
 def absent(*pairs: tuple[int, str]) -> Callable[[int, str], bool]:
@@ -316,8 +316,8 @@ def test_equal_answers_come_out_whatever_the_weights() -> None:
     """The form in print would return a part of them."""
     method = make(beta=0.3)
     state = SelfFedState(3, model(7.0), {"site-1": 9, "site-2": 2})
-    replies = [ClientUpdate(site, model(7.0), LABELLED[site], 0, 1) for site in SITES]
-    assert_close(method.aggregate(state, replies), model(7.0))
+    updates = [ClientUpdate(site, model(7.0), LABELLED[site], 0, 1) for site in SITES]
+    assert_close(method.aggregate(state, updates), model(7.0))
 
 
 # --- the server's contrastive step
@@ -325,11 +325,11 @@ def test_equal_answers_come_out_whatever_the_weights() -> None:
 
 def test_the_server_contrasts_what_it_averaged_before_it_sends_it_but_not_after_the_last_round() -> None:
     server = Server()
-    asks = server.run()
+    exchanges = server.run()
     assert [(round_, task) for round_, task, _ in server.learned] == [(3, CONTRAST), (4, CONTRAST)]
-    for ask in asks[3:]:
-        before = mean(ask.round - 1, SITES, [10, 30, 60])["w"]
-        assert torch.equal(ask.model["w"], before + 0.5)
+    for exchange in exchanges[3:]:
+        before = mean(exchange.round - 1, SITES, [10, 30, 60])["w"]
+        assert torch.equal(exchange.model["w"], before + 0.5)
     assert_close(server.state.model, mean(5, SITES, [10, 30, 60]))
 
 

@@ -237,27 +237,27 @@ def replies_of(sizes: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
 
 @pytest.mark.parametrize("norm", ["sum", "flat"])
 def test_sizes_are_the_images_trained_on_and_distances_those_to_their_mean(norm: Literal["sum", "flat"]) -> None:
-    replies = replies_of({"a": (10, 90), "b": (0, 40), "c": (50, 0)})
-    sizes, distances = measure(replies, norm, 1.0)
+    updates = replies_of({"a": (10, 90), "b": (0, 40), "c": (50, 0)})
+    sizes, distances = measure(updates, norm, 1.0)
     assert sizes.tolist() == [10, 40, 50]
-    mean = weighted_average([reply.state for reply in replies], [10, 40, 50])
-    assert distances.tolist() == [model_distance(reply.state, mean, norm) for reply in replies]
+    mean = weighted_average([update.state for update in updates], [10, 40, 50])
+    assert distances.tolist() == [model_distance(update.state, mean, norm) for update in updates]
 
 
 @grid
 @given(seed=st.integers(0, 1000), n=st.integers(1, 500), m=st.integers(1, 500))
 def test_of_two_sites_the_distances_are_as_the_others_images(seed: int, n: int, m: int) -> None:
     """Their mean divides the line between them in the ratio of their images."""
-    replies = [ClientUpdate(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1) for i, k in enumerate((n, m))]
-    _, (one, other) = measure(replies, "sum", 1.0)
+    updates = [ClientUpdate(f"{i}", random_model(seed + i, dtype=torch.float64), k, 0, 1) for i, k in enumerate((n, m))]
+    _, (one, other) = measure(updates, "sum", 1.0)
     assert one / other == pytest.approx(m / n, rel=1e-6)
 
 
 # --- WFedAvg, driven by hand
 
 
-def mean_of(replies: list[ClientUpdate], scale: float = 100.0, norm: str = "sum") -> dict[str, Any]:
-    return plain_mean([reply.state for reply in replies], plain_weights(replies, scale, norm))
+def mean_of(updates: list[ClientUpdate], scale: float = 100.0, norm: str = "sum") -> dict[str, Any]:
+    return plain_mean([update.state for update in updates], plain_weights(updates, scale, norm))
 
 
 @pytest.mark.parametrize("warm_up", [0, 2, 9])
@@ -268,9 +268,9 @@ def test_supervised_rounds_are_the_same_before_and_behind_the_warm_up(warm_up: i
     for round_ in (2, 3):
         assert server.tasks(round_) == {"site-1": "supervised", "site-3": "supervised"}
     for round_ in (1, 2, 3):
-        replies = server.trained(round_)
-        assert [reply.site for reply in replies] == ["site-1", "site-3"]
-        assert_close(server.after[round_], mean_of(replies))
+        updates = server.trained(round_)
+        assert [update.site for update in updates] == ["site-1", "site-3"]
+        assert_close(server.after[round_], mean_of(updates))
         assert round_ == 3 or server.of(round_ + 1).model is server.after[round_]
     assert_same(server.of(1).model, model(0.0))
 
@@ -279,23 +279,23 @@ def test_supervised_rounds_are_the_same_before_and_behind_the_warm_up(warm_up: i
 def test_the_settings_reach_the_weights_and_the_log_says_them(scale: float, norm: str) -> None:
     server = Server("wfedavg", {"distance_scale": scale, "distance_norm": norm}).run()
     for row in server.groups:
-        replies = server.trained(row["round"])
+        updates = server.trained(row["round"])
         assert set(row) == {"round", "part", "group", "sites", "weights", "distances"}
         assert (row["part"], row["group"], row["sites"]) == (0, "labelled", ["site-1", "site-3"])
-        assert row["weights"] == pytest.approx(plain_weights(replies, scale, norm), rel=1e-4, abs=1e-12)
-        assert_close(server.after[row["round"]], mean_of(replies, scale, norm))
+        assert row["weights"] == pytest.approx(plain_weights(updates, scale, norm), rel=1e-4, abs=1e-12)
+        assert_close(server.after[row["round"]], mean_of(updates, scale, norm))
     assert [row["round"] for row in server.groups] == [1, 2, 3]
 
 
 def test_no_models_are_sent_besides_the_global_one() -> None:
     server = Server("mt_wfedavg").run()
-    assert all(not work.models for ask in server.asks for work in ask.work.values())
+    assert all(not task.models for exchange in server.exchanges for task in exchange.tasks.values())
 
 
 def test_some_failures_leave_the_mean_of_the_others() -> None:
     sites = {**FOUR, "site-5": (60, 0)}
-    server = Server("wfedavg", {}, sites, fails=lambda ask, site: ask.round == 2 and site == "site-3").run()
-    assert [reply.site for reply in server.trained(2)] == ["site-1", "site-5"]
+    server = Server("wfedavg", {}, sites, fails=lambda exchange, site: exchange.round == 2 and site == "site-3").run()
+    assert [update.site for update in server.trained(2)] == ["site-1", "site-5"]
     assert_close(server.after[2], mean_of(server.trained(2)))
 
 
@@ -311,14 +311,16 @@ def test_a_group_of_one_weighs_one() -> None:
 )
 def test_without_a_labelled_reply_the_model_stays(name: str, warm_up: int) -> None:
     """Whatever unlabelled sites have sent."""
-    server = Server(name, {"warm_up": warm_up}, fails=lambda ask, site: ask.round > 1 and FOUR[site][0] > 0).run()
+    server = Server(
+        name, {"warm_up": warm_up}, fails=lambda exchange, site: exchange.round > 1 and FOUR[site][0] > 0
+    ).run()
     assert server.state.round == 3
     assert (server.after[1]["w"] != model(0.0)["w"]).any()
     assert_same(server.after[3], server.after[1])
 
 
 def test_without_any_reply_the_model_stays() -> None:
-    server = Server("mt_wfedavg", {"warm_up": 1}, fails=lambda ask, site: ask.round > 1).run()
+    server = Server("mt_wfedavg", {"warm_up": 1}, fails=lambda exchange, site: exchange.round > 1).run()
     assert server.state.round == 3
     assert_same(server.after[3], server.after[1])
 
@@ -345,31 +347,35 @@ def test_sites_that_are_asked_for_the_first_time_and_have_no_labels_end_no_run()
 def test_a_silent_site_may_have_labels_and_is_asked_on_for_three_rounds(name: str) -> None:
     """Unlabelled sites alone must not keep a run busy for ever."""
     sites = {"site-1": (0, 9), "site-2": (0, 9)}
-    server = Server(name, {"rounds": 9}, sites, fails=lambda ask, site: site == "site-2")
+    server = Server(name, {"rounds": 9}, sites, fails=lambda exchange, site: site == "site-2")
     with pytest.raises(RunError, match="none in 3 rounds in a row"):
         server.run()
-    supervised = [ask for ask in server.asks if "supervised" in {work.task for work in ask.work.values()}]
-    assert [set(ask.work) for ask in supervised] == [{"site-1", "site-2"}, *[{"site-2"}] * 3]
+    supervised = [
+        exchange for exchange in server.exchanges if "supervised" in {task.name for task in exchange.tasks.values()}
+    ]
+    assert [set(exchange.tasks) for exchange in supervised] == [{"site-1", "site-2"}, *[{"site-2"}] * 3]
     assert server.state.round == 3
     assert_same(server.state.model, model(0.0))
 
 
 def test_rounds_that_average_again_are_counted_anew() -> None:
-    server = Server("isofed", {"rounds": 9}, fails=lambda ask, site: ask.round % 3 != 0 and FOUR[site][0] > 0).run()
+    server = Server(
+        "isofed", {"rounds": 9}, fails=lambda exchange, site: exchange.round % 3 != 0 and FOUR[site][0] > 0
+    ).run()
     assert server.state.round == 9
 
 
 def test_participants_are_drawn_anew_in_each_round_among_sites_that_may_have_labels() -> None:
     sites = {f"site-{i}": (10 * (i % 2), 10 * (1 - i % 2)) for i in range(1, 9)}
     runs = [Server("wfedavg", {"rounds": 20, "participants": 2}, sites, seed=seed).run() for seed in (0, 0, 1)]
-    drawn = [[tuple(ask.work) for ask in run.asks] for run in runs]
+    drawn = [[tuple(exchange.tasks) for exchange in run.exchanges] for run in runs]
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(len(names) == 2 for names in drawn[0])
     assert len(set(drawn[0])) > 4
     known: set[str] = set()
-    for ask in runs[0].asks:
-        assert not known & set(ask.work)
-        known |= {site for site in ask.work if not sites[site][0]}
+    for exchange in runs[0].exchanges:
+        assert not known & set(exchange.tasks)
+        known |= {site for site in exchange.tasks if not sites[site][0]}
 
 
 # --- MT+wFedAvg
@@ -386,9 +392,9 @@ def test_all_sites_start_from_the_global_model_and_are_averaged_together() -> No
             "site-4": "unsupervised",
         }
         assert_same(server.of(round_).model, server.after[round_ - 1])
-        replies = server.trained(round_)
-        assert len(replies) == 4
-        assert_close(server.after[round_], mean_of(replies))
+        updates = server.trained(round_)
+        assert len(updates) == 4
+        assert_close(server.after[round_], mean_of(updates))
     assert [row["group"] for row in server.groups] == ["labelled", "all", "all"]
     assert server.groups[1]["sites"] == sorted(FOUR)
     assert server.groups[1]["weights"] == pytest.approx(plain_weights(server.trained(2), 100.0))
@@ -397,32 +403,32 @@ def test_all_sites_start_from_the_global_model_and_are_averaged_together() -> No
 def test_without_warm_up_an_unknown_site_declines_once() -> None:
     server = Server("mt_wfedavg", {"warm_up": 0}).run()
     assert server.tasks(1) == dict.fromkeys(FOUR, "supervised")
-    assert [reply.site for reply in server.trained(1)] == ["site-1", "site-3"]
+    assert [update.site for update in server.trained(1)] == ["site-1", "site-3"]
     assert len(server.trained(2)) == 4
 
 
 @pytest.mark.parametrize(
-    ("name", "judged"),
+    ("name", "evaluated"),
     [
         *((name, False) for name in ("mt_wfedavg", "rscfed", "isofed")),
         *((name, True) for name in ("wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed")),
     ],
 )
-def test_a_site_that_gains_labels_trains_with_them_in_the_end(name: str, judged: bool) -> None:
+def test_a_site_that_gains_labels_trains_with_them_in_the_end(name: str, evaluated: bool) -> None:
     """Site 4 was known to have none; where its training is not asked for, an evaluation tells."""
     server = Server(
         name,
         {"rounds": 8},
-        judged=judged,
-        images=lambda ask, site: (9, 0) if site == "site-4" and ask.round > 1 else FOUR[site],
+        evaluated=evaluated,
+        images=lambda exchange, site: (9, 0) if site == "site-4" and exchange.round > 1 else FOUR[site],
     )
     server.run()
     assert server.state.groups["site-4"] == "labelled"
     assert any(
-        reply.site == "site-4" and reply.labelled
-        for ask, replies in zip(server.asks, server.replies, strict=True)
-        for reply in replies
-        if ask.round > 2 and reply.steps
+        update.site == "site-4" and update.labelled
+        for exchange, updates in zip(server.exchanges, server.updates, strict=True)
+        for update in updates
+        if exchange.round > 2 and update.steps
     )
 
 
@@ -430,25 +436,25 @@ def test_a_site_that_gains_labels_trains_with_them_in_the_end(name: str, judged:
 def test_a_site_that_changes_its_group_declines_once_and_is_then_asked_for_its_task(site: str) -> None:
     """Site 3 loses its labels, or site 4 gains some, before round 3."""
 
-    def images(ask: Exchange, name: str) -> tuple[int, int]:
-        return FOUR[name][::-1] if name == site and ask.round >= 3 else FOUR[name]
+    def images(exchange: Exchange, name: str) -> tuple[int, int]:
+        return FOUR[name][::-1] if name == site and exchange.round >= 3 else FOUR[name]
 
     server = Server("mt_wfedavg", {"rounds": 4}, images=images).run()
     before, after = ("supervised", "unsupervised") if site == "site-3" else ("unsupervised", "supervised")
     assert server.tasks(3)[site] == before
-    assert site not in [reply.site for reply in server.trained(3)]
+    assert site not in [update.site for update in server.trained(3)]
     assert_close(server.after[3], mean_of(server.trained(3)))
     assert server.tasks(4)[site] == after
-    assert site in [reply.site for reply in server.trained(4)]
+    assert site in [update.site for update in server.trained(4)]
 
 
 def test_a_warm_up_site_that_loses_its_labels_is_no_longer_asked_to_supervise() -> None:
-    def images(ask: Exchange, name: str) -> tuple[int, int]:
-        return (0, 20) if name == "site-3" and ask.round >= 2 else FOUR[name]
+    def images(exchange: Exchange, name: str) -> tuple[int, int]:
+        return (0, 20) if name == "site-3" and exchange.round >= 2 else FOUR[name]
 
     server = Server("wfedavg", {"rounds": 4, "warm_up": 4}, images=images).run()
-    assert "site-3" in server.of(2).work
-    assert "site-3" not in server.of(3).work
+    assert "site-3" in server.of(2).tasks
+    assert "site-3" not in server.of(3).tasks
 
 
 # --- settings
@@ -495,6 +501,6 @@ def test_fedprox_and_both_bounds_ask_alike_where_all_have_labels(name: str) -> N
     """The upper bound: groups make no difference, and the mean is over all."""
     sites = {f"site-{i}": (10 * i, 0) for i in range(1, 5)}
     server = Server(name, {"rounds": 3}, sites).run()
-    assert all(set(ask.work) == set(sites) for ask in server.asks)
+    assert all(set(exchange.tasks) == set(sites) for exchange in server.exchanges)
     other = Server("fedprox", {"rounds": 3, "distance_scale": 100.0}, sites).run()
     assert_same(server.state.model, other.state.model)

@@ -37,8 +37,8 @@ CLASSES = ("MEL", "NV")
 
 
 def request(task="train", part=0):
-    ask = Exchange(1, MODEL, {"s": ClientTask(task=task, models={"peer0": MODEL})} if task != "idle" else {}, part=part)
-    return wire.requests(ask, ["s"], RUN, {})["s"]
+    exchange = Exchange(1, MODEL, {"s": ClientTask(task, models={"peer0": MODEL})} if task != "idle" else {}, part=part)
+    return wire.requests(exchange, ["s"], RUN, {})["s"]
 
 
 def answer(**meta):
@@ -72,8 +72,8 @@ def test_idle_sites_get_the_model_without_peers():
 
 
 def test_every_site_is_told_the_task_the_part_and_the_run():
-    ask = Exchange(4, MODEL, {"a": ClientTask("supervised"), "b": ClientTask("unsupervised")}, part=2)
-    found = {site: message.meta for site, message in wire.requests(ask, ["b", "c"], RUN, {"x": 1}).items()}
+    exchange = Exchange(4, MODEL, {"a": ClientTask("supervised"), "b": ClientTask("unsupervised")}, part=2)
+    found = {site: message.meta for site, message in wire.requests(exchange, ["b", "c"], RUN, {"x": 1}).items()}
     common = {"round": 4, "part": 2, "run": RUN, "x": 1}
     assert found == {
         "a": {"task": "supervised", "evaluate": False, **common},
@@ -335,8 +335,8 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
     experiment = tiny(method, options=options)
     site = Site("site-1", experiment, tmp_path)
     model = site._template
-    ask = Exchange(2, {key: value.clone() for key, value in model.items()}, {"site-1": ClientTask(task)})
-    reply = site.handle(requests(experiment, ask, ["site-1"])["site-1"])
+    exchange = Exchange(2, {key: value.clone() for key, value in model.items()}, {"site-1": ClientTask(task)})
+    reply = site.handle(requests(experiment, exchange, ["site-1"])["site-1"])
     assert "error" not in reply.meta
     assert set(reply.meta) <= set(Answer.model_fields)
     floats = {key: tuple(value.shape) for key, value in model.items() if value.is_floating_point()}
@@ -350,8 +350,8 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
 def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
     experiment = tiny(synthetic=None)
     site = Site("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
-    ask = Exchange(1, dict(site._template), {"site-1": ClientTask()})
-    reply = site.handle(requests(experiment, ask)["site-1"])
+    exchange = Exchange(1, dict(site._template), {"site-1": ClientTask()})
+    reply = site.handle(requests(experiment, exchange)["site-1"])
     assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
     assert not reply.arrays
 
@@ -523,8 +523,8 @@ def test_what_was_found_in_a_refused_answer_stays_at_the_site(tmp_path, monkeypa
     site = Site("site-1", tiny(), tmp_path)
     rows = [row(name="f1/image_0042.png")]
     monkeypatch.setattr(site, "evaluate", lambda model: rows)
-    ask = Exchange(1, dict(site._template), {})
-    reply = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
+    exchange = Exchange(1, dict(site._template), {})
+    reply = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
     assert reply.meta["error"].startswith("metrics of site-1, name: expected one of")
     assert "0042" not in reply.meta["error"]
 
@@ -533,8 +533,8 @@ def test_the_path_of_a_damaged_file_stays_at_the_site(tmp_path, caplog):
     site = Site("site-1", tiny("rscfed"), tmp_path)
     (tmp_path / "memory" / RUN).mkdir(parents=True)
     (tmp_path / "memory" / RUN / "00001-000.safetensors").write_bytes(b"")
-    ask = Exchange(2, dict(site._template), {})
-    reply = site.handle(requests(site.experiment, ask, ["site-1"])["site-1"])
+    exchange = Exchange(2, dict(site._template), {})
+    reply = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
     assert reply.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
     assert str(tmp_path) in caplog.text
 

@@ -61,7 +61,7 @@ def write_run(
     if groups:
         metrics = [row for row in metrics if row["name"] != "kept"]
     head = {
-        "format": 1,
+        "format": 2,
         "id": "0123456789abcdef" * 2,
         "method": method,
         "engine": "local",

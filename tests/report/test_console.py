@@ -102,10 +102,10 @@ def test_a_run_with_nothing_to_judge_says_so_in_place_of_a_best_round():
 
 def test_sites_that_did_not_judge_the_last_model_are_named_with_the_reason():
     summary = Summary(rounds=20, best_round=None, best_value=None)
-    lost = {"unjudged": {"c": "no answer within 3600 s"}}
+    lost = {"not_evaluated": {"c": "no answer within 3600 s"}}
     with_one, with_all = (
         printed(lambda console, more=more: console.closing(Path("runs/x"), summary.model_copy(update=more)))
-        for more in (lost, {"unjudged": {}})
+        for more in (lost, {"not_evaluated": {}})
     )
     assert with_one[1:3] == ["last model not evaluated at 1 site:", "       c: no answer within 3600 s"]
     assert with_one[3:] == with_all[1:] == ["folder: runs/x"]

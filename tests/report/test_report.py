@@ -238,7 +238,7 @@ def lose_last_evaluation(folder, *sites):
     """Let a finished run have no answer of sites to its last evaluation."""
     info = json.loads((folder / "run.json").read_text())
     last = info["experiment"]["options"]["rounds"]
-    info["summary"] = {"rounds": last, "unjudged": dict.fromkeys(sites, "no answer within 3600 s")}
+    info["summary"] = {"rounds": last, "not_evaluated": dict.fromkeys(sites, "no answer within 3600 s")}
     (folder / "run.json").write_text(json.dumps(info))
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
     kept = [row for row in rows if row["round"] < last or row["split"] == "train" or row["site"] not in sites]

@@ -21,8 +21,8 @@ from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds
 from fedward.report.run import Run
+from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
-from fedward.storage.store import StoredState
 from run_files import rows
 from tiny import tiny
 
@@ -85,7 +85,7 @@ class Lasso(Algorithm[LassoState]):
             replies = yield Exchange(round_, state.model, {site: ClientTask("shrink") for site in sites})
             state.model = mean_of(replies, "shrink", self.weight, self.settings, state.model)
             state.norms[str(round_)] = float(sum(tensor.double().abs().sum() for tensor in state.model.values()))
-            federation.note("sparsities", {"round": round_, "norm": state.norms[str(round_)]})
+            federation.record("sparsities", {"round": round_, "norm": state.norms[str(round_)]})
             state.round = round_
 
 

@@ -9,9 +9,9 @@ from fedward.client.site import Site
 from fedward.config import SyntheticData
 from fedward.errors import RunError
 from fedward.local import run_local
+from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
 from fedward.storage.run_folder import RunFolder
-from fedward.storage.store import StoredState
 from run_files import rows
 from tiny import tiny
 

@@ -21,8 +21,8 @@ from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire
 from fedward.report import write_report
 from fedward.server.public import PublicImages
+from fedward.storage.checkpoint import StoredState, load_state
 from fedward.storage.initial import Weights, initial_model
-from fedward.storage.store import StoredState, load_state
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from public_images import write_public_npz
@@ -182,8 +182,8 @@ def test_noise_reaches_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pyt
 
 
 def answer(experiment: Experiment, folder: Path, task: str, round_: int) -> wire.Message:
-    ask = Exchange(round_, start(experiment, folder), {"site-1": ClientTask(task)})
-    return Site("site-1", experiment, folder).handle(requests(experiment, ask)["site-1"])
+    exchange = Exchange(round_, start(experiment, folder), {"site-1": ClientTask(task)})
+    return Site("site-1", experiment, folder).handle(requests(experiment, exchange)["site-1"])
 
 
 @pytest.mark.parametrize(

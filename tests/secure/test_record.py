@@ -101,7 +101,7 @@ def test_a_job_of_two_minds_is_refused_by_every_site(federation, tmp_path):
 
 @pytest.mark.proves(
     "server",
-    "a server with changed code asks for round -5, without head, with another model, or under another run's id",
+    "a server with changed code asks for round -5, without last hash, with another model, or under another run's id",
     "refused by every site; the sites' logs show it, and `fedward audit verify` finds that the server's does not",
 )
 @pytest.mark.slow
@@ -118,8 +118,8 @@ def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, 
         "round -5": "found -5",
         "a round after the last": "one from 1 to 2",
         "a part too many": "one from 0 to 0",
-        "no head": "head of the audit log",
-        "a sum without head": "head of the audit log",
+        "no last hash": "last hash of the audit log",
+        "a sum without last hash": "last hash of the audit log",
         "another model": "the model of the request that this site has answered",
         "another model in the round before": "the model of the request that this site has answered",
         "another run": "run of this job",

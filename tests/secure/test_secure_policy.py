@@ -218,4 +218,4 @@ def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp
     folder = fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out")
     (row,) = rounds(tmp_path / "out")
     assert row["replied"] == EVERYONE
-    assert json.loads((folder / "run.json").read_text())["summary"]["unjudged"] == {}
+    assert json.loads((folder / "run.json").read_text())["summary"]["not_evaluated"] == {}

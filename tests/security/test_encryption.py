@@ -37,7 +37,7 @@ from fedward.security import encryption
 from fedward.security.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, SiteKey, mean_of, new_contexts
 from fedward.security.encryption_site import seal
 from fedward.security.encryption_transport import EncryptedTransport
-from fedward.storage.store import SiteModels
+from fedward.storage.checkpoint import SiteModels
 from flare_app import config_folder, executor_of
 from run_files import in_vain, rows, weights
 from running import run_experiment
@@ -383,7 +383,7 @@ def test_the_weights_differ_where_sites_do(tmp_path):
     assert len(set(steps.values())) > 1
 
 
-def test_no_single_model_is_stored_or_noted(tmp_path, monkeypatch):
+def test_no_single_model_is_stored_or_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(SiteModels, "put", None)
     folder = run_local(secure("fedprox"), tmp_path / "run", sites=SITES)
     assert not list(folder.glob("models/*"))
@@ -796,8 +796,8 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     use(monkeypatch, tmp_path)
     monkeypatch.setattr(executor_module, "send_analytic_dxo", lambda component, dxo, fl_ctx: None)
     experiment = secure()
-    ask = Exchange(1, tiny_model(), {"site-1": ClientTask()})
-    asked, unencrypted = (requests(job, ask, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
+    exchange = Exchange(1, tiny_model(), {"site-1": ClientTask()})
+    asked, unencrypted = (requests(job, exchange, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
     updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
     executor = executor_of(tmp_path, experiment)
     shareable = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())

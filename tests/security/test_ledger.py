@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fedward.digests import canonical, digest
 from fedward.errors import ConfigError, DataError
 from fedward.security import ledger
-from fedward.security.ledger import BudgetUsedError, Rule, enter, epsilon, head, ledger_file, spent
+from fedward.security.ledger import BudgetUsedError, Rule, enter, epsilon, last_hash, ledger_file, spent
 from fedward.storage.chain import Chain
 from file_modes import modes
 
@@ -44,10 +44,12 @@ def release(path: Path, number: int = 1, rule: Rule = RULE) -> list[dict[str, An
 
 
 def answer(path: Path, site: str = "hospital-b", run: str = "0" * 32) -> None:
-    """Write into the site's log of answers what the ledger's head is."""
+    """Write into the site's log of answers what the ledger's last hash is."""
     log = path.parent / "answers" / f"{run}.jsonl"
     log.parent.mkdir(parents=True, exist_ok=True)
-    Chain(log, run).add({"site": site, "event": "answered", "ledger": head(ledger_file(path.parent, site)) or None})
+    Chain(log, run).add(
+        {"site": site, "event": "answered", "ledger": last_hash(ledger_file(path.parent, site)) or None}
+    )
 
 
 def end_of(path: Path) -> Path:
@@ -226,7 +228,9 @@ def test_a_changed_ledger_is_refused(five: Path, change: Any) -> None:
     assert release(five)[0]["releases"] == 6
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"lines":true,"head":1}', b'{"lines":9,"head":"x"}'])
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"[]", b'{"lines":true,"last_hash":1}', b'{"lines":9,"last_hash":"x"}']
+)
 def test_without_a_fitting_end_nothing_is_released(five: Path, content: bytes | None) -> None:
     end_of(five).unlink()
     if content is not None:
@@ -352,13 +356,19 @@ def old_ledger(path: Path, *noise_multipliers: float) -> None:
 def test_a_ledger_of_an_earlier_version_becomes_a_chain_that_forgets_nothing(path: Path) -> None:
     old_ledger(path, 4.0, 6.0)
     assert spent(path) == [4.0, 6.0]
-    assert head(path) == ""
+    assert last_hash(path) == ""
     (row,) = release(path)
     assert (row["releases"], row["epsilon"]) == (3, epsilon([4.0, 6.0, 4.0], DELTA))
     assert json.loads(path.read_text().splitlines()[0])["job"] == "j"
     path.write_text(path.read_text().replace("6.0", "9.0"))
     with pytest.raises(DataError, match="the line was changed"):
         release(path)
+
+
+def test_an_end_as_earlier_versions_named_it_is_believed(five: Path) -> None:
+    end_of(five).write_text(end_of(five).read_text().replace("last_hash", "head"))
+    assert release(five)[0]["releases"] == 6
+    assert "last_hash" in end_of(five).read_text()
 
 
 def test_an_earlier_version_s_ledger_that_is_damaged_is_refused(path: Path) -> None:
@@ -375,10 +385,10 @@ def test_all_of_it_is_its_owners_alone(five: Path) -> None:
     assert modes(five.parent) == {0o600, 0o700}
 
 
-def test_the_head_is_that_of_the_newest_release(path: Path) -> None:
-    assert head(path) == ""
+def test_the_last_hash_is_that_of_the_newest_release(path: Path) -> None:
+    assert last_hash(path) == ""
     rows = release(path, 2)
-    assert head(path) == rows[-1]["hash"] != rows[0]["hash"]
+    assert last_hash(path) == rows[-1]["hash"] != rows[0]["hash"]
 
 
 def test_a_release_while_the_ledger_is_read_does_not_look_like_a_cut(five, monkeypatch):

@@ -10,8 +10,8 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.local import run_local
 from fedward.security.policy import refused_by_default
+from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
-from fedward.storage.store import StoredState
 from hospital import hospital
 
 SITES = ("site-1", "site-2", "site-3", "site-4")

@@ -153,7 +153,7 @@ def test_a_run_goes_on_without_a_site_that_waits_where_replies_are_enough(tmp_pa
     digest = hospitals.experiment.digest
     told = f"waiting for approval of job {digest} by the site's administrator"
     assert [row["failed"] for row in rows(folder, "rounds")] == [{LAST: told}] * 2
-    assert hospitals.info["summary"]["unjudged"] == {LAST: told}
+    assert hospitals.info["summary"]["not_evaluated"] == {LAST: told}
 
 
 def test_an_approval_taken_back_stops_the_site_at_its_next_request(tmp_path, monkeypatch):

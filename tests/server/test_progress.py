@@ -58,7 +58,7 @@ def test_a_finished_run_tells_its_end(finished):
     assert state["exchange"] == {key: last[key] for key in ("round", "seconds", "asked", "replied", "failed")}
     assert state["best"] == {"round": best["round"], "value": best["value"]}
     assert state["best"]["round"] == info["summary"]["best_round"]
-    assert state["unjudged"] == {}
+    assert state["not_evaluated"] == {}
     assert state["seconds_per_round"] == pytest.approx(sum(row["seconds"] for row in rows(finished, "rounds")) / 3)
     for way in ("down", "up"):
         assert state[f"bytes_{way}"] == sum(row[f"bytes_{way}"] for row in rows(finished, "rounds"))
@@ -139,14 +139,14 @@ def test_the_text_fits_80_columns_and_names_who_failed_and_why(finished):
     state = progress(finished)
     state |= {"reason": reason, "under_way": {"round": 3, "asked": SITES * 9, "since": state["written"]}}
     state["exchange"]["failed"] = {"site-2": reason}
-    state["unjudged"] = {"site-3": "no answer within 60 s"}
+    state["not_evaluated"] = {"site-3": "no answer within 60 s"}
     text = lines(state)
     assert all(len(line) <= WIDTH for line in text)
     words = " ".join(" ".join(text).split())
     assert f"site-2: {reason}" in words
     assert f"reason {reason}" in words
     assert "2 asked, 2 replied, 1 failed" in words
-    assert "unjudged the last model, at 1 site site-3: no answer within 60 s" in words
+    assert "missing evaluation of the last model, at 1 site site-3: no answer within 60 s" in words
 
 
 def test_the_command_prints_a_folder(finished, tmp_path, capsys):

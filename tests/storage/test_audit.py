@@ -19,8 +19,8 @@ from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.storage import read_info
 from fedward.storage.audit import LOG, AuditLog
+from fedward.storage.checkpoint import StoredState, save_model
 from fedward.storage.run_folder import RunFolder, info_digest
-from fedward.storage.store import StoredState, save_model
 from fedward.terminal import LONGEST_REASON
 from running import run_experiment
 from tiny import tiny
@@ -132,7 +132,7 @@ def test_lines_say_who_was_asked_who_answered_and_what_was_decided(whole):
         asked, answered = (
             rows[number_of(whole, event, row["round"]) - 1]["details"] for event in ("asked", "answered")
         )
-        assert sorted(asked["work"]) == row["asked"]
+        assert sorted(asked["tasks"]) == row["asked"]
         assert (asked["evaluate"], answered["evaluated"]) == (SITES, SITES)
         assert (answered["replied"], answered["failed"]) == (row["replied"], row["failed"])
     for row in peers:
@@ -151,7 +151,7 @@ def test_states_and_all_that_the_run_leaves_are_named_by_their_hash(whole):
     assert reported == {"report": file_digest(whole / "report.html")}
     state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
     assert rows[number_of(whole, "committed", 3) - 1]["details"] == {"round": 3, "state": state}
-    assert read_info(whole).audit == {"lines": len(rows), "head": rows[-1]["hash"]}
+    assert read_info(whole).audit == {"lines": len(rows), "last_hash": rows[-1]["hash"]}
 
 
 def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
@@ -161,7 +161,7 @@ def test_what_was_sent_and_what_came_are_named_by_their_hash(whole):
     final = rows[number_of(whole, "asked", 4) - 1]["details"]
     model = StoredState(whole / "model.safetensors")
     assert final["model"] == arrays_digest(wire.flatten("model", model)) != asked["model"]
-    assert set(asked["peers"]) == {site for site, task in asked["work"].items()}
+    assert set(asked["peers"]) == {site for site, task in asked["tasks"].items()}
     given = {row["site"]: row["gave"] for path in site_logs(whole) for row in lines_of(path) if row["round"] == 3}
     assert answered["updates"] == {site: given[site] for site in answered["replied"]}
 
@@ -224,7 +224,7 @@ def test_lines_of_equal_content_have_hashes_that_nobody_can_guess(tmp_path):
 def test_a_methods_notes_are_decisions(tmp_path):
     folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local")
     row = {"round": 1, "sites": ["a", "b"], "similarity": [[1.0, 0.5], [0.5, 1.0]], "chosen": {}, "anonymised": True}
-    folder.note("peers", row)
+    folder.record("peers", row)
     told = {**row, "similarity": {"sha256": digest(row["similarity"])}}
     assert log_of(tmp_path / "run")[-1]["details"] == {"log": "peers", "row": told}
 
@@ -237,7 +237,7 @@ def test_a_note_that_no_reader_would_take_is_refused_and_is_no_decision(tmp_path
     folder = RunFolder.create(tmp_path / "run", tiny("isofed"), SITES, "local")
     row = {"round": 1, "part": 0, "group": "all", "sites": ["a", "b"], "weights": [0.5, 0.5], "distances": [1.0, 2.0]}
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        folder.note("groups", row | wrong)
+        folder.record("groups", row | wrong)
     assert [line["event"] for line in log_of(tmp_path / "run")] == ["begun"]
 
 
@@ -316,7 +316,7 @@ def test_opening_a_sound_log_writes_nothing(folder):
 
 
 def test_a_sound_run_passes_with_and_without_sites_logs(whole):
-    told = f"audit.jsonl: 15 lines, head {log_of(whole)[-1]['hash']}; 9 files"
+    told = f"audit.jsonl: 15 lines, last hash {log_of(whole)[-1]['hash']}; 9 files"
     assert str(verify(whole)) == f"{told}; 0 lines of sites' logs"
     assert str(verify(whole, site_logs(whole))) == f"{told}; 12 lines of sites' logs"
 
@@ -366,7 +366,7 @@ def test_a_removed_line_is_named(folder, number):
 @pytest.mark.parametrize("number", [2, 5, 14])
 def test_an_inserted_line_is_named(folder, number):
     rows = log_of(folder)
-    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {"event": "noted"}
+    rest = {key: value for key, value in rows[number - 1].items() if key != "hash"} | {"event": "recorded"}
     write(folder, [*rows[: number - 1], {**rest, "hash": digest(rest)}, *rows[number - 1 :]])
     assert f"line {number + 1}: " in said(folder)
     assert f"a second line {number}: one was inserted" in said(folder)
@@ -394,7 +394,7 @@ def test_a_log_of_another_run_is_named(folder):
 
 def test_a_line_after_the_end_is_named(folder):
     rows = log_of(folder)
-    write(folder, chained([*rows, {**rows[-1], "event": "noted"}], rows[0]["previous"]))
+    write(folder, chained([*rows, {**rows[-1], "event": "recorded"}], rows[0]["previous"]))
     assert "line 15: expected nothing after the end of the run" in said(folder)
 
 
@@ -413,7 +413,7 @@ def rewrite(folder: Path, rows: Rows) -> None:
     info = json.loads((folder / "run.json").read_text())
     found = chained(rows, info["id"])
     write(folder, found)
-    end = {"lines": len(found), "head": found[-1]["hash"]}
+    end = {"lines": len(found), "last_hash": found[-1]["hash"]}
     (folder / "run.json").write_text(json.dumps({**info, "audit": end}))
 
 
@@ -512,7 +512,7 @@ def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatc
     """The end is in the log; run.json still says that the run goes on, and it does."""
     monkeypatch.setattr("fedward.local.write_report", report)
     info = json.loads((folder / "run.json").read_text())
-    before = {"lines": 13, "head": log_of(folder)[12]["hash"]}
+    before = {"lines": 13, "last_hash": log_of(folder)[12]["hash"]}
     edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)
     write(folder, log_of(folder)[:14])
     (folder / "report.html").unlink()
@@ -529,7 +529,7 @@ def test_a_history_made_up_anew_passes_alone_and_fails_against_any_site(folder):
     """Round 2 is told otherwise: site-9 was never asked."""
     rows = log_of(folder)
     asked = number_of(folder, "asked", 2)
-    rows[asked - 1]["details"]["work"].pop("site-9", None)
+    rows[asked - 1]["details"]["tasks"].pop("site-9", None)
     rewrite(folder, rows)
     assert verify(folder).lines == len(rows)
     for log in site_logs(folder):
@@ -671,10 +671,10 @@ def test_a_changed_line_of_a_sites_log_is_named(folder, harm):
 
 
 def test_a_request_that_the_server_does_not_tell_of_fails_against_the_site(folder):
-    """A site that was asked off the record has a line with another head, or with none."""
+    """A site that was asked off the record has a line with another last hash, or with none."""
     log = site_logs(folder)[0]
     rows = lines_of(log)
-    mended(log, [*rows, {**rows[-1], "event": "refused", "head": None, "round": None}])
+    mended(log, [*rows, {**rows[-1], "event": "refused", "last_hash": None, "round": None}])
     assert "line 16: expected the hash None, which site-1 was shown" in said(folder, log)
 
 
@@ -712,7 +712,7 @@ def test_a_sites_log_of_another_run_is_named(tmp_path, whole):
 def test_the_command_says_yes_or_names_the_line(folder, capsys):
     command = ["audit", "verify", str(folder), "--site", *map(str, site_logs(folder))]
     assert main(command) == 0
-    assert capsys.readouterr().out.startswith("audit.jsonl: 15 lines, head ")
+    assert capsys.readouterr().out.startswith("audit.jsonl: 15 lines, last hash ")
     write(folder, log_of(folder)[:-1])
     assert main(command) == 1
     assert capsys.readouterr().err.startswith("fedward: audit.jsonl, line 15: expected 15 lines")

@@ -32,7 +32,7 @@ def test_each_line_holds_the_hash_of_the_line_before(tmp_path):
     assert [row["previous"] for row in rows] == [START, rows[0]["hash"], rows[1]["hash"]]
     for row in rows:
         assert row.pop("hash") == digest(row)
-    assert chain.end == {"lines": 3, "head": chain.head}
+    assert chain.end == {"lines": 3, "last_hash": chain.last_hash}
 
 
 def test_a_writer_goes_on_where_another_stopped(tmp_path):

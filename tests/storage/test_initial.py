@@ -16,9 +16,9 @@ from fedward.flare.places import put_into_results
 from fedward.local import LocalTransport, run_local
 from fedward.nets import build
 from fedward.storage import Summary
+from fedward.storage.checkpoint import StoredState, save_json
 from fedward.storage.initial import Source, Weights, initial_model, take_over
 from fedward.storage.run_folder import RunFolder
-from fedward.storage.store import StoredState, save_json
 from finished_run import finished_run
 from interrupted import interrupted
 from running import run_experiment
@@ -168,7 +168,7 @@ def change(file: Path, **values: Any) -> None:
 def test_a_run_without_a_last_model_is_refused(selffed: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     shutil.copytree(selffed, tmp_path / "run")
     damage(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json of format 1"):
+    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json of format 2"):
         Weights.of(tmp_path / "run")
 
 
@@ -338,9 +338,9 @@ def overwrite(folder: Path) -> None:
     [
         (
             remove("model.safetensors"),
-            r"expected model\.safetensors and model\.json of format 1, found FileNotFoundError",
+            r"expected model\.safetensors and model\.json of format 2, found FileNotFoundError",
         ),
-        (remove("model.json"), r"expected model\.safetensors and model\.json of format 1, found FileNotFoundError"),
+        (remove("model.json"), r"expected model\.safetensors and model\.json of format 2, found FileNotFoundError"),
         (overwrite, r"expected SHA-256 [0-9a-f]{64}, on record .* found [0-9a-f]{64}\."),
     ],
 )

@@ -12,8 +12,8 @@ from fedward.local import LocalTransport, run_local
 from fedward.methods.algorithm import ServerState
 from fedward.operation.audit_check import verify
 from fedward.storage.audit import LOG, AuditLog
+from fedward.storage.checkpoint import save_state
 from fedward.storage.run_folder import RunFolder
-from fedward.storage.store import save_state
 from interrupted import interrupted
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites

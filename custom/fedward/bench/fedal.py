@@ -23,7 +23,7 @@ from fedward.bench.runs import require_all, require_same_images, run_or_resume, 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.report.run import Run
-from fedward.storage.store import save_json
+from fedward.storage.checkpoint import save_json
 
 
 class Row(NamedTuple):

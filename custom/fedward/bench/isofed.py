@@ -22,7 +22,7 @@ from fedward.errors import ConfigError, DataError
 from fedward.jobs import site_names
 from fedward.report.run import Run
 from fedward.sites.partition import write_isolated_site_files
-from fedward.storage.store import save_json
+from fedward.storage.checkpoint import save_json
 
 SITES = 4
 GAMMAS = (0.8, 0.5)
@@ -227,7 +227,7 @@ def judge(experiment: Experiment, model: Path, site_file: Path) -> Scores:
 
     from fedward.nets import build
     from fedward.sites import load_site
-    from fedward.storage.store import StoredState
+    from fedward.storage.checkpoint import StoredState
     from fedward.training.batches import Pixels
     from fedward.training.evaluation import predict
 

@@ -69,9 +69,9 @@ def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) ->
         if failed:
             where = f"run {run.folder}, round {row.round}"
             raise RunError(where, expected="all sites to train", found=_told(failed), remedy=remedy)
-    if unjudged := run.info.summary.unjudged:
+    if not_evaluated := run.info.summary.not_evaluated:
         where = f"run {run.folder}, last evaluation"
-        raise RunError(where, expected="all sites to judge the model", found=_told(unjudged), remedy=remedy)
+        raise RunError(where, expected="all sites to judge the model", found=_told(not_evaluated), remedy=remedy)
 
 
 def whole_run(folder: Path) -> Run:

@@ -24,7 +24,7 @@ from fedward.bench.selffed_sites import POOL, SITES, write_npz, write_skin
 from fedward.errors import ConfigError
 from fedward.jobs import site_names
 from fedward.report.run import Run
-from fedward.storage.store import save_json
+from fedward.storage.checkpoint import save_json
 
 
 def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from fedward.errors import WireError
+from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
 from fedward.storage.disk import PRIVATE, make_folder
-from fedward.storage.store import StoredState, by_role, flat, save_json, save_model
 
 OWN = "own"
 """Role of what a site trained and does not send: the tensors that stay there by the method's word."""

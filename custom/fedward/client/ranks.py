@@ -30,7 +30,7 @@ from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.seeds import derive
 from fedward.sites import SiteData
-from fedward.storage.store import StoredState, by_role, flat, save_json, save_model
+from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
 from fedward.training.batches import RoundBatches, batch_sizes
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import SharedObjective, group, has_batch_norm, parallel, share

@@ -11,7 +11,7 @@ from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
 from fedward.security.policy import FILE
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, synthetic_site
-from fedward.storage.store import save_json
+from fedward.storage.checkpoint import save_json
 
 _log = logging.getLogger(__name__)
 

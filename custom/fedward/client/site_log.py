@@ -11,13 +11,13 @@ field                        content
 ``event``                    ``answered``; ``failed``: an error in place of an answer; ``refused``: nothing was read;
 ``round``, ``part``          the exchange; with ``task``, ``labels``, ``model`` and ``peers`` what was asked, the models
                              by their SHA-256
-``head``                     of the server's audit log, when it asked
+``last_hash``                of the server's audit log, when it asked
 ``experiment``               SHA-256 of the job's settings, by the server's word
 ``versions``                 of the server and of this site
 ``gave``, ``norm``           SHA-256 of the update that left, and its L2 norm unless it was encrypted
 ``labelled`` ...             counts that left, and the SHA-256 of the metrics
 ``error``                    the text that left in place of an answer
-``ledger``                   head of the site's privacy ledger, where it has one
+``ledger``                   last hash of the site's privacy ledger, where it has one
 ===========================  =========================================================================================
 
 A site answers each exchange for one request only (:func:`check_turn`). What the server asks beyond that is refused
@@ -38,7 +38,7 @@ from fedward.methods import method_of
 from fedward.protocol import wire
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
-from fedward.security.ledger import head, ledger_file
+from fedward.security.ledger import last_hash, ledger_file
 from fedward.storage import chain
 from fedward.storage.audit import now
 from fedward.terminal import shown
@@ -82,7 +82,8 @@ class SiteLog:
         """Take note of a request, and refuse one that must not be answered.
 
         Raises:
-            WireError: the request is not of this job, version or run, lacks a head, or is not this exchange's turn.
+            WireError: the request is not of this job, version or run, names no line of the audit log, or is not this
+                exchange's turn.
             RunError: the log was changed by somebody.
         """
         self._run, self._admitted, meta = None, False, request.meta
@@ -93,7 +94,7 @@ class SiteLog:
         given = self._given(run)
         self._run, self._asked = run, _told(request)
         _check_same(self._experiment, meta)
-        _hexadecimal("head of the audit log", meta.get("head"), 64)
+        _hexadecimal("last hash of the audit log", meta.get("last_hash"), 64)
         _check_exchange(self._experiment, meta)
         self._check_job(run, given)
         check_turn(given, self._asked)
@@ -118,7 +119,7 @@ class SiteLog:
             if event == "answered":
                 check_turn(self._given(run), self._asked)
             if event == "answered" or _errors(path) < _MOST_ERRORS:
-                chain.Chain(path, run).add({**row, "ledger": head(self._ledger) or None})
+                chain.Chain(path, run).add({**row, "ledger": last_hash(self._ledger) or None})
 
     def _given(self, run: str) -> list[dict[str, Any]]:
         """Return the lines of this site's answers in a run; RunError if somebody changed the log."""
@@ -199,7 +200,7 @@ def _check_exchange(experiment: Experiment, meta: Mapping[str, Any]) -> None:
 def _told(request: Message) -> dict[str, Any]:
     """Return what a request asks and says of its server, fit for a line however it was made."""
     meta = request.meta
-    text = {name: _text(meta.get(name)) for name in ("task", "head", "experiment")}
+    text = {name: _text(meta.get(name)) for name in ("task", "last_hash", "experiment")}
     numbers = {name: meta.get(name) if _whole(meta.get(name)) else None for name in ("round", "part", "labels")}
     model = None if meta.get("task") == wire.DECRYPT else wire.model_digest(request.arrays)
     models = {"model": model, "peers": wire.peers_digest(request)}

@@ -94,7 +94,7 @@ def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
     return Selection("best_per_site", metric, None, tuple(choices))
 
 
-def judged(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
+def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
     """Return whether a round may be chosen: more than half of the sites that can judge it have a value.
 
     A round seen by two easy sites must not win against one seen by all ten. But sites with nothing to judge by, for
@@ -111,7 +111,7 @@ def judged(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
 def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None) -> Selection:
     """The one round of highest mean validation ``metric`` over sites (equal weights), the earliest on ties.
 
-    Only rounds count that are :func:`judged`.
+    Only rounds count that are :func:`evaluated`.
 
     Args:
         rows: of the run; those with the value None say that a site had nothing to judge by.
@@ -125,7 +125,7 @@ def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] |
     for row in rows:
         if row.split == "val" and row.name == metric:
             heard[row.round][row.site] = row.value
-    means = {r: fmean(table["val"][r].values()) for r, values in heard.items() if judged(values, everyone)}
+    means = {r: fmean(table["val"][r].values()) for r, values in heard.items() if evaluated(values, everyone)}
     return _at(rows, table, earliest_best(means), "best_global", metric)
 
 

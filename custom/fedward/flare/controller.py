@@ -28,8 +28,8 @@ from fedward.report import write_report
 from fedward.report.console import Console
 from fedward.security.encryption import Adder
 from fedward.security.encryption_transport import EncryptedTransport
-from fedward.server.driver import run_experiment
 from fedward.server.job_metrics import JobMetrics
+from fedward.server.loop import run_experiment
 from fedward.server.progress import progress
 from fedward.storage.initial import Source
 

@@ -94,16 +94,16 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
 
 
 def measure(
-    replies: Sequence[ClientUpdate], norm: Literal["sum", "flat"], largest_share: float
+    updates: Sequence[ClientUpdate], norm: Literal["sum", "flat"], largest_share: float
 ) -> tuple[Tensor, Tensor]:
     """Return the images n_k (K,) the replies were trained on and their distances d_k (K,) from their mean by n_k.
 
     The images are capped: see :func:`~fedward.methods.aggregation.capped_counts`.
     """
-    images = [images_of_group("", reply.labelled, reply.unlabelled, reply.steps) for reply in replies]
+    images = [images_of_group("", update.labelled, update.unlabelled, update.steps) for update in updates]
     sizes = capped_counts(images, largest_share)
-    mean = weighted_average([reply.state for reply in replies], sizes)
-    distances = [model_distance(reply.state, mean, norm) for reply in replies]
+    mean = weighted_average([update.state for update in updates], sizes)
+    distances = [model_distance(update.state, mean, norm) for update in updates]
     return torch.tensor(sizes, dtype=torch.float64), torch.tensor(distances, dtype=torch.float64)
 
 

@@ -100,16 +100,16 @@ def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
     return steps
 
 
-def mean_of(replies: Sequence[ClientUpdate], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
+def mean_of(updates: Sequence[ClientUpdate], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
     """Return the mean of the replies that took steps for a task; ``otherwise`` if none has any weight.
 
     By ``weight`` and as the settings say: see :mod:`fedward.methods.aggregation`.
     """
-    trained = [reply for reply in replies if reply.steps]
-    weights = [float(weight(task, reply.labelled, reply.unlabelled, reply.steps)) for reply in trained]
+    trained = [update for update in updates if update.steps]
+    weights = [float(weight(task, update.labelled, update.unlabelled, update.steps)) for update in trained]
     if not any(weights):
         return otherwise
-    return aggregate([reply.state for reply in trained], capped_counts(weights, settings.largest_share), settings)
+    return aggregate([update.state for update in trained], capped_counts(weights, settings.largest_share), settings)
 
 
 def federated_averaging(
@@ -119,8 +119,8 @@ def federated_averaging(
     while state.round < settings.rounds:
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
-        replies = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
-        state.model = mean_of(replies, task, weight, settings, state.model)
+        updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
+        state.model = mean_of(updates, task, weight, settings, state.model)
         state.round = round_
 
 

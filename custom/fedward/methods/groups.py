@@ -54,13 +54,13 @@ class GroupedState(ServerState):
         """Return each site's task by its group; a site that never answered is asked as if it had labels."""
         return {site: UNSUPERVISED if self.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
 
-    def untaught(self, tasks: Mapping[str, str], replies: Iterable[ClientUpdate]) -> bool:
+    def untaught(self, tasks: Mapping[str, str], updates: Iterable[ClientUpdate]) -> bool:
         """Return whether sites that have labels, or may have, were asked and none of them replied.
 
         The others alone must not make the next model then.
         """
         asked = any(task == SUPERVISED and self.groups.get(site) != UNLABELLED for site, task in tasks.items())
-        return asked and not any(reply.labelled for reply in replies)
+        return asked and not any(update.labelled for update in updates)
 
 
 Answers: TypeAlias = Generator[Exchange, "list[ClientUpdate]", "list[ClientUpdate]"]
@@ -107,7 +107,7 @@ class Groups:
 
     def __init__(self, settings: WFedAvgSettings, weigh: Weigh | None = None) -> None:
         self._settings = settings
-        self._weigh = weigh or (lambda replies, sizes, far: distance_weights(sizes, far, settings.distance_scale))
+        self._weigh = weigh or (lambda updates, sizes, far: distance_weights(sizes, far, settings.distance_scale))
 
     def rounds(self, state: GroupedState, federation: Federation, one_round: OneRound) -> Rounds:
         """Warm up on the sites with labels, then one round of the method after the other."""
@@ -126,8 +126,8 @@ class Groups:
     ) -> ModelOf:
         """Train the labelled sites, from the global model by default, and average them; without a reply it stays."""
         tasks = dict.fromkeys(self.draw(state, federation, UNLABELLED), SUPERVISED)
-        replies = yield from self.ask(state, state.model if start is None else start, tasks, part)
-        return self.average(replies, state, federation, LABELLED, part)
+        updates = yield from self.ask(state, state.model if start is None else start, tasks, part)
+        return self.average(updates, state, federation, LABELLED, part)
 
     def draw(self, state: GroupedState, federation: Federation, without: str | None = None) -> list[str]:
         """Draw a round's participants among the sites that are not known to be in the group ``without``."""
@@ -140,23 +140,27 @@ class Groups:
         """Send a model to sites with their tasks, note their groups, and return the replies that took steps."""
         if not tasks:
             return []
-        replies = yield Exchange(
+        updates = yield Exchange(
             state.round + 1, model, {site: ClientTask(task) for site, task in tasks.items()}, part=part
         )
-        state.groups |= {reply.site: LABELLED if reply.labelled else UNLABELLED for reply in replies}
-        return [reply for reply in replies if reply.steps]
+        state.groups |= {update.site: LABELLED if update.labelled else UNLABELLED for update in updates}
+        return [update for update in updates if update.steps]
 
     def average(
-        self, replies: Sequence[ClientUpdate], state: GroupedState, federation: Federation, group: str, part: int
+        self, updates: Sequence[ClientUpdate], state: GroupedState, federation: Federation, group: str, part: int
     ) -> State:
         """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global model."""
-        if not replies:
+        if not updates:
             return state.model
-        sizes, distances = measure(replies, self._settings.distance_norm, self._settings.largest_share)
-        weights = capped_weights(self._weigh(replies, sizes, distances), sizes, self._settings.largest_share)
-        row = {"sites": [reply.site for reply in replies], "weights": weights.tolist(), "distances": distances.tolist()}
-        federation.note("groups", {"round": state.round + 1, "part": part, "group": group, **row})
-        return aggregate([reply.state for reply in replies], weights.tolist(), self._settings)
+        sizes, distances = measure(updates, self._settings.distance_norm, self._settings.largest_share)
+        weights = capped_weights(self._weigh(updates, sizes, distances), sizes, self._settings.largest_share)
+        row = {
+            "sites": [update.site for update in updates],
+            "weights": weights.tolist(),
+            "distances": distances.tolist(),
+        }
+        federation.record("groups", {"round": state.round + 1, "part": part, "group": group, **row})
+        return aggregate([update.state for update in updates], weights.tolist(), self._settings)
 
 
 def _stop_without_labels(state: GroupedState, federation: Federation, silent: int) -> None:

@@ -126,6 +126,6 @@ class IsoFed(Algorithm[GroupedState]):
         """Saha et al., MICCAI 2023, Sec. 2.4: the unlabelled group, then the labelled one from its average."""
         groups = self._groups
         tasks = dict.fromkeys(groups.draw(state, federation, LABELLED), UNSUPERVISED)
-        replies = yield from groups.ask(state, state.model, tasks, 0)
-        start = groups.average(replies, state, federation, UNLABELLED, 0)
+        updates = yield from groups.ask(state, state.model, tasks, 0)
+        start = groups.average(updates, state, federation, UNLABELLED, 0)
         return (yield from groups.supervised_round(state, federation, start, 1))

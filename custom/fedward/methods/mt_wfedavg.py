@@ -35,7 +35,7 @@ class MTWFedAvg(Algorithm[GroupedState]):
     def _together(self, state: GroupedState, federation: Federation) -> ModelOf:
         """Return the average of all sites that were drawn; labelled ones need not be among them."""
         tasks = state.tasks(self._groups.draw(state, federation))
-        replies = yield from self._groups.ask(state, state.model, tasks, 0)
-        if state.untaught(tasks, replies):
+        updates = yield from self._groups.ask(state, state.model, tasks, 0)
+        if state.untaught(tasks, updates):
             return state.model
-        return self._groups.average(replies, state, federation, "all", 0)
+        return self._groups.average(updates, state, federation, "all", 0)

@@ -81,18 +81,18 @@ class RSCFed(Algorithm[GroupedState]):
                 federation.sites, self.settings.sites_per_pass, federation.seed, state.round + 1, part
             )
             tasks = state.tasks(sites)
-            replies = yield from self._groups.ask(state, state.model, tasks, part)
-            if replies:
-                consensus.append(self._groups.average(replies, state, federation, "all", part))
+            updates = yield from self._groups.ask(state, state.model, tasks, part)
+            if updates:
+                consensus.append(self._groups.average(updates, state, federation, "all", part))
             asked |= {site: task for site, task in tasks.items() if task == SUPERVISED}
-            heard += replies
+            heard += updates
         if state.untaught(asked, heard) or not consensus:
             return state.model
         return weighted_average(consensus, [1.0] * len(consensus))
 
-    def weigh(self, replies: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor) -> Tensor:
+    def weigh(self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor) -> Tensor:
         """Return the weights of one pass (K,)."""
-        labelled = torch.tensor([reply.labelled > 0 for reply in replies])
+        labelled = torch.tensor([update.labelled > 0 for update in updates])
         scale = self.settings.distance_scale if labelled.any() else self.settings.unlabelled_distance_scale
         weights = distance_weights(sizes, distances, scale)
         if labelled.all() or not labelled.any():

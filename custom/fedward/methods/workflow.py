@@ -1,7 +1,7 @@
-"""What a method's server half says to its driver: an exchange with the sites, and their updates.
+"""What a method's server half says to the loop over rounds: an exchange with the sites, and their updates.
 
 A workflow is a generator that yields an :class:`Exchange` and receives ``list[ClientUpdate]`` in site-name order. It
-knows tensors and site names only; the driver in :mod:`fedward.server` decides how they travel.
+knows tensors and site names only. :mod:`fedward.server` decides how they travel.
 """
 
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
@@ -22,8 +22,7 @@ SCORE = "score"
 class ClientTask:
     """What one site is asked to do in one exchange."""
 
-    task: str = "train"
-    """Name of the site's task."""
+    name: str = "train"
     labels: int | None = None
     """How many labels the site is to ask for, where the server decides it."""
     models: Mapping[str, State] = field(default_factory=dict)
@@ -32,11 +31,11 @@ class ClientTask:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One exchange with the sites: the model all of them get, and each site's work."""
+    """One exchange with the sites: the model all of them get, and the task of each site."""
 
     round: int
     model: State
-    work: Mapping[str, ClientTask]
+    tasks: Mapping[str, ClientTask]
     record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
     part: int = 0
@@ -47,7 +46,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """One site's accepted answer; also of a site that was not asked to work, but evaluated the model."""
+    """One site's accepted answer; also of a site that had no task and evaluated the model."""
 
     site: str
     state: State
@@ -88,7 +87,7 @@ class Federation:
     """Each site's last accepted model, read lazily from disk; sites that never trained are absent."""
     validate: Callable[[State], float] | None = None
     """Accuracy in [0, 1] of a model on the server's own validation images, where the server has some."""
-    note: Callable[[str, dict[str, Any]], None] = lambda log, row: None
+    record: Callable[[str, dict[str, Any]], None] = lambda log, row: None
     """Add a JSON-able row, which names its round, to a log of the run folder."""
     learn: Learn | None = None
     """Training on the server's own images, where the method wants it."""
@@ -97,4 +96,4 @@ class Federation:
 
 
 Rounds: TypeAlias = Generator[Exchange, "list[ClientUpdate]", None]
-"""A server workflow: yields questions, receives the accepted replies in site-name order."""
+"""A server workflow: yields exchanges, receives the accepted updates in site-name order."""

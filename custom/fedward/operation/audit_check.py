@@ -13,9 +13,9 @@ from fedward.protocol import wire
 from fedward.storage import RunInfo
 from fedward.storage.audit import LOG, check_chain, check_end, fault
 from fedward.storage.chain import read
+from fedward.storage.checkpoint import StoredState
 from fedward.storage.outputs import REPORT, outputs
 from fedward.storage.run_folder import RunFolder, info_digest
-from fedward.storage.store import StoredState
 
 Row = Mapping[str, Any]
 _SIDECAR = ("method", "net", "pretrained", "data", "seed")
@@ -28,7 +28,7 @@ class Verified:
 
     lines: int
     """Of the audit log."""
-    head: str
+    last_hash: str
     """Hash of the last line."""
     files: int
     """Files that are those the log names at the end of the run."""
@@ -38,7 +38,8 @@ class Verified:
     """Answers that the audit log tells of and that come after the end of their site's log."""
 
     def __str__(self) -> str:
-        text = f"{LOG}: {self.lines} lines, head {self.head}; {self.files} files; {self.answers} lines of sites' logs"
+        log = f"{LOG}: {self.lines} lines, last hash {self.last_hash}"
+        text = f"{log}; {self.files} files; {self.answers} lines of sites' logs"
         return f"{text}, {self.later} answers after their end" if self.later else text
 
 

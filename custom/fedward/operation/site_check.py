@@ -36,7 +36,7 @@ class SiteRecord:
     def __str__(self) -> str:
         events = [row["event"] for row in self.rows]
         counts = ", ".join(f"{events.count(event)} {event}" for event in ("answered", "failed", "refused"))
-        return f"{self.file}: {', '.join(self.sites)}, run {self.run}: {counts}; head {self.rows[-1]['hash']}"
+        return f"{self.file}: {', '.join(self.sites)}, run {self.run}: {counts}; last hash {self.rows[-1]['hash']}"
 
 
 def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
@@ -106,19 +106,19 @@ def asked_round(rows: Sequence[Row], seq: int) -> int:
 
 
 def _reached(asked: Mapping[str, Row], record: SiteRecord, site: str) -> int:
-    return max((int(asked[row["head"]]["seq"]) for row in record.rows if row["site"] == site), default=0)
+    return max((int(asked[row["last_hash"]]["seq"]) for row in record.rows if row["site"] == site), default=0)
 
 
 def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRecord, row: Row) -> None:
     """Raise unless the server's log holds the request of a site's line, as the site got it."""
-    line = asked.get(row["head"])
+    line = asked.get(row["last_hash"])
     if line is None or _exchange(line) != (row["round"], row["part"]):
         raise _contradicted(rows, record, row)
     if row["task"] == wire.DECRYPT:
         return
     details, site = line["details"], row["site"]
     told = {
-        "task": details["work"].get(site, "idle"),
+        "task": details["tasks"].get(site, "idle"),
         "model": details["model"],
         "peers": details["peers"].get(site),
         "experiment": rows[0]["details"]["experiment"],
@@ -131,7 +131,7 @@ def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRe
 
 def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
     """Raise where the server tells of an answer that the site's log, which reaches beyond it, does not know."""
-    given = [row for row in record.rows if (row["site"], row["head"]) == (site, asked["hash"])]
+    given = [row for row in record.rows if (row["site"], row["last_hash"]) == (site, asked["hash"])]
     given = [row for row in given if row["event"] == "answered" and row["task"] != wire.DECRYPT]
     if not given:
         expected = f"only answers to requests that {site}'s log knows"
@@ -165,7 +165,7 @@ def _check_metrics(folder: Path, record: SiteRecord, reached: Mapping[str, int])
 def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError:
     """Return the fault of a log that lacks a line a site was shown the hash of."""
     exchange = (row["round"], row["part"])
-    shown = f"the hash {row['head']}, which {row['site']} was shown ({record.file}, line {row['seq']})"
+    shown = f"the hash {row['last_hash']}, which {row['site']} was shown ({record.file}, line {row['seq']})"
     wanted = f"{shown} in round {row['round']}, part {row['part']}"
     asked = [line for line in rows if line["event"] == "asked"]
     if there := [line["seq"] for line in asked if _exchange(line) == exchange]:

@@ -115,7 +115,7 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
     return state
 
 
-def requests(ask: Exchange, evaluate: Iterable[str], run: str, facts: Mapping[str, Any]) -> dict[str, Message]:
+def requests(exchange: Exchange, evaluate: Iterable[str], run: str, facts: Mapping[str, Any]) -> dict[str, Message]:
     """Return one request per site that works or evaluates; the global model's arrays are shared, never copied.
 
     Args:
@@ -124,18 +124,18 @@ def requests(ask: Exchange, evaluate: Iterable[str], run: str, facts: Mapping[st
         run: the run's id, under which a site finds what it remembers of it.
         facts: what each request tells of its job besides.
     """
-    model = flatten("model", ask.model)
+    model = flatten("model", exchange.model)
     evaluating = set(evaluate)
     messages = {}
-    for site in sorted(evaluating | set(ask.work)):
-        work = ask.work.get(site)
+    for site in sorted(evaluating | set(exchange.tasks)):
+        task = exchange.tasks.get(site)
         arrays = dict(model)
-        for role, state in work.models.items() if work else ():
+        for role, state in task.models.items() if task else ():
             arrays |= flatten(role, state)
-        meta = {"task": work.task if work else "idle", "evaluate": site in evaluating, "round": ask.round}
-        meta |= {"part": ask.part, "run": run, **facts}
-        if work and work.labels is not None:
-            meta["labels"] = work.labels
+        meta = {"task": task.name if task else "idle", "evaluate": site in evaluating, "round": exchange.round}
+        meta |= {"part": exchange.part, "run": run, **facts}
+        if task and task.labels is not None:
+            meta["labels"] = task.labels
         messages[site] = Message(meta, arrays)
     return messages
 

@@ -98,9 +98,9 @@ class Console:
         else:
             self._wrapped(f"finished after {count(summary.rounds or 0, 'round')}")
             self._wrapped(nothing_to_judge(untrained) or "")
-        if unjudged := summary.unjudged:
-            self._wrapped(f"last model not evaluated at {count(len(unjudged), 'site')}:")
-            self._reasons(unjudged)
+        if not_evaluated := summary.not_evaluated:
+            self._wrapped(f"last model not evaluated at {count(len(not_evaluated), 'site')}:")
+            self._reasons(not_evaluated)
         if summary.best_value is not None:
             why = f"highest mean validation {self._metric} over sites, {summary.best_value:.3f}"
             self._wrapped(f"best: round {summary.best_round} ({why})")

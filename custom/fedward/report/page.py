@@ -223,7 +223,7 @@ def _peer_overhead(run: Run) -> float | None:
 
 def _failures(run: Run) -> list[tuple[int | str, str, str]]:
     """Return (round, site, reason); first those of the last evaluation, which no other table tells of."""
-    last = [("last evaluation", site, reason) for site, reason in run.info.summary.unjudged.items()]
+    last = [("last evaluation", site, reason) for site, reason in run.info.summary.not_evaluated.items()]
     return [*last, *((row.round, site, reason) for row in run.rounds for site, reason in row.failed.items())]
 
 

@@ -95,7 +95,7 @@ def site_lines(run: Run) -> list[SiteLine]:
     """Return one line per site, in the run's order."""
     trained = Counter(site for row in merged_rounds(run) for site in row.replied)
     failures = Counter(site for row in run.rounds for site, reason in row.failed.items() if not took_no_step(reason))
-    failures.update(run.info.summary.unjudged.keys())
+    failures.update(run.info.summary.not_evaluated.keys())
     return [_site_line(run, site, trained[site], failures[site]) for site in run.info.sites]
 
 

@@ -30,7 +30,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _kept_at_sites(run),
         _protocols(choices),
         _last(run, choices),
-        _unjudged(run),
+        _not_evaluated(run),
         _coverage(sites),
         _small(sites),
         _missing(run),
@@ -76,9 +76,9 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
 
 
 def _kept_at_sites(run: Run) -> str | None:
-    if not run.info.stays_at_sites or run.info.untrained:
+    if not run.info.private or run.info.untrained:
         return None
-    what = _parts(run.info.stays_at_sites)
+    what = _parts(run.info.private)
     return (
         f"Each site trained a {what} of its own and kept it: all numbers are of the common model with the site's own "
         f"{what}. The {what} in model.safetensors and best.safetensors is untrained."
@@ -109,10 +109,10 @@ def _last(run: Run, choices: Choices) -> str | None:
     return f"The {which} (round {last.round}) has a test {title_of(last.metric)} of {last.test:.3f}{ranking}.{same}"
 
 
-def _unjudged(run: Run) -> str | None:
-    if not (unjudged := run.info.summary.unjudged):
+def _not_evaluated(run: Run) -> str | None:
+    if not (not_evaluated := run.info.summary.not_evaluated):
         return None
-    where = f"{len(unjudged)} of {count(len(run.info.sites), 'site')} ({', '.join(unjudged)})"
+    where = f"{len(not_evaluated)} of {count(len(run.info.sites), 'site')} ({', '.join(not_evaluated)})"
     return f"The final model was not evaluated at {where}, which its numbers leave out."
 
 

@@ -14,7 +14,7 @@ from fedward.methods.algorithm import Weight
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
-from fedward.storage.store import save_json
+from fedward.storage.checkpoint import save_json
 
 
 def require_key(key: SiteKey | None) -> SiteKey:

@@ -23,7 +23,7 @@ from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.security.encryption import Adder
 from fedward.security.encryption_site import mean_digest
-from fedward.storage.store import save_json
+from fedward.storage.checkpoint import save_json
 
 _WITNESSES = 2
 """Sites that must tell the same mean: one alone could tell any."""

@@ -86,7 +86,7 @@ def ledger_file(folder: Path, site: str) -> Path:
     return folder / f"privacy-{site}.jsonl"
 
 
-def head(path: Path) -> str:
+def last_hash(path: Path) -> str:
     """Return the hash of a ledger's last line, unchecked; empty where there is no release."""
     lines, _ = read(path)
     return str((parse(lines[-1]) or {}).get("hash", "")) if lines else ""
@@ -126,7 +126,7 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
         if cost > rule.max_epsilon:
             raise BudgetUsedError(epsilon(spent, rule.delta), cost, rule)
         if not _end(path):
-            _keep_end(path, {"lines": 0, "head": path.name})  # first, so that no chain is ever without an end
+            _keep_end(path, {"lines": 0, "last_hash": path.name})  # first, so that no chain is ever without an end
         if rows and not chained:
             _adopt(path, rows)
         chain = Chain(path, path.name)
@@ -205,7 +205,7 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _known(path: Path) -> set[str]:
-    """Return the newest head of a ledger in each of the site's logs of answers, which lie in ``answers`` beside it."""
+    """Return the newest hash of a ledger in each of the site's logs of answers, which lie in ``answers`` beside it."""
     found = set()
     for log in (path.parent / "answers").glob("*.jsonl"):
         lines, _ = read(log)
@@ -266,8 +266,9 @@ def _end(path: Path) -> dict[str, Any] | None:
         return None
     try:
         end = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(end["lines"], int) and isinstance(end["head"], str):
-            return dict(end)
+        last_hash = end["last_hash"] if "last_hash" in end else end["head"]  # its name in earlier versions
+        if isinstance(end["lines"], int) and isinstance(last_hash, str):
+            return {"lines": end["lines"], "last_hash": last_hash}
         found = repr(end)
     except (ValueError, KeyError, TypeError) as error:
         found = f"{type(error).__name__}: {error}"

@@ -42,7 +42,7 @@ def progress(run_folder: Path) -> dict[str, Any]:
     ``metric``, ``best``, ``last``
         the key metric, and its mean over sites on validation images as ``{"round", "value"}``, of the best round so far
         and the last evaluated one; None before the first.
-    ``unjudged``
+    ``not_evaluated``
         site -> reason of those that did not evaluate the last model of a finished run.
     ``bytes_down``, ``bytes_up``
         of all committed exchanges.
@@ -82,7 +82,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "refused": list(info.summary.refused),
         "exchange": _told(rounds[-1]) if rounds else None,
         **_key_metric(run, experiment.key_metric),
-        "unjudged": info.summary.unjudged,
+        "not_evaluated": info.summary.not_evaluated,
         "bytes_down": sum(row.bytes_down for row in rounds),
         "bytes_up": sum(row.bytes_up for row in rounds),
     }
@@ -108,7 +108,7 @@ def _under_way(last: Mapping[str, Any]) -> dict[str, Any] | None:
     if last["event"] != "asked":
         return None
     details = last["details"]
-    asked = sorted({*details["work"], *details["evaluate"]})
+    asked = sorted({*details["tasks"], *details["evaluate"]})
     return {"round": details["round"], "part": details["part"], "asked": asked, "since": last["time"]}
 
 
@@ -144,8 +144,10 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     for name in ("best", "last"):
         if value := state[name]:
             found += _item(name, f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}")
-    if unjudged := state["unjudged"]:
-        found += _item("unjudged", f"the last model, at {count(len(unjudged), 'site')}") + _reasons(unjudged)
+    if not_evaluated := state["not_evaluated"]:
+        found += _item("missing", f"evaluation of the last model, at {count(len(not_evaluated), 'site')}") + _reasons(
+            not_evaluated
+        )
     return found + _item("traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up")
 
 

@@ -16,7 +16,7 @@ event           details
                 are sent; before the request leaves
 ``answered``    round, part, who trained, hash of each update that is used, who evaluated, who failed or was refused and
                 why
-``noted``       a decision after the answers, such as the weights of a group
+``recorded``    a decision after the answers, such as the weights of a group
 ``committed``   round, hash of the saved state's ``state.safetensors``
 ``ended``       status, reason of a failure, hashes of what run.json says and of all files that the run leaves
 ``reported``    hash of ``report.html``, each time it is written after the end
@@ -80,9 +80,9 @@ class AuditLog:
             self.add("damaged", found=str(error))
 
     @property
-    def head(self) -> str:
+    def last_hash(self) -> str:
         """The hash of the last line; the run's id if there is none."""
-        return self._chain.head
+        return self._chain.last_hash
 
     @property
     def end(self) -> dict[str, Any]:

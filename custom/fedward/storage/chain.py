@@ -38,15 +38,15 @@ class Chain:
         self, path: Path, start: str, torn: Callable[[str], Mapping[str, Any]] = lambda text: {"torn": text}
     ) -> None:
         self._path, self._torn = path, torn
-        self._lines, self.head = 0, start
+        self._lines, self.last_hash = 0, start
         lines, _ = read(path)
         if lines:
-            self._lines, self.head = len(lines), _hash_of(lines[-1])
+            self._lines, self.last_hash = len(lines), _hash_of(lines[-1])
 
     @property
     def end(self) -> dict[str, Any]:
         """How many lines there are, and the hash of the last: what :func:`check_end` compares."""
-        return {"lines": self._lines, "head": self.head}
+        return {"lines": self._lines, "last_hash": self.last_hash}
 
     def add(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """Write one line and return it; it is on the disk when this returns.
@@ -71,11 +71,11 @@ class Chain:
         self._took(row)
 
     def _next(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        row = {**content, "seq": self._lines + 1, "previous": self.head}
+        row = {**content, "seq": self._lines + 1, "previous": self.last_hash}
         return row | {"hash": digest(row)}
 
     def _took(self, row: Mapping[str, Any]) -> None:
-        self._lines, self.head = row["seq"], row["hash"]
+        self._lines, self.last_hash = row["seq"], row["hash"]
 
 
 @contextmanager
@@ -146,8 +146,8 @@ def check_end(lines: Sequence[bytes], end: Mapping[str, Any] | None, name: str, 
     if len(lines) < end["lines"]:
         found = f"{len(lines)}: the log was cut at the end"
         raise fault(name, len(lines) + 1, f"{end['lines']} lines, as {source} tells", found)
-    if _hash_of(lines[end["lines"] - 1]) != end["head"]:
-        expected = f"the hash {end['head']}, as {source} tells"
+    if _hash_of(lines[end["lines"] - 1]) != end["last_hash"]:
+        expected = f"the hash {end['last_hash']}, as {source} tells"
         raise fault(name, end["lines"], expected, "another: the log was written anew")
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedward.errors import RunError
 
-FORMAT = 1
+FORMAT = 2
 """Of all that a run folder holds; any other is refused."""
 
 _Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
@@ -29,7 +29,7 @@ class Summary(_Closed):
     best_round: int | None = None
     best_value: float | None = None
     """Mean over sites of the key metric, in the best round."""
-    unjudged: dict[str, str] = {}
+    not_evaluated: dict[str, str] = {}
     """Site -> why it brought no value of the last model."""
     reason: str | None = None
     """Of a failure."""
@@ -56,7 +56,7 @@ class RunInfo(_Closed):
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
     """The weights it started from, where these were not fresh; see :mod:`fedward.storage.initial`."""
-    stays_at_sites: _Names = ()
+    private: _Names = ()
     """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
     untrained: _Names = ()
     """How the names of tensors begin that no round of the run trains, though its results hang on them."""

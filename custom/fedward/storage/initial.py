@@ -18,8 +18,8 @@ from fedward.nets import build
 from fedward.protocol import wire
 from fedward.storage import FORMAT, RunInfo, audit
 from fedward.storage.chain import read
+from fedward.storage.checkpoint import StoredState
 from fedward.storage.run_folder import RunFolder
-from fedward.storage.store import StoredState
 
 _REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
 _AGAIN = (

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from fedward.storage import FORMAT
-from fedward.storage.store import save_json
+from fedward.storage.checkpoint import save_json
 
 FOLDER = "reconstructions"
 

@@ -30,10 +30,10 @@ from fedward.storage import (
 )
 from fedward.storage.audit import AuditLog, now
 from fedward.storage.chain import read
+from fedward.storage.checkpoint import SiteModels, StateT, load_state, save_json, save_model, save_state
 from fedward.storage.disk import append
 from fedward.storage.outputs import REPORT, outputs
 from fedward.storage.saved_states import SavedStates, told_states
-from fedward.storage.store import SiteModels, StateT, load_state, save_json, save_model, save_state
 
 _KEPT_STATES = 2
 
@@ -74,7 +74,7 @@ class RunFolder:
             )
         path.mkdir(parents=True, exist_ok=True)
         needs = method_of(experiment).requirements
-        told: dict[str, Any] = {"init": init, "stays_at_sites": needs.private, "untrained": needs.untrained}
+        told: dict[str, Any] = {"init": init, "private": needs.private, "untrained": needs.untrained}
         info = RunInfo(
             format=FORMAT,
             id=uuid4().hex,
@@ -151,10 +151,10 @@ class RunFolder:
         rows = map(audit.parse, read(self.path / audit.LOG)[0])
         return next((row["details"]["model"] for row in rows if row and row["event"] == "asked"), None)
 
-    def note(self, log: str, row: dict[str, Any]) -> None:
+    def record(self, log: str, row: dict[str, Any]) -> None:
         """Remember a row as :meth:`append` does, of a decision that the audit log holds from now on."""
         self.append(log, row)
-        self.audit.add("noted", log=log, row=row)
+        self.audit.add("recorded", log=log, row=row)
 
     def append(self, log: str, row: Row | Mapping[str, Any]) -> None:
         """Remember one row for ``<log>.jsonl``; written by the next :meth:`commit`.
@@ -242,7 +242,7 @@ class RunFolder:
         """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it, and which tensors are untrained."""
         experiment = self.info.experiment
         about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
-        never, kept = self.info.untrained, self.info.stays_at_sites
+        never, kept = self.info.untrained, self.info.private
         if untrained := [key for key in state if key.startswith(never + kept)]:
             note = "No round trained these tensors." if never else "Each site trained its own of these, and kept it."
             about |= {"untrained": untrained, "note": note}

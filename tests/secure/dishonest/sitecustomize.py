@@ -15,16 +15,16 @@ FOLDER = Path(os.environ["FEDWARD_DISHONEST"]) if "FEDWARD_DISHONEST" in os.envi
 TRANSPORT = "fedward.flare.transport"
 
 
-def without_head(meta):
-    return {name: value for name, value in meta.items() if name != "head"}
+def without_last_hash(meta):
+    return {name: value for name, value in meta.items() if name != "last_hash"}
 
 
 ASKED = {
     "round -5": (lambda meta: {**meta, "round": -5}, 0),
     "a round after the last": (lambda meta: {**meta, "round": 2**40}, 0),
     "a part too many": (lambda meta: {**meta, "part": 1}, 0),
-    "no head": (without_head, 0),
-    "a sum without head": (lambda meta: {**without_head(meta), "task": "decrypt"}, 0),
+    "no last hash": (without_last_hash, 0),
+    "a sum without last hash": (lambda meta: {**without_last_hash(meta), "task": "decrypt"}, 0),
     "another model": (lambda meta: meta, 1),
     "another model in the round before": (lambda meta: {**meta, "round": 1}, 1),
     "another run": (lambda meta: {**meta, "run": "f" * 32}, 1),

@@ -70,10 +70,10 @@ class FedAL(Algorithm[FedALState]):
             task = self.active.task(round_)
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             if self._by_score and task == QUERY:
-                replies = yield from self._query_by_scores(state, sites, federation.sites)
+                updates = yield from self._query_by_scores(state, sites, federation.sites)
             else:
-                replies = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
-            state.model = mean_of(replies, task, self.weight, self.settings, state.model)
+                updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
+            state.model = mean_of(updates, task, self.weight, self.settings, state.model)
             state.round = round_
 
     def _query_by_scores(
@@ -86,18 +86,18 @@ class FedAL(Algorithm[FedALState]):
             return (yield Exchange(round_, state.model, late))
         scored = yield Exchange(round_, state.model, {site: ClientTask(SCORE) for site in sites})
         budgets = divide(scored)
-        work = {site: ClientTask(QUERY, labels=budgets.get(site, 0)) for site in sites}
-        replies = yield Exchange(round_, state.model, work, record={"budgets": {"labels": budgets}}, part=1)
-        took_part = {reply.site for reply in scored if any(reply.scores)} & {reply.site for reply in replies}
+        tasks = {site: ClientTask(QUERY, labels=budgets.get(site, 0)) for site in sites}
+        updates = yield Exchange(round_, state.model, tasks, record={"budgets": {"labels": budgets}}, part=1)
+        took_part = {update.site for update in scored if any(update.scores)} & {update.site for update in updates}
         state.missed = sorted(set(everyone) - took_part)
-        return replies
+        return updates
 
 
-def divide(replies: Sequence[ClientUpdate]) -> dict[str, int]:
+def divide(updates: Sequence[ClientUpdate]) -> dict[str, int]:
     """Return how many labels each site is to ask for.
 
     They are as many together as by the sites' sizes, and go where the scores are highest.
     """
-    scored = [reply for reply in replies if reply.scores]
-    budget = max(0, sum(reply.due for reply in scored))
-    return allocate_by_counts({reply.site: reply.scores for reply in scored}, budget)
+    scored = [update for update in updates if update.scores]
+    budget = max(0, sum(update.due for update in scored))
+    return allocate_by_counts({update.site: update.scores for update in scored}, budget)

@@ -69,19 +69,19 @@ class FedPerl(Algorithm[FedPerlState]):
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             peers, record = self.choose_peers(sites, round_, state, federation)
             # No name for the work: its models, one or more a site, are freed before the next round makes new ones.
-            replies = yield Exchange(
+            updates = yield Exchange(
                 round_,
                 state.model,
                 {site: ClientTask(models=self.peer_models(peers[site], federation)) for site in sites},
                 record,
             )
-            state.model = mean_of(replies, "train", self.weight, self.settings, state.model)
-            for reply in replies:
-                if not reply.steps:
+            state.model = mean_of(updates, "train", self.weight, self.settings, state.model)
+            for update in updates:
+                if not update.steps:
                     continue
-                state.moments = {**state.moments, reply.site: layer_moments(reply.state)}
+                state.moments = {**state.moments, update.site: layer_moments(update.state)}
                 if federation.validate is not None:
-                    state.accuracy[reply.site] = federation.validate(reply.state)
+                    state.accuracy[update.site] = federation.validate(update.state)
             state.round = round_
 
     def choose_peers(

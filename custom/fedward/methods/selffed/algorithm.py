@@ -115,11 +115,11 @@ class SelfFed(Algorithm[SelfFedState]):
             round_, names = state.round + 1, federation.sites
             sites = draw_participants(names, self.settings.participants, federation.seed, round_)
             task = self.task(round_)
-            work = {site: ClientTask(task) for site in sites}
-            replies = yield Exchange(round_, state.model, work, evaluate=task == FINE_TUNE)
+            tasks = {site: ClientTask(task) for site in sites}
+            updates = yield Exchange(round_, state.model, tasks, evaluate=task == FINE_TUNE)
             if task == PRETRAIN:
-                state.model = mean_of(replies, task, self.weight, self.settings, state.model)
-            elif trained := [reply for reply in replies if reply.steps and reply.labelled]:
+                state.model = mean_of(updates, task, self.weight, self.settings, state.model)
+            elif trained := [update for update in updates if update.steps and update.labelled]:
                 state.model = self.aggregate(state, trained)
                 if round_ < self.settings.rounds:
                     self.contrast(state, federation)
@@ -135,18 +135,18 @@ class SelfFed(Algorithm[SelfFedState]):
                 )
             state.round = round_
 
-    def aggregate(self, state: SelfFedState, replies: Sequence[ClientUpdate]) -> State:
+    def aggregate(self, state: SelfFedState, updates: Sequence[ClientUpdate]) -> State:
         """Return the mean of the replies by labelled images and participations, and count these.
 
         ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`, or, where updates are weighed,
         ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``.
         """
-        models = [reply.state for reply in replies]
-        counts = [self.weight(FINE_TUNE, reply.labelled, reply.unlabelled, reply.steps) for reply in replies]
+        models = [update.state for update in updates]
+        counts = [self.weight(FINE_TUNE, update.labelled, update.unlabelled, update.steps) for update in updates]
         sizes = torch.tensor(capped_counts(counts, self.settings.largest_share), dtype=torch.float64)
-        times = torch.tensor([state.participations.get(reply.site, 0) for reply in replies], dtype=torch.float64)
-        for reply in replies:
-            state.participations[reply.site] = state.participations.get(reply.site, 0) + 1
+        times = torch.tensor([state.participations.get(update.site, 0) for update in updates], dtype=torch.float64)
+        for update in updates:
+            state.participations[update.site] = state.participations.get(update.site, 0) + 1
         if self.settings.aggregation == "normalised":
             weights = gain_recession_weights(sizes, times, self.settings.beta)
             return weighted_average(models, capped_weights(weights, sizes, self.settings.largest_share).tolist())

@@ -25,8 +25,8 @@ from fedward.methods.ssfl import SSFL
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.nets import build
 from fedward.protocol.wire import Message
+from fedward.storage.checkpoint import SiteModels, StoredState, save_state
 from fedward.storage.run_folder import RunFolder
-from fedward.storage.store import SiteModels, StoredState, save_state
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
 from run_files import assert_equal, in_vain, rows, weights
@@ -43,16 +43,16 @@ def listen(
 
     def rounds(self, state, federation):
         inner = federated_averaging(state, federation, self.settings, self.weight)
-        ask = next(inner)
-        while ask is not None:
-            replies = yield ask
-            heard.append((ask, replies))
+        exchange = next(inner)
+        while exchange is not None:
+            replies = yield exchange
+            heard.append((exchange, replies))
             if also:
                 also(federation)
             try:
-                ask = inner.send(replies)
+                exchange = inner.send(replies)
             except StopIteration:
-                ask = None
+                exchange = None
 
     for kind in (FedAvg, SSFL):
         monkeypatch.setattr(kind, "rounds", rounds)
@@ -105,7 +105,7 @@ def test_a_run_leaves_the_files_readers_need(tmp_path):
     assert evaluated == {(round_, site) for round_ in range(4) for site in SITES}
     assert (folder / "report.html").exists()
     assert json.loads((folder / "best.json").read_text())["round"] in range(4)
-    assert info["summary"]["unjudged"] == {}
+    assert info["summary"]["not_evaluated"] == {}
 
 
 def test_peers_travel_after_the_warm_up_only_and_are_counted(tmp_path):
@@ -453,11 +453,11 @@ def test_a_site_that_took_no_step_is_heard_with_the_model_it_was_sent(tmp_path, 
     transport = Tampering(experiment, tmp_path / "cache", lambda site, a: [idle(a) if site == "site-2" else a])
     folder = run_experiment(experiment, tmp_path / "run", transport, engine="local")
     assert len(heard) == 2
-    for ask, replies in heard:
+    for exchange, replies in heard:
         assert [reply.site for reply in replies] == SITES
         assert [reply.steps for reply in replies] == [2, 0, 2]
         silent = replies[1]
-        assert silent.state is ask.model
+        assert silent.state is exchange.model
         assert (silent.labelled, silent.unlabelled) == (0, 7)
     for row in rows(folder, "rounds"):
         assert (row["asked"], row["replied"]) == (SITES, ["site-1", "site-9"])
@@ -473,10 +473,10 @@ def test_a_site_that_only_judged_is_heard_without_steps(tmp_path, monkeypatch):
     listen(monkeypatch, heard)
     run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     assert len(heard) == 3
-    for ask, replies in heard:
+    for exchange, replies in heard:
         assert [reply.site for reply in replies] == SITES
-        assert {reply.site for reply in replies if reply.steps} == set(ask.work) != set(SITES)
-        assert all(reply.state is ask.model for reply in replies if not reply.steps)
+        assert {reply.site for reply in replies if reply.steps} == set(exchange.tasks) != set(SITES)
+        assert all(reply.state is exchange.model for reply in replies if not reply.steps)
 
 
 @pytest.mark.parametrize(
@@ -520,16 +520,16 @@ def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
 
     def rounds(self, state, federation):
         inner = federated_averaging(state, federation, self.settings, self.weight)
-        ask = next(inner)
-        while ask is not None:
-            replies = yield ask
+        exchange = next(inner)
+        while exchange is not None:
+            replies = yield exchange
             heard = {reply.site: 0 for reply in replies if reply.steps}
-            federation.note("budgets", {"round": ask.round, "labels": heard})
+            federation.record("budgets", {"round": exchange.round, "labels": heard})
             on_disk.append([row["round"] for row in rows(folder, "budgets")])
             try:
-                ask = inner.send(replies)
+                exchange = inner.send(replies)
             except StopIteration:
-                ask = None
+                exchange = None
 
     monkeypatch.setattr(FedAvg, "rounds", rounds)
 
@@ -607,7 +607,7 @@ def test_a_site_lost_in_the_last_evaluation_is_told_in_the_summary(tmp_path, cap
 
     folder = run_tampered(tmp_path, lost, options={"rounds": 1})
     info = json.loads((folder / "run.json").read_text())
-    assert (info["status"], info["summary"]["unjudged"]) == ("finished", {"site-9": reason})
+    assert (info["status"], info["summary"]["not_evaluated"]) == ("finished", {"site-9": reason})
     assert not any(row["failed"] for row in rows(folder, "rounds"))
     judged = {row["site"] for row in rows(folder, "metrics") if (row["round"], row["split"]) == (1, "test")}
     assert judged == {"site-1", "site-2"}

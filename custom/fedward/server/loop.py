@@ -15,7 +15,7 @@ from torch import Tensor
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import ConfigError, RunError, WireError
-from fedward.evaluation.selection import MetricRow, earliest_best, judged
+from fedward.evaluation.selection import MetricRow, earliest_best, evaluated
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
@@ -203,9 +203,9 @@ class _Driver:
         self.console.header(self.experiment, run.sites, resumed_after=state.round, taken=taken)
         return state
 
-    def _note(self, log: str, row: dict[str, Any]) -> None:
+    def _record_decision(self, log: str, row: dict[str, Any]) -> None:
         if not self.experiment.secure_aggregation:  # else a method measures the mean, and would note it of each site
-            self.run_folder.note(log, row)
+            self.run_folder.record(log, row)
 
     def _report_failure(self, summary: Summary) -> None:
         try:
@@ -222,7 +222,7 @@ class _Driver:
 
     def _federation(self) -> Federation:
         run, images, wanted = self.run_folder, self.images, self.algorithm.requirements.server_images
-        federation = Federation(run.sites, self.experiment.seed, run.models, note=self._note)
+        federation = Federation(run.sites, self.experiment.seed, run.models, record=self._record_decision)
         if "validation" in wanted:
             images.require_validation()
             federation = replace(federation, validate=images.accuracy)
@@ -247,33 +247,33 @@ class _Driver:
     def _loop(self, state: Any, rounds: Any) -> None:
         if not list(self.run_folder.path.glob("rounds/?????")):
             self.run_folder.commit(state.round, state)
-        ask = next(rounds, None)
-        while ask is not None:
+        exchange = next(rounds, None)
+        while exchange is not None:
             before = state.round
-            replies = self._exchange(ask)
-            ask = None  # its models go before the next ones are made
+            replies = self._exchange(exchange)
+            exchange = None  # its models go before the next ones are made
             with suppress(StopIteration):
-                ask = rounds.send(replies)
+                exchange = rounds.send(replies)
             if state.round != before:
                 self.run_folder.commit(state.round, state)
 
-    def _exchange(self, ask: Exchange) -> list[ClientUpdate]:
+    def _exchange(self, exchange: Exchange) -> list[ClientUpdate]:
         """Carry out one ask; the model the round starts from is evaluated with it where its turn has come."""
-        first, self._last_round = ask.round != self._last_round, ask.round
-        evaluate = ask.evaluate and first and (ask.round - 1) % self.experiment.evaluate_every == 0
+        first, self._last_round = exchange.round != self._last_round, exchange.round
+        evaluate = exchange.evaluate and first and (exchange.round - 1) % self.experiment.evaluate_every == 0
         started = time.perf_counter()
-        result, requests = self._send(ask, self.run_folder.sites if evaluate else [])
-        self._record(ask, requests, result, time.perf_counter() - started)
-        self._consent.require(ask.round, result.said, {site: result.failed[site] for site in result.refused})
-        self._note_empty(ask, any(reply.useful for reply in result.replies), result.failed)
+        result, requests = self._send(exchange, self.run_folder.sites if evaluate else [])
+        self._record(exchange, requests, result, time.perf_counter() - started)
+        self._consent.require(exchange.round, result.said, {site: result.failed[site] for site in result.refused})
+        self._note_empty(exchange, any(reply.useful for reply in result.replies), result.failed)
         return sorted(result.replies, key=lambda reply: reply.site)
 
-    def _note_empty(self, ask: Exchange, any_reply: bool, failed: dict[str, str]) -> None:
+    def _note_empty(self, exchange: Exchange, any_reply: bool, failed: dict[str, str]) -> None:
         self._empty = 0 if any_reply else self._empty + 1
-        self._failed = failed if ask.work else self._failed
+        self._failed = failed if exchange.tasks else self._failed
         if self._empty >= _EMPTY_ROUNDS_IN_A_ROW:
             raise RunError(
-                f"round {ask.round}",
+                f"round {exchange.round}",
                 expected=f"at least {self.experiment.minimum_replies} usable replies",
                 found=f"too few in {self._empty} exchanges in a row: {self._why_nothing()}",
                 remedy=f"{_FIX.capitalize()}, then resume this run folder.",
@@ -286,23 +286,23 @@ class _Driver:
         nobody = "no site has labels; " if everyone and not any(self._labelled.values()) else ""
         return f"{nobody}last: {reasons or 'no site could train'}"
 
-    def _send(self, ask: Exchange, evaluate: Sequence[str]) -> tuple[_Answers, dict[str, Message]]:
+    def _send(self, exchange: Exchange, evaluate: Sequence[str]) -> tuple[_Answers, dict[str, Message]]:
         init = self.run_folder.info.init
         weights = {"weights": init.get("model", init["sha256"])} if init else {}
         facts = {"members": len(self.run_folder.sites), **weights}
         facts |= {"experiment": self.experiment.digest, "versions": versions()}
-        requests = wire.requests(ask, evaluate, self.run_folder.id, facts)
-        head = self.run_folder.audit.add(
+        requests = wire.requests(exchange, evaluate, self.run_folder.id, facts)
+        last_hash = self.run_folder.audit.add(
             "asked",
-            round=ask.round,
-            part=ask.part,
-            work={site: work.task for site, work in ask.work.items()},
+            round=exchange.round,
+            part=exchange.part,
+            tasks={site: task.name for site, task in exchange.tasks.items()},
             evaluate=list(evaluate),
-            decisions=ask.record,
+            decisions=exchange.record,
             **wire.sent(requests),
         )
         for request in requests.values():
-            request.meta["head"] = head
+            request.meta["last_hash"] = last_hash
         result = _Answers()
         pending: set[str] = set()
 
@@ -311,29 +311,29 @@ class _Driver:
                 return  # a second or stale answer: the first one stands
             pending.discard(site)
             try:
-                self._accept(ask, requests[site], site, answer, result)
+                self._accept(exchange, requests[site], site, answer, result)
             except WireError as error:
                 result.failed[site] = reason(str(error))
 
-        def exchange(sites: Collection[str]) -> None:
+        def send(sites: Collection[str]) -> None:
             pending.update(sites)
             result.forget(sites)
             self.transport.exchange({site: requests[site] for site in sorted(sites)}, self.experiment.timeout, deliver)
             self._consent.tell(result.waiting)
 
-        exchange(set(requests))
-        while self._is_worth_waiting(ask, result):
+        send(set(requests))
+        while self._is_worth_waiting(exchange, result):
             self._consent.pause()
-            exchange(set(result.waiting))
+            send(set(result.waiting))
             if not result.waiting and self._lacks(result):
-                exchange(set(ask.work) - {reply.site for reply in result.replies})  # whose update was one of too few
+                send(set(exchange.tasks) - {reply.site for reply in result.replies})  # theirs was one of too few
         result.failed |= self._consent.reasons(result.waiting)
         result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self.experiment.timeout} s")
-        self._drop_too_few(ask, result)
+        self._drop_too_few(exchange, result)
         self.run_folder.audit.add(
             "answered",
-            round=ask.round,
-            part=ask.part,
+            round=exchange.round,
+            part=exchange.part,
             replied=sorted(reply.site for reply in result.replies if reply.useful),
             updates=result.updates,
             evaluated=sorted(site for site, said in result.said.items() if said.metrics),
@@ -341,26 +341,26 @@ class _Driver:
         )
         return result, requests
 
-    def _is_worth_waiting(self, ask: Exchange, result: _Answers) -> bool:
+    def _is_worth_waiting(self, exchange: Exchange, result: _Answers) -> bool:
         """Return whether replies are too few, and may be enough once sites that wait for approval have it."""
-        willing = set(ask.work) - result.refused
+        willing = set(exchange.tasks) - result.refused
         return self._lacks(result) and bool(willing & set(result.waiting)) and len(willing) >= self._enough
 
     def _lacks(self, result: _Answers) -> bool:
         return sum(reply.useful for reply in result.replies) < self._enough
 
-    def _drop_too_few(self, ask: Exchange, result: _Answers) -> None:
+    def _drop_too_few(self, exchange: Exchange, result: _Answers) -> None:
         """Drop replies of which there are fewer than an exchange needs: neither averages nor peers come of them."""
         useful = [reply.site for reply in result.replies if reply.useful]
         if len(useful) >= self.experiment.minimum_replies:
             return
         result.replies = [reply for reply in result.replies if not reply.useful]
         for site in useful:
-            self.run_folder.models.forget(site, ask.round)
+            self.run_folder.models.forget(site, exchange.round)
             result.updates.pop(site, None)
             result.failed[site] = f"not used: minimum_replies is {self.experiment.minimum_replies}, came {len(useful)}"
 
-    def _accept(self, ask: Exchange, request: Message, site: str, answer: Message, result: _Answers) -> None:
+    def _accept(self, exchange: Exchange, request: Message, site: str, answer: Message, result: _Answers) -> None:
         needs = self.algorithm.requirements
         said = wire_checks.check_answer(
             answer,
@@ -381,40 +381,40 @@ class _Driver:
         self._labelled[site] = said.labelled
         result.up[site] = answer.nbytes
         result.said[site] = said
-        state, counts = ask.model, (said.labelled, said.unlabelled)
+        state, counts = exchange.model, (said.labelled, said.unlabelled)
         if said.steps:
-            state = self._kept(ask, site, answer, result)
+            state = self._kept(exchange, site, answer, result)
         elif (task := request.meta["task"]) not in wire.UNTRAINED:
             result.failed[site] = _NOTHING_TO_DO.format(task, *counts)
         result.replies.append(ClientUpdate(site, state, *counts, said.steps, said.scores or (), said.due or 0))
 
-    def _kept(self, ask: Exchange, site: str, answer: Message, result: _Answers) -> State:
+    def _kept(self, exchange: Exchange, site: str, answer: Message, result: _Answers) -> State:
         """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""
-        wire_checks.check_norm(site, answer, ask.model, self.experiment.largest_update)
+        wire_checks.check_norm(site, answer, exchange.model, self.experiment.largest_update)
         result.updates[site] = answer.received or arrays_digest(answer.arrays)
         if not self.experiment.secure_aggregation:
-            return self.run_folder.models.put(site, ask.round, wire.rebuild(ask.model, answer))
+            return self.run_folder.models.put(site, exchange.round, wire.rebuild(exchange.model, answer))
         if result.mean is None:
-            result.mean = wire.rebuild(ask.model, answer)
+            result.mean = wire.rebuild(exchange.model, answer)
         return result.mean
 
-    def _record(self, ask: Exchange, requests: dict[str, Message], result: _Answers, seconds: float) -> None:
+    def _record(self, exchange: Exchange, requests: dict[str, Message], result: _Answers, seconds: float) -> None:
         run = self.run_folder
         for site, said in sorted(result.said.items()):
-            self._record_answer(ask, site, said)
+            self._record_answer(exchange, site, said)
         peers = {site: len(wire.roles(request)) for site, request in requests.items()}
         for site, request in requests.items():
-            run.append("bytes", ByteRow(ask.round, site, request.nbytes, result.up.get(site, 0), peers[site]))
-        for log, record in ask.record.items():
-            run.append(log, {"round": ask.round, **record})
-        values = self._judge(ask, result)
-        if not ask.work:  # the evaluation after the last round is no round
+            run.append("bytes", ByteRow(exchange.round, site, request.nbytes, result.up.get(site, 0), peers[site]))
+        for log, record in exchange.record.items():
+            run.append(log, {"round": exchange.round, **record})
+        values = self._judge(exchange, result)
+        if not exchange.tasks:  # the evaluation after the last round is no round
             return
         row = RoundRow(
-            round=ask.round,
-            part=ask.part,
+            round=exchange.round,
+            part=exchange.part,
             seconds=round(seconds, 3),
-            asked=tuple(sorted(ask.work)),
+            asked=tuple(sorted(exchange.tasks)),
             replied=tuple(sorted(reply.site for reply in result.replies if reply.useful)),
             failed=result.failed,
             restarts={site: said.restarts for site, said in sorted(result.said.items()) if said.restarts},
@@ -426,17 +426,17 @@ class _Driver:
         kept = [said.train["kept"] for said in result.said.values() if "kept" in said.train]
         self.console.round(row, values, fmean(kept) if kept else None)
 
-    def _record_answer(self, ask: Exchange, site: str, said: Answer) -> None:
+    def _record_answer(self, exchange: Exchange, site: str, said: Answer) -> None:
         run, images = self.run_folder, said.labelled + said.unlabelled
         counts = {"labelled": said.labelled, "unlabelled": said.unlabelled}
         for metric in said.metrics:
-            run.append("metrics", {"round": ask.round - 1, "site": site, **metric.model_dump()})
-        for name, value in ({**said.train, **counts} if site in ask.work else {}).items():
-            run.append("metrics", MetricRow(ask.round, site, "train", name, value, images))
+            run.append("metrics", {"round": exchange.round - 1, "site": site, **metric.model_dump()})
+        for name, value in ({**said.train, **counts} if site in exchange.tasks else {}).items():
+            run.append("metrics", MetricRow(exchange.round, site, "train", name, value, images))
         if labels := said.label_counts:
-            run.append("queries", QueryRow(ask.round, site, **labels.model_dump(), **counts, minutes=said.minutes))
+            run.append("queries", QueryRow(exchange.round, site, **labels.model_dump(), **counts, minutes=said.minutes))
 
-    def _judge(self, ask: Exchange, result: _Answers) -> dict[str, float]:
+    def _judge(self, exchange: Exchange, result: _Answers) -> dict[str, float]:
         """Return the key metric of the evaluated model at each site, and keep the model if it is the best so far."""
         key = self.experiment.key_metric
         found = {
@@ -446,21 +446,21 @@ class _Driver:
             if metric.split == "val" and metric.name == key
         }
         values = {site: float(value) for site, value in found.items() if value is not None}
-        if judged(found, self.run_folder.sites):
-            best, round_, mean = self.run_folder.best(), ask.round - 1, fmean(values.values())
+        if evaluated(found, self.run_folder.sites):
+            best, round_, mean = self.run_folder.best(), exchange.round - 1, fmean(values.values())
             if earliest_best({round_: mean, **dict([best] if best else [])}) == round_:
                 sidecar = {"round": round_, "metric": f"mean over sites of val {key}", "value": mean}
-                self.run_folder.save_global("best", ask.model, sidecar)
+                self.run_folder.save_global("best", exchange.model, sidecar)
         return values
 
     def _finish(self, state: Any) -> None:
-        """Evaluate the last model, if it can be judged, and close the folder."""
+        """Evaluate the last model, if it can be evaluated, and close the folder."""
         run = self.run_folder
-        unjudged = {} if self.algorithm.requirements.untrained else self._evaluate_last(state)
+        not_evaluated = {} if self.algorithm.requirements.untrained else self._evaluate_last(state)
         run.save_global("model", state.model, {"round": state.round})
         best = run.best()
         summary = Summary(
-            rounds=state.round, best_round=best and best[0], best_value=best and best[1], unjudged=unjudged
+            rounds=state.round, best_round=best and best[0], best_value=best and best[1], not_evaluated=not_evaluated
         )
         run.models.clear()
         if wire.model_digest(wire.flatten("model", state.model)) == run.first_model:

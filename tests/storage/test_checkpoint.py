@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedward.errors import RunError
-from fedward.storage.store import SiteModels, StoredState, load_state, save_json, save_model, save_state
+from fedward.storage.checkpoint import SiteModels, StoredState, load_state, save_json, save_model, save_state
 from power_cut import on_the_disk, unwritten
 
 MODEL = {"z.weight": torch.randn(3, 4), "a.count": torch.tensor(7), "m.empty": torch.zeros(0)}
