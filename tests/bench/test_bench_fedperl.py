@@ -58,9 +58,7 @@ def test_the_table_has_means_and_paired_differences(out: Path) -> None:
     assert not lines_of(text, "SSFL (FedAvg + FixMatch)")
 
 
-def test_finished_runs_are_not_run_again_and_shown_by_the_command(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_finished_runs_are_shown_and_not_run_again(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns
     arguments = ["bench", "fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1", "2"]
     assert cli.main([*arguments, *(word for change in FEW for word in ("--set", change))]) == 0

@@ -42,7 +42,7 @@ def test_the_papers_numbers_are_those_of_its_tables() -> None:
     assert {row for _, row, _, _ in PAPER} == set(isofed.TABLE_ROWS)
 
 
-def test_a_table_has_every_setting_once_and_the_upper_bound_once_a_gamma() -> None:
+def test_a_table_has_every_setting_once() -> None:
     found = cells(["blood", "path"], [0.8, 0.5], [3, 2, 1], isofed.TABLE_ROWS, [1, 2])
     assert len(found) == len(set(found)) == 2 * 2 * 2 * (1 + 3 * 4)
     assert {cell.labelled for cell in found if cell.row == "upper"} == {4}
@@ -67,7 +67,7 @@ def test_organs_and_chests_are_never_mirrored(name: str) -> None:
     assert views == ("upright" if name in ("organa", "pneumonia") else "mirrored")
 
 
-def test_a_cell_runs_is_judged_on_all_test_images_and_is_not_run_again(data: Path, tmp_path: Path) -> None:
+def test_a_cell_runs_once_and_is_judged_on_all_test_images(data: Path, tmp_path: Path) -> None:
     cell = Cell("pneumonia", 0.8, 2, "isofed", 1)
     said = run_cell(cell, TINY, data, tmp_path / "out")
     result = json.loads(result_file(tmp_path / "out", cell).read_text())
@@ -82,7 +82,7 @@ def test_a_cell_runs_is_judged_on_all_test_images_and_is_not_run_again(data: Pat
         isofed.run([cell], TINY, tmp_path / "others", tmp_path / "out", workers=1)
 
 
-def test_a_site_that_fails_costs_the_cell_and_one_that_declines_does_not(data: Path, tmp_path: Path) -> None:
+def test_a_cell_fails_with_a_site_that_fails_not_one_declining(data: Path, tmp_path: Path) -> None:
     cell = Cell("pneumonia", 0.8, 2, "isofed", 1)
     run_cell(cell, TINY, data, tmp_path)
     log = result_file(tmp_path, cell).parent / "run" / "rounds.jsonl"
@@ -117,7 +117,7 @@ def test_the_judge_refuses_to_choose_its_test_images(data: Path, tmp_path: Path)
         run_cell(Cell("pneumonia", 0.8, 2, "lower", 1), TINY, data, tmp_path / "out")
 
 
-def test_the_table_shows_means_over_seeds_the_paper_and_paired_differences(tmp_path: Path) -> None:
+def test_the_table_shows_means_paper_values_and_differences(tmp_path: Path) -> None:
     accuracies = {("isofed", 1): 80.0, ("isofed", 2): 84.0, ("rscfed", 1): 79.0, ("rscfed", 2): 81.0}
     for (row, seed), accuracy in accuracies.items():
         file = result_file(tmp_path, cell := Cell("blood", 0.8, 2, row, seed))
@@ -137,7 +137,7 @@ def test_the_table_shows_means_over_seeds_the_paper_and_paired_differences(tmp_p
     assert not any("MT+wFedAvg" in line for line in lines), "what has not run is not shown"
 
 
-def test_adaptation_is_compared_after_the_last_round_both_runs_were_judged_at(data: Path, tmp_path: Path) -> None:
+def test_adaptation_is_compared_at_the_last_common_round(data: Path, tmp_path: Path) -> None:
     twins = [Cell("pneumonia", 0.8, 2, row, 1) for row in ("isofed", "isofed_wo_pt")]
     for cell in twins:
         run_cell(cell, TINY, data, tmp_path)

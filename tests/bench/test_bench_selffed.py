@@ -89,7 +89,7 @@ def test_every_image_is_at_one_place_and_a_lesion_at_one_site(gamma: float, each
     assert min(len({data.groups[row] for row in found[site]["train"]}) for site in SITES) >= 10
 
 
-def test_a_smaller_concentration_gives_sites_of_fewer_classes_and_a_seed_its_own_split() -> None:
+def test_smaller_concentration_gives_fewer_classes_a_site() -> None:
     data = rows_like(2000)
 
     def unevenness(gamma: float, seed: int) -> float:
@@ -102,9 +102,7 @@ def test_a_smaller_concentration_gives_sites_of_fewer_classes_and_a_seed_its_own
     assert unevenness(1.0, 0) == unevenness(1.0, 0) != unevenness(1.0, 1)
 
 
-def test_a_larger_share_keeps_the_labels_of_a_smaller_one_and_server_and_pool_have_none(
-    data: Path, tmp_path: Path
-) -> None:
+def test_a_larger_share_keeps_the_labels_of_a_smaller_one(data: Path, tmp_path: Path) -> None:
     spec = DataSpec(name="blood", classes=CLASSES, image_size=28, views="mirrored")
     known: list[set[str]] = []
     for share in SHARES:
@@ -120,7 +118,7 @@ def test_a_larger_share_keeps_the_labels_of_a_smaller_one_and_server_and_pool_ha
     assert len(known[2]) == pytest.approx(0.7 * sum(images), rel=0.1)
 
 
-def test_skin_lesions_become_site_files_whose_lesions_never_meet(tmp_path: Path) -> None:
+def test_no_lesion_is_in_two_site_files(tmp_path: Path) -> None:
     source, rng = tmp_path / "skin", np.random.default_rng(0)
     (source / "images").mkdir(parents=True)
     with (source / "manifest.csv").open("w", newline="") as file:
@@ -205,7 +203,7 @@ def test_federated_and_pooled_pre_training_do_equal_work() -> None:
     assert method.settings.pretext == "contrastive"
 
 
-def test_whoever_contrasts_has_more_images_than_the_queue_has_keys(real_data: Path, tmp_path: Path) -> None:
+def test_who_contrasts_has_more_images_than_queue_keys(real_data: Path, tmp_path: Path) -> None:
     """An image would else be its own negative."""
     spec = DataSpec(name="blood", classes=CLASSES, image_size=28, views="mirrored")
     for gamma in GAMMAS:
@@ -218,9 +216,7 @@ def test_whoever_contrasts_has_more_images_than_the_queue_has_keys(real_data: Pa
 # --- runs
 
 
-def test_a_cell_runs_from_its_pre_training_is_judged_on_all_test_images_and_is_not_run_again(
-    data: Path, tmp_path: Path
-) -> None:
+def test_a_cell_runs_once_from_its_pre_training(data: Path, tmp_path: Path) -> None:
     todo = [Cell("tiny", 1.0, 0.1, "selffed", 1), Cell("tiny", 1.0, 0.3, "pooled", 1)]
     for cell in todo:
         write_sites(cell, data, tmp_path)
@@ -251,7 +247,7 @@ def test_a_cell_runs_from_its_pre_training_is_judged_on_all_test_images_and_is_n
         run(todo, data, tmp_path, workers=1)
 
 
-def test_a_pre_training_that_fails_costs_the_cells_that_begin_with_it_and_no_others(data: Path, tmp_path: Path) -> None:
+def test_a_failed_pre_training_costs_only_its_own_cells(data: Path, tmp_path: Path) -> None:
     begins, fresh = (Cell("tiny", 1.0, 0.1, row, 1) for row in ("mae", "scratch"))
     pre_training = pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "masked", 1))
     pre_training.mkdir(parents=True)
@@ -275,7 +271,7 @@ def result(row: str, seed: int, accuracy: float, gamma: float = 1.0, share: floa
     return {**cell, "accuracy": accuracy, "last": accuracy - 1}
 
 
-def test_a_figure_has_a_line_for_each_row_and_its_distance_from_mae_in_pairs() -> None:
+def test_a_figure_has_a_line_for_each_row_and_paired_distances() -> None:
     results = [
         *(result("mae", seed, 70.0 + seed, gamma) for seed in (1, 2) for gamma in (100.0, 1.0)),
         *(result("selffed", seed, 72.0 + seed, gamma) for seed in (1, 2) for gamma in (100.0, 1.0)),

@@ -43,7 +43,7 @@ def test_a_process_that_is_killed_ends_them_all_in_one_message(capsys: pytest.Ca
     assert capsys.readouterr().out == ""
 
 
-def test_a_failing_run_does_not_stop_the_next_stage_and_is_the_error_at_the_end(
+def test_a_failing_run_is_the_error_after_all_stages_ran(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(DataError, match="number 2"):

@@ -113,7 +113,7 @@ def test_a_query_missed_is_caught_up(tmp_path):
 # --- nobody
 
 
-def test_a_site_without_annotators_trains_with_what_it_has_and_says_so(tmp_path, caplog):
+def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
     nobody = annotators_of(data(labelled=3), None)
     assert isinstance(nobody, Nobody)
     assert "nobody is asked for the 5 labels it lacks. Set `annotation: queue`" in caplog.text
@@ -150,7 +150,7 @@ def test_a_site_that_answers_half_goes_on_with_half(clinic, queue):
     assert counts == {"asked": 0, "bought": 2, "waiting": 2, "cannot_tell": 0, "unusable": 0}
 
 
-def test_late_answers_arrive_in_a_later_round_and_are_not_asked_for_twice(clinic, queue):
+def test_late_answers_are_not_asked_for_twice(clinic, queue):
     renew(clinic, 1, 2)
     assert renew(clinic, 2, 4)[1] == {"asked": 2, "bought": 0, "waiting": 4, "cannot_tell": 0, "unusable": 0}
     for name in IDS[:4]:
@@ -189,7 +189,7 @@ def test_answers_count_only_for_images_this_run_asked_about(clinic, queue):
     assert renew(clinic, 2, 2, lambda ids, number: ["s7"])[0] == {"s7": 1}
 
 
-def test_answers_of_an_earlier_run_that_this_one_does_not_use_are_told(tmp_path, queue, caplog):
+def test_unused_answers_of_an_earlier_run_are_reported(tmp_path, queue, caplog):
     caplog.set_level("INFO")
     for sample_id in ("s0", "s6", "s7"):
         say(queue, sample_id, "NV")
@@ -203,7 +203,7 @@ def test_answers_of_an_earlier_run_that_this_one_does_not_use_are_told(tmp_path,
     ]
 
 
-def test_questions_of_a_run_that_is_over_are_withdrawn_until_it_is_resumed(tmp_path, queue):
+def test_questions_of_a_finished_run_are_withdrawn(tmp_path, queue):
     former, later = (SiteLabels("clinic", People(data(), queue), tmp_path / "memory", run) for run in (RUN, "f" * 32))
     renew(former, 1, 2)
     renew(later, 1, 2, lambda ids, number: ["s4", "s5"])

@@ -72,9 +72,7 @@ def status(folder: Path) -> str:
 
 @pytest.mark.parametrize("props", [{}, {"custom_props": {"fedward_run": RUN}}])
 @pytest.mark.parametrize("kept", ["server/fedward/runs", "runs"])
-def test_results_of_a_job_that_is_stopped_hold_no_model_of_a_single_site(
-    run, workspace, tmp_path, monkeypatch, kept, props
-):
+def test_results_of_a_stopped_job_hold_no_sites_model(run, workspace, tmp_path, monkeypatch, kept, props):
     if kept == "runs":
         monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
     with pytest.raises(RunError, match="an abort"):
@@ -95,12 +93,12 @@ def test_a_job_sent_again_continues_the_run_of_its_name(run, tmp_path, monkeypat
     assert status(run("job-3", submitter_name=LEAD)) == status(again) == "finished"
 
 
-def test_jobs_of_one_name_are_runs_of_their_own_where_no_folder_is_named(run):
+def test_jobs_of_one_name_are_separate_runs(run):
     ids = [json.loads((run(job, OTHER, submitter_name=LEAD) / "run.json").read_text())["id"] for job in ("a", "b")]
     assert ids[0] != ids[1]
 
 
-def test_a_run_that_a_job_may_not_continue_is_not_in_its_results(run, workspace, tmp_path, monkeypatch):
+def test_a_run_a_job_may_not_continue_is_not_in_its_results(run, workspace, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDWARD_RUNS", str(tmp_path / "runs"))
     run("job-1", submitter_name=LEAD)
     with pytest.raises(RunError, match="other settings"):

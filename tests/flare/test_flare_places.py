@@ -61,7 +61,7 @@ def test_a_process_launcher_keeps_state_in_the_kit(workspace, tmp_path):
     assert site_state(workspace) == tmp_path / "fedward"
 
 
-def test_a_simulated_run_lies_in_its_results_or_in_the_named_folder(workspace, tmp_path, monkeypatch):
+def test_a_simulated_run_lies_in_results_or_a_named_folder(workspace, tmp_path, monkeypatch):
     assert run_folder(workspace, "simulate_job", SIMULATED) == tmp_path / "simulate_job" / "fedward"
     monkeypatch.setenv("FEDWARD_RUNS", "/data/runs")
     assert run_folder(workspace, "simulate_job", SIMULATED) == Path("/data/runs/fedperl")
@@ -69,7 +69,7 @@ def test_a_simulated_run_lies_in_its_results_or_in_the_named_folder(workspace, t
 
 @pytest.mark.parametrize("runs", ["", "/data/runs"])
 @pytest.mark.parametrize("run", [None, ID])
-def test_at_a_server_no_run_lies_in_results_or_in_the_folder_of_another_submitter(workspace, monkeypatch, runs, run):
+def test_a_servers_run_lies_outside_results_and_others_folders(workspace, monkeypatch, runs, run):
     monkeypatch.setenv("FEDWARD_RUNS", runs)
     folders = {lead: run_folder(workspace, ID, named(run, lead)) for lead in ("lead@a.org", "lead@b.org")}
     for lead, folder in folders.items():

@@ -38,7 +38,7 @@ class Launches:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
-def test_a_killed_process_is_started_again_and_its_end_is_the_last_ones(number):
+def test_a_killed_process_is_started_again(number):
     launches = Launches((DIE, number), (DIE, number), (END, 0))
     process = launches.process()
     process.wait()

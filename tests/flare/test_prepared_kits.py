@@ -183,7 +183,7 @@ def of_study(kit, **changes):
 
 
 @pytest.mark.parametrize("runtime", ["docker", "k8s"])
-def test_containers_whose_jobs_may_import_from_their_folder_are_told(kits, tmp_path, runtime):
+def test_containers_that_import_from_a_jobs_folder_are_told(kits, tmp_path, runtime):
     kit = prepare(kits / "hospital-b", runtime, tmp_path)
     assert rows(kit)["job imports"].status == "warning"
     content = of_study(kit)

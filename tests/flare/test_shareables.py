@@ -26,7 +26,7 @@ def test_a_message_comes_out_as_it_went_in(pack, arrays):
         np.testing.assert_array_equal(received[name], array)
 
 
-def test_requests_are_weights_answers_differences_and_nothing_is_metrics():
+def test_requests_are_weights_and_answers_differences():
     kinds = [from_shareable(s).data_kind for s in (pack_request(META, ARRAYS), pack_answer(META, ARRAYS))]
     assert kinds == [DataKind.WEIGHTS, DataKind.WEIGHT_DIFF]
     assert from_shareable(pack_answer(META, {})).data_kind == DataKind.METRICS
@@ -40,7 +40,7 @@ def test_packing_copies_no_array():
     assert from_shareable(pack_request(META, ARRAYS)).data["diff/a"] is ARRAYS["diff/a"]
 
 
-def test_a_privacy_filter_changes_differences_and_passes_an_evaluation():
+def test_a_privacy_filter_changes_differences_alone():
     filtered = PercentilePrivacy(percentile=50, gamma=0.1)
     difference = {"diff/a": np.array([0.01, -5.0, 3.0], np.float32)}
     _, arrays = unpack(filtered.process(pack_answer(META, difference), FLContext()))
@@ -65,6 +65,6 @@ def test_foreign_messages_are_refused(foreign):
 
 
 @pytest.mark.parametrize("round_", [-5, None, "1"])
-def test_the_refusal_of_a_round_that_flare_does_not_take_can_be_sent(round_):
+def test_the_refusal_of_an_invalid_round_can_be_sent(round_):
     meta = {"site": "a", "round": round_, "error": "refused"}
     assert unpack(pack_answer(meta, {})) == (meta, {})

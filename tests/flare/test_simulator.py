@@ -25,7 +25,7 @@ pytestmark = pytest.mark.simulator
         ("selffed", 3),
     ],
 )
-def test_the_simulator_gives_the_weights_of_the_in_process_engine(tmp_path, method, threads):
+def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     options = {"upload": "encoder"} if method == "selffed" else {}  # what sites keep needs a process that remembers
     synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")
     experiment = tiny(method, synthetic=synthetic, options=options)
@@ -41,7 +41,7 @@ def test_the_simulator_gives_the_weights_of_the_in_process_engine(tmp_path, meth
     assert str(results / "fedward") in (tmp_path / "workspace.log").read_text()
 
 
-def test_a_job_that_carries_weights_gives_those_of_the_in_process_engine(tmp_path):
+def test_a_job_with_weights_equals_the_in_process_engine(tmp_path):
     before = run_local(tiny("fedavg", seed=77, options={"rounds": 1}), tmp_path / "before", sites=SITES)
     experiment = tiny("fedavg", options={"rounds": 1})
     export_job(experiment, tmp_path / "job", sites=SITES, init=before)

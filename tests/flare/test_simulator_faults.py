@@ -84,7 +84,7 @@ def write_images(file: Path, number: int) -> None:
     np.savez(file, **images, **{f"{split}_labels": np.arange(n) % 8 for split, n in counts.items()})
 
 
-def test_a_site_killed_in_either_half_of_a_round_is_missing_and_the_others_go_on(tmp_path):
+def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
     """Site 2, without labels, dies while it reads its data; site 1, with labels, while it trains."""
     options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1}
     experiment = tiny("isofed", timeout=45, synthetic=None, options=options)

@@ -97,7 +97,7 @@ def test_nobody_brings_code_and_only_two_roles_submit(read, name):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_sites_keep_their_logs_and_know_the_clinical_scope_alone(read, site):
+def test_sites_keep_their_logs_and_admit_one_scope(read, site):
     assert read(site, RESOURCES)["allow_log_streaming"] is False
     privacy = read(site, "privacy.json")
     assert [scope["name"] for scope in privacy["scopes"]] == ["clinical"]
@@ -132,7 +132,7 @@ def test_the_server_counts_a_site_as_gone_within_a_minute(read):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_a_question_lost_with_the_servers_process_is_asked_again_soon(kits, site):
+def test_a_question_lost_with_the_server_is_asked_again(kits, site):
     client = json.loads((kits / site / "startup" / "fed_client.json").read_text())["client"]
     assert client["communication_timeout"] == 30
     assert client["ssl_cert"] == "client.crt"

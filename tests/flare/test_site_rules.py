@@ -79,7 +79,7 @@ def test_noise_is_that_of_the_jobs_scope(kit, tmp_path):
     assert (found["noise"].status, found["policy"].found) == ("ok", f"local/{FILE}; not the default: noise")
 
 
-def test_weights_of_a_job_are_allowed_by_the_sha256_that_its_export_prints(kit, tmp_path, capsys):
+def test_the_sha256_an_export_prints_allows_its_weights(kit, tmp_path, capsys):
     experiment = load_experiment("fedavg", ["rounds=1"], clinical=True)
     run = finished_run(tmp_path / "run", experiment, initial_model(experiment, None)[0])
     command = ["jobs", str(tmp_path / "jobs"), "--only", "fedavg", "--clinical", "--set", "rounds=1", "--sites", *SITES]

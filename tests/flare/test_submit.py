@@ -88,18 +88,18 @@ def test_a_run_counts_by_its_own_status_not_by_flares(tmp_path):
 
 
 @pytest.mark.parametrize("status", ["failed", "running", None])
-def test_a_run_that_has_not_finished_is_an_error_with_what_flare_says(tmp_path, status):
+def test_an_unfinished_run_is_an_error_with_flares_reason(tmp_path, status):
     with pytest.raises(RunError, match=f"found {status or 'no run'}.*ABNORMAL; server: OK; site-1: no") as error:
         fetch(Flare(status), META, tmp_path)
     assert ("no space" in str(error.value)) == bool(status)
 
 
-def test_a_run_whose_record_is_broken_is_an_error_with_what_flare_says(tmp_path):
+def test_a_broken_record_is_an_error_with_flares_reason(tmp_path):
     with pytest.raises(RunError, match=r"found a run\.json that cannot be read.*ABNORMAL; server: OK; site-1: no"):
         fetch(Flare("broken"), META, tmp_path)
 
 
-def test_a_server_that_is_gone_when_results_are_fetched_is_named(tmp_path):
+def test_a_server_gone_when_results_are_fetched_is_named(tmp_path):
     with pytest.raises(UnreachableError, match=r"results of job 42.*NoConnection: gone"):
         fetch(Flare(error=NoConnection("gone")), META, tmp_path)
 

@@ -148,7 +148,7 @@ def test_a_job_that_goes_well_is_sent_once(finish):
     assert federation.runs == [RUN]
 
 
-def test_a_folder_that_is_no_job_is_not_sent_and_not_tried_again(finish, tmp_path):
+def test_a_folder_without_a_job_is_not_sent_or_retried(finish, tmp_path):
     (tmp_path / "job" / "meta.json").write_text("{")
     federation = Federation(GOOD)
     with pytest.raises(ConfigError, match=r"expected a folder with a meta\.json"):
@@ -223,7 +223,7 @@ def test_a_job_is_asked_until_it_has_come_further(finish):
 
 
 @pytest.mark.parametrize("answer", [JobNotFound(), RuntimeError("FLARE's own"), InternalError("no collector")])
-def test_a_job_that_does_not_say_how_far_it_is_is_watched_as_before(finish, answer):
+def test_a_job_without_progress_is_still_watched(finish, answer):
     federation = Federation({"looks": ["RUNNING"] * 99 + ["FINISHED:COMPLETED"], "said": [answer], "run": "finished"})
     assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
 
@@ -305,7 +305,7 @@ def test_a_federation_without_any_site_is_watched_on(finish):
     assert finish(federation) == ("job-0/workspace/fedward", ["attempt 1: job job-0"])
 
 
-def test_sites_that_are_connected_and_do_not_answer_are_watched_on(finish):
+def test_connected_sites_without_answers_are_still_watched(finish):
     federation = Federation(GOOD)
 
     def get_client_job_status() -> list[dict[str, Any]]:  # FLARE has no error of its own for this

@@ -14,7 +14,7 @@ from tiny import tiny
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_a_controller_that_sites_and_servers_admit(method):
+def test_every_method_has_an_admitted_controller(method):
     path, arguments = controller(tiny(method))
     assert path in ALLOWED["server"]
     assert load_class(path)(**arguments).experiment.method == method
@@ -29,7 +29,7 @@ def test_a_controllers_arguments_are_the_settings_of_its_method(method, path):
     assert all(parameter.annotation is not inspect.Parameter.empty for parameter in found.values())
 
 
-def test_averaging_names_the_methods_without_a_controller_of_their_own():
+def test_averaging_names_the_methods_without_own_controllers():
     annotation = inspect.signature(AveragingController).parameters["method"].annotation
     assert set(annotation.__args__) == set(METHODS) - set(CONTROLLERS)
     assert controller(tiny("fedprox"))[0] == AVERAGING

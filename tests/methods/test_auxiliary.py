@@ -51,7 +51,7 @@ def trained(net: nn.Module, objective: Objective, given: list[Batch]) -> nn.Modu
     return net
 
 
-def test_the_network_is_trained_to_the_last_bit_as_without_heads() -> None:
+def test_heads_do_not_change_a_bit_of_the_networks_training() -> None:
     """BatchNorm's statistics too: the heads look at it in evaluation mode."""
     plain = trained(batch_norm_net(1, CLASSES), Supervised(), batches(4)).state_dict()
     beside = trained(with_heads(), SupervisedWithHeads(SETTINGS), batches(4)).state_dict()
@@ -101,7 +101,7 @@ def distance_of_heads(net: nn.Module, images: Tensor) -> float:
     return float((one - two).abs().mean())
 
 
-def test_heads_part_on_unlabelled_images_and_do_not_without_them() -> None:
+def test_heads_diverge_only_with_unlabelled_images() -> None:
     given = batches(1) * 60
     apart = trained(with_heads(), SupervisedWithHeads(SETTINGS), given)
     together = trained(with_heads(), SupervisedWithHeads(SETTINGS), [batches(1, unlabelled=False)[0]] * 60)

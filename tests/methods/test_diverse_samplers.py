@@ -247,7 +247,7 @@ def test_sa_visits_the_groups_in_turn(images: int, budget: int, seed: int) -> No
     assert sum(taken.values()) == min(budget, images)
 
 
-def test_sa_of_the_uncertain_alone_is_least_confidence_and_uses_no_chance() -> None:
+def test_sa_of_the_uncertain_alone_is_least_confidence() -> None:
     pool, draw = two_kinds(40), generator()
     before = draw.get_state()
     chosen = sampler_of("sa", {"uncertain_share": 1.0}).choose(pool, 12, draw)

@@ -223,7 +223,7 @@ def test_similarity_degenerate() -> None:
 
 
 @pytest.mark.parametrize("scale", ["minmax", "none"])
-def test_equal_models_without_a_direction_resemble_each_other_only(scale: str) -> None:
+def test_equal_models_without_direction_resemble_each_other(scale: str) -> None:
     """Rows 0 and 2 are zero, with minmax because they are the lowest in every feature."""
     found = similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]]), scale)
     assert found.tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
@@ -245,7 +245,7 @@ def test_similarity_follows_the_sites_and_ignores_units(seed: int, order: list[i
 
 
 @pytest.mark.parametrize("scale", ["minmax", "none"])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(4))
 def test_equal_models_are_equally_similar_to_the_last_bit(seed: int, scale: str) -> None:
     """So that ties are broken by index, on every machine; and rounding never lifts a similarity above 1."""
     moments = random_moments(4, 622, seed)
@@ -257,7 +257,7 @@ def test_equal_models_are_equally_similar_to_the_last_bit(seed: int, scale: str)
     assert opposite.min() >= -1
 
 
-def test_similarity_carries_no_gradient_and_leaves_moments_alone() -> None:
+def test_similarity_has_no_gradient_and_leaves_moments_alone() -> None:
     moments = random_moments(3, 4, 0).requires_grad_()
     before = moments.detach().clone()
     assert not similarity(moments).requires_grad
@@ -345,7 +345,7 @@ def test_top_peers_follow_the_names_of_the_sites(seed: int, order: list[int]) ->
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
-def test_top_peers_refuse_a_broken_similarity_but_only_of_candidates(value: float) -> None:
+def test_top_peers_refuse_a_broken_similarity_of_candidates(value: float) -> None:
     matrix = MATRIX.clone()
     matrix[0, 3] = value
     with pytest.raises(ConfigError, match="sites 0 and 3"):
@@ -488,7 +488,7 @@ def test_without_peers_it_is_fixmatch(size: tuple[int, int, int, int], threshold
 
 @grid
 @given(size=sizes, data=st.data())
-def test_labels_ignore_the_order_of_peers_and_follow_images_and_classes(
+def test_labels_follow_images_and_classes_not_order_of_peers(
     size: tuple[int, int, int, int], data: st.DataObject
 ) -> None:
     local, peers = random_probabilities(*size)
@@ -603,7 +603,7 @@ def test_consistency_with_oneself_is_zero() -> None:
 
 
 @pytest.mark.parametrize(("peers", "images"), [(0, 3), (2, 0), (0, 0)])
-def test_consistency_with_nobody_is_zero_with_a_gradient_of_zero(peers: int, images: int) -> None:
+def test_consistency_with_nobody_and_its_gradient_are_zero(peers: int, images: int) -> None:
     local = torch.rand(images, 4, requires_grad=True)
     loss = consistency(local, torch.rand(peers, images, 4))
     loss.backward()

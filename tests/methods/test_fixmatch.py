@@ -43,7 +43,7 @@ def test_labels_by_hand() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_threshold_is_compared_in_the_dtype_of_the_probabilities(dtype: torch.dtype) -> None:
+def test_the_threshold_is_compared_in_the_dtype_of_its_input(dtype: torch.dtype) -> None:
     """0.95 is no binary fraction: a row that holds it in its own dtype has reached it, the number below has not."""
     at = torch.tensor(0.95, dtype=dtype)
     below = torch.nextafter(at, torch.zeros_like(at))
@@ -90,7 +90,7 @@ def test_loss_equals_a_loop(size: tuple[int, int, int]) -> None:
 
 @grid
 @given(size=sizes)
-def test_all_kept_is_cross_entropy_and_some_kept_is_that_of_the_subset(size: tuple[int, int, int]) -> None:
+def test_loss_is_the_cross_entropy_of_the_kept_rows(size: tuple[int, int, int]) -> None:
     logits, labels, keep = random_batch(*size)
     everything = pseudo_label_loss(logits, labels, torch.ones_like(keep))
     torch.testing.assert_close(everything, F.cross_entropy(logits, labels))
@@ -147,7 +147,7 @@ def test_what_is_not_kept_has_no_influence(size: tuple[int, int, int], labels: i
 
 @grid
 @given(size=sizes)
-def test_gradient_is_softmax_minus_one_hot_on_kept_rows_and_zero_elsewhere(size: tuple[int, int, int]) -> None:
+def test_gradient_is_softmax_minus_one_hot_on_kept_rows_alone(size: tuple[int, int, int]) -> None:
     logits, labels, keep = random_batch(*size)
     logits.requires_grad_()
     pseudo_label_loss(logits, labels, keep).backward()

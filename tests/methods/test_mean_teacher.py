@@ -178,7 +178,7 @@ def test_ema_by_hand() -> None:
 
 @grid
 @given(seed=st.integers(0, 1000), decay=st.floats(0, 1))
-def test_ema_moves_parameters_in_place_copies_buffers_and_leaves_the_student(seed: int, decay: float) -> None:
+def test_ema_moves_parameters_and_copies_buffers_in_place(seed: int, decay: float) -> None:
     teacher, student = make_net(seed), make_net(seed + 1)
     old, new = copied(teacher), copied(student)
     places = {name: parameter.data_ptr() for name, parameter in teacher.named_parameters()}
@@ -216,7 +216,7 @@ def test_the_teacher_shares_no_memory_with_the_student() -> None:
 
 @grid
 @given(decays=st.lists(st.floats(0, 1), min_size=1, max_size=6))
-def test_a_teacher_of_an_unmoving_student_nears_it_by_the_product_of_the_decays(decays: list[float]) -> None:
+def test_a_teacher_nears_a_still_student_by_the_decays(decays: list[float]) -> None:
     teacher, student = nn.Linear(2, 2).double(), nn.Linear(2, 2).double()
     before = (teacher.weight - student.weight).detach().clone()
     for decay in decays:
@@ -332,12 +332,12 @@ def test_nothing_to_see_has_no_term() -> None:
     assert phase.losses(Batch(weak=make_batch().weak)) == Losses({})
 
 
-def test_it_asks_for_unlabelled_images_in_two_views_and_no_label() -> None:
+def test_mean_teacher_needs_two_unlabelled_views_and_no_label() -> None:
     uses = MeanTeacher.uses
     assert (uses.labelled, uses.unlabelled, uses.second_view) == (False, "unlabelled", "strong")
 
 
-def test_the_teacher_gets_no_gradient_and_the_images_of_its_view_none_either() -> None:
+def test_teacher_and_its_view_get_no_gradient() -> None:
     net, batch, objective = make_net(), make_batch(), teacher_of(lasting=True)
     phase = Stepping(objective, net, inputs())
     assert batch.weak is not None
@@ -351,7 +351,7 @@ def test_the_teacher_gets_no_gradient_and_the_images_of_its_view_none_either() -
     assert all(parameter.grad is not None for parameter in net.parameters())
 
 
-def test_the_teacher_looks_in_evaluation_mode_and_moves_no_statistics() -> None:
+def test_the_teacher_predicts_in_evaluation_mode() -> None:
     net, objective = make_net(), teacher_of(lasting=True)
     phase = Stepping(objective, net, inputs())
     before = {key: tensor.clone() for key, tensor in phase.memory[TEACHER].items()}
@@ -368,8 +368,9 @@ def decay_at(step: int, largest: float = 0.999) -> float:
     return min(1 - 1 / (step + 1), largest)
 
 
-@pytest.mark.parametrize("steps_before", [0, 1, 40, 5000])
-@pytest.mark.parametrize("largest", [0.999, 0.6, 0.0, 1.0])
+@pytest.mark.parametrize(
+    ("steps_before", "largest"), [(0, 0.999), (1, 0.999), (40, 0.6), (5000, 0.999), (40, 0.0), (1, 1.0)]
+)
 def test_the_teacher_follows_after_each_optimiser_step(steps_before: int, largest: float) -> None:
     """The student of step i is that after the optimiser moved it; buffers are the student's own."""
     net, objective = make_net(), teacher_of(lasting=True, ema_decay=largest)
@@ -404,7 +405,7 @@ def test_the_next_loss_is_that_of_the_teacher_that_followed() -> None:
     torch.testing.assert_close(found, plain_loss(teacher, twin, batch, 0.02, 0.5), rtol=1e-5, atol=1e-8)
 
 
-def test_a_teacher_of_one_round_starts_from_the_net_and_leaves_nothing_behind() -> None:
+def test_a_teacher_of_one_round_is_not_remembered() -> None:
     """Whatever another teacher left in the memory."""
     memory: dict[str, Any] = {}
     for seed in (0, 1):
@@ -425,7 +426,7 @@ def test_a_teacher_of_one_round_starts_from_the_net_and_leaves_nothing_behind() 
     torch.testing.assert_close(value(phase.losses(make_batch())), expected, rtol=1e-5, atol=1e-8)
 
 
-def test_a_lasting_teacher_is_the_first_net_and_later_the_one_remembered() -> None:
+def test_a_lasting_teacher_goes_on_from_memory() -> None:
     objective = teacher_of(lasting=True)
     phase = Stepping(objective, make_net(0), inputs())
     assert_equal(dict(phase.memory[TEACHER]), copied(make_net(0)))
@@ -440,7 +441,7 @@ def test_a_lasting_teacher_is_the_first_net_and_later_the_one_remembered() -> No
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
 
 
-def test_the_memory_follows_the_teacher_and_not_the_net_nor_what_was_given() -> None:
+def test_memory_holds_the_teacher_not_the_net() -> None:
     given = copied(make_net(7))
     before = {key: tensor.clone() for key, tensor in given.items()}
     memory: dict[str, Any] = {TEACHER: given}

@@ -140,7 +140,7 @@ def test_beta_zero_gives_supervised_gradients(make) -> None:
     assert_same(found, baseline)
 
 
-def test_beta_and_gamma_zero_give_supervised_gradients_even_with_peers() -> None:
+def test_beta_and_gamma_zero_give_supervised_gradients() -> None:
     _, found, _ = evaluate(fedperl(unlabelled_weight=0.0, consistency_weight=0.0), make_batch(peers=PEERS), dropout=0.3)
     _, baseline, _ = evaluate(Supervised(), make_batch(), dropout=0.3)
     assert_same(found, baseline)
@@ -169,7 +169,7 @@ def test_fixmatch_does_not_look_at_peers() -> None:
 # --- gradients: where there is one, and where none
 
 
-def test_consistency_reaches_the_net_exactly_as_the_plain_derivative() -> None:
+def test_consistency_has_its_plain_derivative() -> None:
     """Taken with the statistics of the forward pass: autograd reads BatchNorm's running ones when it goes back."""
     batch = make_batch(peers=PEERS)
     net = make_net()
@@ -183,7 +183,7 @@ def test_consistency_reaches_the_net_exactly_as_the_plain_derivative() -> None:
     assert_same(found, expected, rtol=1e-5, atol=1e-8)
 
 
-def test_detached_consistency_has_the_same_value_and_trains_nothing() -> None:
+def test_detached_consistency_has_its_value_and_no_gradient() -> None:
     batch = make_batch(peers=PEERS)
     followed, _, _ = evaluate(fedperl(), batch)
     detached, found, _ = evaluate(fedperl(detach_consistency=True), batch)
@@ -228,7 +228,7 @@ def test_nothing_kept_trains_nothing_by_pseudo_labels() -> None:
 # --- BatchNorm and dropout
 
 
-def test_the_pass_in_evaluation_mode_leaves_buffers_and_chance_alone_and_the_net_training() -> None:
+def test_a_pass_in_evaluation_mode_leaves_no_trace() -> None:
     net, weak = make_net(dropout=0.5), make_batch().weak
     before, chance = buffers(net), torch.get_rng_state()
     first, second = (probabilities_in_evaluation_mode(net, weak) for _ in range(2))
@@ -308,14 +308,14 @@ def test_supervised_training_of_nothing_has_no_term() -> None:
     assert Supervised().losses(make_net(), make_batch(labelled=False), INPUTS) == Losses({})
 
 
-def test_only_the_semi_supervised_ask_for_unlabelled_images_and_their_strong_views() -> None:
+def test_only_semi_supervised_objectives_need_unlabelled_views() -> None:
     assert Supervised().uses == Uses(labelled=True, unlabelled="none", second_view="none")
     for objective in (fixmatch(), fedperl()):
         assert objective.uses == Uses(labelled=True, unlabelled="unlabelled", second_view="strong")
 
 
 @pytest.mark.parametrize("objective", [fixmatch(), fedperl(), Supervised()])
-def test_objectives_without_a_memory_leave_the_net_and_the_memory_alone(objective: Objective) -> None:
+def test_objectives_without_memory_leave_net_and_memory_alone(objective: Objective) -> None:
     """Neither the beginning of a phase nor the end of a step is anything to them."""
     net, inputs = make_net(), RoundInputs(INPUTS.class_weights, steps_before=7)
     phase = Stepping(objective, net, inputs)

@@ -35,7 +35,7 @@ NAN, INF = math.nan, math.inf
 grid = settings(deadline=None, max_examples=30)
 all_samplers = pytest.mark.parametrize("name", SAMPLERS)
 by_score = pytest.mark.parametrize("name", [name for name, kind in SAMPLERS.items() if issubclass(kind, ScoreSampler)])
-predicting = pytest.mark.parametrize("name", [name for name in SAMPLERS if sampler_of(name).uses.models])
+PREDICTING = [name for name in SAMPLERS if sampler_of(name).uses.models]
 describing = pytest.mark.parametrize("name", [name for name in SAMPLERS if sampler_of(name).uses.features != "none"])
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10_000))  # T, N, K, seed
 
@@ -116,12 +116,12 @@ def test_the_only_chance_is_the_generators(name: str) -> None:
 
 
 @all_samplers
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_outputs_of_any_precision_are_taken(name: str, dtype: torch.dtype) -> None:
+def test_outputs_of_any_precision_are_taken(name: str) -> None:
     sampler = sampler_of(name)
     pool = random_pool(sampler, 30)
-    pool = replace(pool, probabilities=pool.probabilities.to(dtype), features=pool.features.to(dtype))
-    assert len(choose(sampler, pool, 5)) == 5
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        rounded = replace(pool, probabilities=pool.probabilities.to(dtype), features=pool.features.to(dtype))
+        assert len(choose(sampler, rounded, 5)) == 5
 
 
 @all_samplers
@@ -169,17 +169,22 @@ def test_a_negative_budget_is_refused(name: str) -> None:
 
 
 @all_samplers
-@pytest.mark.parametrize("budget", [0, 2])
-def test_an_id_twice_is_refused(name: str, budget: int) -> None:
+def test_an_id_twice_is_refused(name: str) -> None:
     sampler = sampler_of(name)
     pool = replace(random_pool(sampler, 3), ids=["b", "a", "b"])
-    with pytest.raises(DataError, match=f"site north, sampler {name}: expected every id once, found 'b' again"):
-        choose(sampler, pool, budget)
+    for budget in (0, 2):
+        with pytest.raises(DataError, match=f"site north, sampler {name}: expected every id once, found 'b' again"):
+            choose(sampler, pool, budget)
 
 
-@predicting
-@pytest.mark.parametrize("row", [[NAN, 1.0], [INF, 0.0], [-0.5, 1.5], [3.0, -7.0], [0.2, 0.2]])
-@pytest.mark.parametrize("budget", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "row", "budget"),
+    [
+        *((name, [NAN, 1.0], 2) for name in PREDICTING),
+        *(("fedal", row, 2) for row in ([INF, 0.0], [-0.5, 1.5], [3.0, -7.0], [0.2, 0.2])),
+        ("fedal", [NAN, 1.0], 0),
+    ],
+)
 def test_what_is_no_distribution_is_refused(name: str, row: list[float], budget: int) -> None:
     sampler = sampler_of(name)
     pool = replace(random_pool(sampler, 3, classes=2), ids=["b", "c", "a"])
@@ -189,8 +194,13 @@ def test_what_is_no_distribution_is_refused(name: str, row: list[float], budget:
         choose(sampler, pool, budget)
 
 
-@predicting
-@pytest.mark.parametrize("shape", [(0, 0, 0), (3, 2), (9, 3, 2), (1, 4, 2), (1, 3, 0)])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        *((name, (9, 3, 2)) for name in PREDICTING),
+        *(("local_entropy", shape) for shape in ((0, 0, 0), (3, 2), (1, 4, 2), (1, 3, 0))),
+    ],
+)
 def test_predictions_of_other_models_or_images_are_refused(name: str, shape: tuple[int, ...]) -> None:
     sampler = sampler_of(name)
     pool = replace(random_pool(sampler, 3), probabilities=torch.ones(shape))
@@ -394,8 +404,7 @@ def test_aift_keeps_a_share_rounded_up(share: float, views: int, kept: int) -> N
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("share", [0.25, 1.0])
-@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("share", "weights"), [(0.25, (1.0, 0.0)), (0.25, (0.0, 1.0)), (1.0, (1.0, 1.0))])
 def test_aift_equals_the_papers_equation_on_its_patterns(
     pattern: str, share: float, weights: tuple[float, float]
 ) -> None:
@@ -542,7 +551,7 @@ def test_the_samplers_with_bounded_scores() -> None:
     assert {name for name in SAMPLERS if has_bounded_scores(sampler_of(name))} == set(BOUNDED)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 8])
+@pytest.mark.parametrize("classes", [2, 8])
 @pytest.mark.parametrize("name", BOUNDED)
 def test_scores_keep_within_their_bounds_which_are_reached(name: str, classes: int) -> None:
     """At corners of the simplex, and in its middle; MCDAL's bound of 6 needs three predictions apart."""
@@ -581,7 +590,7 @@ def test_scores_without_bounds_cannot_be_counted() -> None:
         score_counts(sampler, random_pool(sampler, 3), 4)
 
 
-def test_counts_give_the_allocation_of_scores_of_which_each_is_its_intervals_own() -> None:
+def test_counts_allocate_as_scores_at_their_intervals_do() -> None:
     scores = {"a": torch.tensor([0.0, 5.0, 5.0]), "b": torch.tensor([5.0, 2.0]), "c": torch.tensor([1.0])}
     counts = {site: torch.bincount(values.long(), minlength=8).tolist() for site, values in scores.items()}
     for budget in range(8):

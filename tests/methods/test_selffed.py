@@ -336,7 +336,7 @@ def test_masks_of_other_images_are_refused(
         masked_loss(torch.zeros(prediction), torch.zeros(target), torch.ones(mask, dtype=torch.bool))
 
 
-def test_a_mask_of_numbers_and_units_that_do_not_fit_are_refused() -> None:
+def test_masks_of_other_dtypes_and_units_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"torch\.int64"):
         masked_loss(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2), torch.ones(1, 2, 2, dtype=torch.int64))
     for shape, side in (((1, 3, 8, 8), 3), ((1, 3, 8, 8), 0), ((3, 8, 8), 2), ((), 1)):
@@ -411,7 +411,7 @@ def test_keys_of_the_image_itself_are_no_negatives(size: tuple[int, int, int, in
     torch.testing.assert_close(gradient, expected)
 
 
-def test_among_its_own_keys_alone_an_image_has_nothing_to_be_told_from() -> None:
+def test_an_image_with_only_its_own_keys_has_no_negatives() -> None:
     query, key, queue = views(3, 4, 5, 0)
     loss = info_nce(query.requires_grad_(), key, queue, 0.2, torch.ones(3, 4, dtype=torch.bool))
     loss.backward()

@@ -214,7 +214,7 @@ class Lying(LocalTransport):
         ),
     ],
 )
-def test_a_site_that_lies_about_its_counts_is_named_and_the_others_go_on(tmp_path, method, lies, since, named):
+def test_a_site_lying_about_counts_is_named_and_left_out(tmp_path, method, lies, since, named):
     changes = {"participants": None} if method == "fedavg" else {"warm_up": 0}
     experiment = tiny(method, options={"rounds": 2, **changes})
     run_experiment(experiment, tmp_path / "run", Lying(experiment, tmp_path, lies, since), engine="local")
@@ -301,7 +301,7 @@ SCORES = st.lists(st.integers(0, 30), min_size=1, max_size=12)
 
 @settings(deadline=None)
 @given(scores=SCORES, other=SCORES, budget=st.integers(0, 60))
-def test_counts_in_fives_are_never_more_than_there_are_and_a_budget_fits(scores, other, budget):
+def test_counts_in_fives_never_exceed_the_truth_or_the_budget(scores, other, budget):
     found = counts_in_fives(scores)
     assert all(number >= 0 and number % 5 == 0 for number in found)
     for start in range(len(scores)):
@@ -317,7 +317,7 @@ def test_counts_in_fives_are_never_more_than_there_are_and_a_budget_fits(scores,
     "finding a single image in the histogram of scores",
     "images are counted in fives; **not covered**: histograms of two models that differ at one image",
 )
-def test_one_image_more_changes_the_histogram_at_every_fifth_only():
+def test_only_every_fifth_image_changes_the_histogram():
     pools = [np.bincount([20] * 7 + [40] * number, minlength=64).tolist() for number in range(5)]
     histograms = {tuple(counts_in_fives(pool)) for pool in pools[:3]}
     assert len(histograms) == 1

@@ -156,7 +156,7 @@ def test_a_folder_that_is_none_is_refused_at_once(tmp_path):
         JobMetrics(tmp_path / "none", "job", "1-a")
 
 
-def test_without_the_library_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
+def test_a_missing_library_is_named_with_its_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ConfigError, match=r"pip install 'fedward\[monitoring\]'"):
         JobMetrics(tmp_path, "job", "1-a")

@@ -26,7 +26,7 @@ class Untouched(LocalTransport):
     ("images", "found"),
     [({"train": 4, "val": 0, "test": 4}, r"server\.yaml names none"), (None, r"no file server\.yaml")],
 )
-def test_a_policy_that_judges_models_needs_validation_images_before_the_first_round(
+def test_a_validation_policy_needs_images_before_round_one(
     policy: str, images: dict[str, int] | None, found: str, tmp_path: Path
 ) -> None:
     sites = write_sites(tmp_path / "sites")

@@ -66,7 +66,7 @@ def test_a_later_part_of_a_round_whose_model_differs_is_sat_out(tmp_path):
     assert verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl"))).later == 0
 
 
-def test_a_round_after_a_damaged_state_whose_model_differs_is_sat_out(tmp_path):
+def test_sites_sit_out_a_repeated_round_of_another_model(tmp_path):
     experiment = isolated("mt_wfedavg")
     run(experiment, tmp_path, late=(2, "site-2"), dies=(3, 0))
     state = tmp_path / "run" / "rounds" / "00002" / "state.safetensors"

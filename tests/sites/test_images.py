@@ -40,8 +40,10 @@ def test_float_images_are_scaled_and_must_be_finite(tmp_path):
         decode(save(tmp_path / "b.tif", Image.fromarray(values)), 16, 1)
 
 
-@pytest.mark.parametrize("mode", ["L", "1", "P", "LA", "RGBA", "CMYK", "RGB"])
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("mode", "channels"),
+    [("L", 1), ("L", 3), ("1", 3), ("P", 3), ("P", 1), ("LA", 1), ("RGBA", 3), ("CMYK", 3), ("RGB", 1), ("RGB", 3)],
+)
 def test_modes_become_the_channels_asked_for(tmp_path, mode, channels):
     image = Image.fromarray(HALVES).convert("RGB").convert(mode)
     pixels = decode(save(tmp_path / ("a.tif" if mode == "CMYK" else "a.png"), image), 16, channels)

@@ -142,8 +142,10 @@ def test_fedvc_uses_every_image_equally_often_give_or_take_one(pool: int) -> Non
         assert max(counts.values()) - min(counts.values()) <= (0 if pool >= 32 else 1)
 
 
-@pytest.mark.parametrize("pool", [1, 7, 8, 9, 32, 255, 300])
-@pytest.mark.parametrize("kind", ["labelled", "weak"])
+@pytest.mark.parametrize(
+    ("pool", "kind"),
+    [(1, "labelled"), (7, "weak"), (8, "labelled"), (9, "labelled"), (9, "weak"), (255, "weak"), (300, "labelled")],
+)
 def test_without_a_fixed_number_every_image_is_seen_once(pool: int, kind: str) -> None:
     """The last batch may be short; 300 images are made in two goes."""
     parts = (plain(pool), None) if kind == "labelled" else (None, plain(pool))
@@ -393,11 +395,11 @@ def test_a_site_without_labelled_images() -> None:
 
 
 @pytest.mark.parametrize("settings", [Settings(images_per_round=32, batch=8), once(), once(images_at_most=5)])
-@pytest.mark.parametrize("parts", [(None, None), (plain(0), None), (None, plain(0)), (plain(0), plain(0))])
-def test_a_site_without_images_has_no_batch(settings: Settings, parts: tuple[Pixels | None, Pixels | None]) -> None:
-    batches = stream(*parts, settings, peer_nets())
-    assert len(batches) == batches.images == 0
-    assert list(batches) == []
+def test_a_site_without_images_has_no_batch(settings: Settings) -> None:
+    for parts in ((None, None), (plain(0), None), (None, plain(0)), (plain(0), plain(0))):
+        batches = stream(*parts, settings, peer_nets())
+        assert len(batches) == batches.images == 0
+        assert list(batches) == []
 
 
 @pytest.mark.parametrize("empty", [None, plain(0)])

@@ -36,8 +36,7 @@ ENHANCE = {
 }
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("factor", [0.1, 0.5, 1.0, 1.4, 1.9])
+@pytest.mark.parametrize(("factor", "channels"), [(0.1, 3), (1.0, 1), (1.4, 1), (1.9, 3)])
 @pytest.mark.parametrize("name", ENHANCE)
 def test_enhancements_are_pillows_up_to_its_rounding(name: str, factor: float, channels: int) -> None:
     tensor, image = picture(channels)
@@ -126,7 +125,7 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("shape", [(3, 3, 9, 7), (2, 1, 9, 7), (1, 3, 1, 1), (1, 1, 2, 5)])
+@pytest.mark.parametrize("shape", [(3, 3, 9, 7), (1, 1, 1, 1)])
 def test_input_is_left_alone_and_output_stays_in_range(operation: object, shape: tuple[int, ...]) -> None:
     images = torch.rand(shape, generator=torch.Generator().manual_seed(1))
     before = images.clone()

@@ -61,9 +61,14 @@ def test_shear_moves_each_row_by_its_height() -> None:
         torch.testing.assert_close(along_y[0, 0, :, index], column, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(9, 9), (8, 12), (13, 6)])
 @pytest.mark.parametrize(
-    "values", [{"angle": 0.4}, {"angle": -2.0}, {"shift_x": 0.13, "shift_y": -0.07}, {"angle": 0.3, "shift_x": 0.1}]
+    ("shape", "values"),
+    [
+        ((9, 9), {"angle": 0.4}),
+        ((8, 12), {"angle": -2.0}),
+        ((13, 6), {"shift_x": 0.13, "shift_y": -0.07}),
+        ((8, 12), {"angle": 0.3, "shift_x": 0.1}),
+    ],
 )
 def test_interpolation_is_scipys(shape: tuple[int, int], values: dict[str, float]) -> None:
     """Also on images that are not square: a turn is made in pixels, a shift in sides."""
