@@ -1,5 +1,6 @@
 """Recipes: the files of an exported job, in FLARE's environments, and the shipped scripts ``job.py``."""
 
+import json
 import os
 import subprocess
 import sys
@@ -32,10 +33,16 @@ def chosen(monkeypatch, *arguments):
     return options()
 
 
+ADMIN = {
+    **{"username": "lead@hospital-a.org", "project_name": "fedward", "server_identity": "localhost"},
+    **{"host": "localhost", "port": 8003, "scheme": "grpc"},
+}
+
+
 @pytest.fixture
 def kit(tmp_path):
     (tmp_path / "kit" / "startup").mkdir(parents=True)
-    (tmp_path / "kit" / "startup" / "fed_admin.json").write_text('{"admin": {"username": "lead@hospital-a.org"}}')
+    (tmp_path / "kit" / "startup" / "fed_admin.json").write_text(json.dumps({"admin": ADMIN}))
     return tmp_path / "kit"
 
 

@@ -14,13 +14,7 @@ from fedward.flare.encryption import SERVER, context_of
 from fedward.flare.jobs.artifacts import write_artifacts
 from fedward.flare.jobs.configurations import experiment_of
 from fedward.flare.jobs.status import STATS
-from fedward.flare.places import (
-    metrics_folder,
-    put_into_results,
-    results_folder,
-    run_folder,
-    site_folders,
-)
+from fedward.flare.places import METRICS, named_folder, put_into_results, results_folder, run_folder, site_folders
 from fedward.flare.transport import FlareTransport
 from fedward.methods import settings_of
 from fedward.protocol.transport import Transport
@@ -76,7 +70,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         workspace, job_id = self.engine.get_workspace(), self.fl_ctx.get_job_id()
         job = self.fl_ctx.get_prop(FLContextKey.JOB_META) or {}
         folder = run_folder(workspace, job_id, job)
-        if metrics := metrics_folder():
+        if metrics := named_folder(METRICS):
             self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
         try:
             self.folder = run_experiment(
@@ -103,7 +97,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
             fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, self._progress())
 
     def _opened(self, folder: Path) -> None:
-        """Take note that the run has written to its folder."""
+        """Remember the folder that the run has written to."""
         self.folder = folder
         if self._metrics:
             self._metrics(folder)

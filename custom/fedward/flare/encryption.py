@@ -21,14 +21,12 @@ def context_of(kit_file: str, fl_ctx: FLContext) -> bytes:
 
         load_tenseal_context_from_workspace(kit_file, fl_ctx)
     except (ImportError, RuntimeError, TypeError, ValueError) as error:
-        missing = isinstance(error, ImportError)
-        raise ConfigError(
-            "secure_aggregation",
-            expected="the package tenseal" if missing else f"a signed {kit_file} in the startup folder",
-            found=str(error),
-            remedy="Install it: pip install 'fedward[he]'."
-            if missing
-            else "Provision with HEBuilder; see docs/privacy.md.",
-        ) from error
+        expected, remedy = (
+            f"a signed {kit_file} in the startup folder",
+            "Provision with HEBuilder; see docs/privacy.md.",
+        )
+        if isinstance(error, ImportError):
+            expected, remedy = "the package tenseal", "Install it: pip install 'fedward[he]'."
+        raise ConfigError("secure_aggregation", expected=expected, found=str(error), remedy=remedy) from error
     content, _ = SecurityContentService.load_content(kit_file)
     return bytes(content)

@@ -34,7 +34,7 @@ _MOST, _WITHIN = 3, 3600.0
 """Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not fix."""
 
 _WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals by which people and service managers end a process; FLARE also says SIGHUP of one it lost sight of."""
+"""Signals by which people and service managers end a process; FLARE reports SIGHUP for one it lost track of."""
 
 
 class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
@@ -86,7 +86,7 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
 
     Args:
         launch: starts the process, given how often that was done before, and returns its handle.
-        say: where each restart is told.
+        say: receives a line for each restart.
     """
 
     adapter: Any

@@ -30,8 +30,8 @@ STATE = "FEDWARD_STATE"
 _CONTAINERS = {"docker_launcher", "k8s_launcher"}
 """Components of FLARE that start a container for each job; of the kit it sees ``startup`` and ``local`` alone."""
 
-_RESOURCES = (WorkspaceConstants.RESOURCES_CONFIG, WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
-"""Of these FLARE reads the first that there is."""
+RESOURCES: tuple[str, str] = (WorkspaceConstants.RESOURCES_CONFIG, WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
+"""Files in a kit's ``local`` folder that say what may run; FLARE reads the first that exists."""
 
 SITES = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
@@ -69,12 +69,9 @@ def state_folder(kit: Path) -> Path:
     if (named := named_folder(STATE)) is not None:
         return named
     if _in_containers(kit):
-        raise ConfigError(
-            f"environment variable {STATE}",
-            expected="a mounted folder, since each job runs in a container of its own",
-            found="none",
-            remedy="Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md.",
-        )
+        expected = "a mounted folder, since each job runs in a container of its own"
+        remedy = "Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md."
+        raise ConfigError(f"environment variable {STATE}", expected=expected, found="none", remedy=remedy)
     return kit / "fedward"
 
 
@@ -119,32 +116,20 @@ def put_into_results(run: Path, results: Path) -> None:
         shutil.copytree(run, results, ignore=shutil.ignore_patterns("models", "rounds", "server"), dirs_exist_ok=True)
 
 
-def metrics_folder() -> Path | None:
-    """Return where metrics for Prometheus are written; None unless ``FEDWARD_METRICS`` names a folder."""
-    return named_folder(METRICS)
-
-
 def _in_containers(kit: Path) -> bool:
-    local = kit / WorkspaceConstants.SITE_FOLDER_NAME
-    resources = next((file for name in _RESOURCES if (file := local / name).is_file()), None)
-    if resources is None:
-        return False
+    files = (kit / WorkspaceConstants.SITE_FOLDER_NAME / name for name in RESOURCES)
     try:
-        components = json.loads(resources.read_text(encoding="utf-8")).get("components", [])
-    except ValueError:
-        return False  # FLARE does not start with such a file
-    return any(component.get("id") in _CONTAINERS for component in components)
+        content = json.loads(next(file for file in files if file.is_file()).read_text(encoding="utf-8"))
+    except (StopIteration, ValueError):
+        return False  # FLARE does not start without such a file, nor with one that it cannot read
+    return any(component.get("id") in _CONTAINERS for component in content.get("components", []))
 
 
 def _safe(kind: str, name: Any) -> str:
     if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]*", name):
         return name
-    raise ConfigError(
-        f"job's {kind}",
-        expected="a name of letters, digits, '.', '_', '@' and '-'",
-        found=repr(name),
-        remedy="Rename the job, and send it with `fedward submit`.",
-    )
+    expected, remedy = "a name of letters, digits, '.', '_', '@' and '-'", "Rename it, and use `fedward submit`."
+    raise ConfigError(f"job's {kind}", expected=expected, found=repr(name), remedy=remedy)
 
 
 def named_folder(variable: str) -> Path | None:
@@ -153,8 +138,7 @@ def named_folder(variable: str) -> Path | None:
     if not value:
         return None
     if not Path(value).is_absolute():
-        # FLARE changes the working directory, so a relative path would mean somewhere else by now.
-        raise ConfigError(
-            f"environment variable {variable}", expected="an absolute path", found=value, remedy="Write it in full."
-        )
+        # FLARE changes the working directory: a relative path would mean another folder by now.
+        where, remedy = f"environment variable {variable}", "Write it in full."
+        raise ConfigError(where, expected="an absolute path", found=value, remedy=remedy)
     return Path(value)

@@ -38,7 +38,7 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
     the server counts as a failed site. Answers without arrays pass as they are. An update that would spend more than
     ``max_epsilon`` stays here: the server is sent an error in its place, which says so.
 
-    It is a ``Filter`` and not a ``DXOFilter``, because that base lets pass whatever it does not know.
+    It is a ``Filter`` and not a ``DXOFilter``, because that base passes on whatever it does not know.
 
     Args:
         clip: largest L2 norm of an update, over all its tensors together; in (0, 1e6].
@@ -91,9 +91,9 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
             return pack_answer({"site": site, "round": round_, "error": error.told}, {})
         dxo.data = privatise(update, rule.clip, rule.noise_multiplier)
         dxo.add_filter_history(type(self).__name__)
-        told = f"epsilon {row['epsilon']:.4g} at delta {rule.delta:g} after {row['releases']} releases of this site"
-        self.log_info(fl_ctx, f"round {round_}: clipped, noise of sigma {row['sigma']:g} added; {told}")
-        add_job_audit_event(fl_ctx, msg=f"applied filter: {type(self).__name__}, {told}")
+        spent = f"epsilon {row['epsilon']:.4g} at delta {rule.delta:g} after {row['releases']} releases of this site"
+        self.log_info(fl_ctx, f"round {round_}: clipped, noise of sigma {row['sigma']:g} added; {spent}")
+        add_job_audit_event(fl_ctx, msg=f"applied filter: {type(self).__name__}, {spent}")
         return dxo.update_shareable(shareable)
 
 

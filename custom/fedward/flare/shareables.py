@@ -17,7 +17,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from fedward.errors import WireError
 
 TASK = "fedward"
-"""Name of the one FLARE task; what a site shall do stands in the request."""
+"""Name of the one FLARE task; the request says what the site does."""
 
 _META = "fedward"
 
@@ -45,7 +45,7 @@ def unpack(shareable: Shareable) -> tuple[dict[str, Any], dict[str, np.ndarray]]
     if not isinstance(meta, dict):
         raise _foreign("a message without one")
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise _foreign("parameters that are no numpy arrays")
+        raise _foreign("parameters other than numpy arrays")
     return meta, {} if dxo.data_kind == DataKind.METRICS else dict(arrays)
 
 

@@ -44,17 +44,14 @@ def job_files(
 ) -> dict[str, str]:
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
-    The research flavour names its sites: only then does the simulator start that many without being told. The clinical
+    The research flavour names its sites, because only then does the simulator start that many by itself. The clinical
     flavour goes to every connected site, carries no code and no synthetic images, and asks for the privacy scope
-    ``clinical``.
+    ``clinical``. The research flavour of a shipped job has the script ``job.py``, which runs it as a FLARE recipe.
 
-    A job that starts from a finished run has an app of the server's own, and its weights lie in that app's ``config``
-    folder; see :func:`export_job`. In an app for all they would go to each site, which gets the model with its first
-    request anyway. FLARE knows no app for all sites but not the server (``@ALL`` stands alone), so that such a job
-    names its sites. What FLARE takes for own code in an app is the folder ``custom``, and nothing else. The sites' app
-    then has a copy of the server's file, in which their executor reads the experiment.
-
-    The research flavour of a shipped job has the script ``job.py``, which runs it as a FLARE recipe.
+    A job that starts from a finished run has two apps. The server's own has the weights in its folder ``config``, see
+    :func:`export_job`: in an app for all, FLARE would send them to every site. Such a job names its sites, because
+    FLARE knows no app for all sites without the server. The sites' app has a copy of the server's file, in which their
+    executor reads the experiment.
 
     Args:
         experiment: what to run.
@@ -73,7 +70,13 @@ def job_files(
     server = _SERVER_APP if init else _APP
     places = sites or ([] if clinical else simulated_sites(experiment))
     path, args = controller(experiment)
-    received = _receiver(tracking, name, clinical)
+    if clinical and tracking != "tensorboard":
+        where, remedy = (
+            f"tracking={tracking} of a clinical job",
+            "A kit admits no other receiver; use it in simulations.",
+        )
+        raise ConfigError(where, expected="tensorboard", found=tracking, remedy=remedy)
+    received = receiver(tracking, name)
     files = {
         "meta.json": _meta(experiment, name, clinical, _deploy_map(server, places)),
         f"{_APP}/config/{SERVER}": server_config(path, args, interval, received),
@@ -112,13 +115,10 @@ def export_job(
             nothing is written or deleted then.
     """
     if init and any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
-        raise ConfigError(
-            f"--init {init}",
-            expected="a folder outside the job folder, whose files are replaced",
-            found=f"one in {out}",
-            remedy="Export the job into another folder, or move the run's folder elsewhere first.",
-        )
-    facts = _fitting(experiment, init) if init else None
+        expected = "a folder outside the job folder, whose files are replaced"
+        remedy = "Export the job into another folder, or move the run's folder elsewhere first."
+        raise ConfigError(f"--init {init}", expected=expected, found=f"one in {out}", remedy=remedy)
+    facts = _facts(experiment, init) if init else None
     texts = job_files(experiment, out.name, clinical, sites, facts, tracking)
     _clear(out)
     for path, text in texts.items():
@@ -136,8 +136,8 @@ def stale_jobs(folder: Path) -> list[str]:
     return sorted((exported | set(JOBS)) - fresh)
 
 
-def _fitting(experiment: Experiment, init: Path) -> dict[str, str]:
-    """Return what a job says of the weights it carries; raise ConfigError where they do not fit."""
+def _facts(experiment: Experiment, init: Path) -> dict[str, str]:
+    """Return what a job says of the weights it carries; ConfigError: they do not fit."""
     from fedward.storage.initial import Weights, initial_model  # with torch, which no other export needs
 
     weights = Weights.of(init)
@@ -169,17 +169,6 @@ if __name__ == "__main__":
 '''
 
 
-def _receiver(tracking: Tracking, name: str, clinical: bool) -> dict[str, Any]:
-    if clinical and tracking != "tensorboard":
-        raise ConfigError(
-            f"tracking={tracking} of a clinical job",
-            expected="tensorboard",
-            found=tracking,
-            remedy="The class list of a server's kit admits no other receiver; use it in simulations.",
-        )
-    return receiver(tracking, name)
-
-
 def _read(job: Path) -> dict[str, str]:
     return {
         path.relative_to(job).as_posix(): path.read_text(encoding="utf-8", errors="replace")  # weights are no text
@@ -191,14 +180,11 @@ def _read(job: Path) -> dict[str, str]:
 def _deploy_map(server: str, sites: Sequence[str]) -> dict[str, list[str]]:
     if server == _APP:
         return {_APP: ["server", *sites] if sites else ["@ALL"]}
-    if not sites:
-        raise ConfigError(
-            "clinical job with --init",
-            expected="the names of the sites it goes to",
-            found="none",
-            remedy="Name them with --sites: FLARE would send the weights in a job for all sites to each of them.",
-        )
-    return {server: ["server"], _APP: list(sites)}
+    if sites:
+        return {server: ["server"], _APP: list(sites)}
+    expected, found = "the names of the sites it goes to", "none"
+    remedy = "Name them with --sites: FLARE would send the weights in a job for all sites to each of them."
+    raise ConfigError("clinical job with --init", expected=expected, found=found, remedy=remedy)
 
 
 def _meta(experiment: Experiment, name: str, clinical: bool, deploy_map: dict[str, list[str]]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.flare.jobs.configurations import Tracking
 from fedward.flare.jobs.export import SCRIPT, export_job
-from fedward.flare.jobs.submit import unfinished, user_of
+from fedward.flare.jobs.submit import unfinished
+from fedward.flare.kits.kit import open_kit
 from fedward.jobs import simulated_sites
 
 WORKSPACE = "simulator_workspace"
@@ -44,7 +45,7 @@ class FedwardRecipe(Recipe):  # type: ignore[misc]
 
 
 class _Job(FedJob):  # type: ignore[misc]
-    """A job whose parts are settled; FLARE's helpers that add parts to a recipe do not fit."""
+    """A job of fixed parts; FLARE's helpers that add parts to a recipe are refused."""
 
     def __init__(self, name: str, experiment: Experiment, tracking: Tracking) -> None:
         super().__init__(name=name, min_clients=experiment.minimum_replies)
@@ -52,12 +53,9 @@ class _Job(FedJob):  # type: ignore[misc]
 
     def to(self, obj: Any, target: str, *_: Any, **__: Any) -> NoReturn:
         """Refuse a further part."""
-        raise ConfigError(
-            f"recipe {self.name}",
-            expected="the parts of a job as `fedward jobs` writes them",
-            found=f"{type(obj).__name__} for {target}",
-            remedy="Change the experiment's settings or the recipe's tracking instead.",
-        )
+        expected, found = "the parts of a job as `fedward jobs` writes them", f"{type(obj).__name__} for {target}"
+        remedy = "Change the experiment's settings or the recipe's tracking instead."
+        raise ConfigError(f"recipe {self.name}", expected=expected, found=found, remedy=remedy)
 
 
 class _Folder(FedJobConfig):  # type: ignore[misc]
@@ -88,7 +86,7 @@ def options() -> argparse.Namespace:
 def environment(chosen: argparse.Namespace, experiment: Experiment) -> ExecEnv:
     """Return the environment that a command line asks for, with the experiment's own sites if it simulates them."""
     if chosen.kit:
-        return ProdEnv(str(chosen.kit), username=user_of(chosen.kit))
+        return ProdEnv(str(chosen.kit), username=open_kit(chosen.kit, "user").name)
     sites = simulated_sites(experiment)
     if chosen.poc:
         return PocEnv(clients=sites, num_clients=len(sites))
@@ -107,7 +105,6 @@ def execute(recipe: Recipe, env: ExecEnv) -> Path:
         env.stop()
     run = result / ("server/simulate_job" if isinstance(env, SimEnv) else "workspace") / "fedward"
     if found := unfinished(run):
-        raise RunError(
-            f"job {recipe.name}", expected="a finished run", found=found, remedy=f"See the logs in {result}."
-        )
+        where, remedy = f"job {recipe.name}", f"See the logs in {result}."
+        raise RunError(where, expected="a finished run", found=found, remedy=remedy)
     return run

@@ -31,12 +31,8 @@ def job_progress(flare: Session, job_id: str) -> dict[str, Any] | None:
         raise RunError(f"job {job_id}", expected="a job of this federation", found="none", remedy=remedy) from error
     found = stats.get(STATS)
     if found and "error" in found:
-        raise RunError(
-            f"job {job_id}",
-            expected="a run folder at the server that can be read",
-            found=found["error"],
-            remedy="Look at the folder on the server.",
-        )
+        expected, remedy = "a run folder at the server that can be read", "Look at the folder on the server."
+        raise RunError(f"job {job_id}", expected=expected, found=found["error"], remedy=remedy)
     return found or None
 
 

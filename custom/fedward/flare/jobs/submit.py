@@ -12,8 +12,9 @@ from nvflare.apis.fl_exception import FLCommunicationError
 from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, JobTimeout, NoConnection, SessionClosed
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from fedward.errors import ConfigError, RunError
+from fedward.errors import RunError
 from fedward.flare.jobs.export import SCRIPT
+from fedward.flare.kits.kit import open_kit, reading
 from fedward.flare.places import RUN
 
 _CONNECT, _POLL = 10.0, 2.0
@@ -30,16 +31,13 @@ class UnreachableError(RunError):
 @contextmanager
 def session(kit: Path) -> Iterator[Session]:
     """Log in with an admin's startup kit, as the user it was made for."""
-    user = user_of(kit)
+    user = open_kit(kit, "user").name
     try:
         opened = new_secure_session(user, str(kit), timeout=_CONNECT)
     except (*CONNECTION_ERRORS, AuthenticationError) as error:
-        raise UnreachableError(
-            f"startup kit {kit}",
-            expected="a server that accepts it",
-            found=str(error),
-            remedy="Check that the server runs, and the kit with `nvflare preflight-check -p KIT`.",
-        ) from error
+        where, expected = f"startup kit {kit}", "a server that accepts it"
+        remedy = "Check that the server runs, and the kit with `fedward doctor KIT`."
+        raise UnreachableError(where, expected=expected, found=str(error), remedy=remedy) from error
     try:
         yield opened
     finally:
@@ -49,8 +47,8 @@ def session(kit: Path) -> Iterator[Session]:
 def submit(flare: Session, job: Path, run: str | None = None) -> str:
     """Submit a job folder and return the job's id.
 
-    ``run`` names the run that the job begins or continues. What is sent is a copy, without
-    ``job.py``: FLARE's signatures would stay in the folder.
+    ``run`` names the run that the job begins or continues. What is sent is a copy without ``job.py``, since FLARE
+    writes signatures into the folder.
     """
     meta = job_meta(job)
     with TemporaryDirectory() as folder:
@@ -63,28 +61,20 @@ def submit(flare: Session, job: Path, run: str | None = None) -> str:
         except CONNECTION_ERRORS as error:
             raise lost(f"job {job}", error) from error
         except Exception as error:  # FLARE's have no common base
-            raise RunError(
-                f"job {job}",
-                expected="a job the server takes",
-                found=f"{type(error).__name__}: {error}",
-                remedy="Correct the job, or submit it as a user with the role lead.",
-            ) from error
+            found = f"{type(error).__name__}: {error}"
+            remedy = "Correct the job, or submit it as a user with the role lead."
+            raise RunError(f"job {job}", expected="a job the server takes", found=found, remedy=remedy) from error
 
 
 def job_meta(job: Path) -> dict[str, Any]:
-    """Return what a job's meta.json says; raise ConfigError where it is missing, or none that FLARE could use."""
-    try:
+    """Return what a job's meta.json says; ConfigError: it is missing, or FLARE could not use it."""
+    with reading(
+        f"job {job}", "a folder with a meta.json that names apps and sites", "Export one with `fedward jobs`."
+    ):
         meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
         if not isinstance(meta["deploy_map"], dict):
-            raise TypeError("deploy_map is no mapping of apps to sites")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"job {job}",
-            expected="a folder with a meta.json that names apps and sites",
-            found=f"{type(error).__name__}: {error}",
-            remedy="Export one with `fedward jobs`.",
-        ) from error
-    return dict(meta)
+            raise TypeError("deploy_map does not map apps to sites")
+        return dict(meta)
 
 
 def wait(flare: Session, job_id: str, timeout: float = 0.0) -> dict[str, Any]:
@@ -92,24 +82,18 @@ def wait(flare: Session, job_id: str, timeout: float = 0.0) -> dict[str, Any]:
     try:
         return dict(flare.wait_for_job(job_id, timeout=timeout, poll_interval=_POLL))
     except JobTimeout as error:
-        raise RunError(
-            f"job {job_id}",
-            expected=f"its end within {timeout:g} s",
-            found="a job that goes on",
-            remedy="Stop it with abort_job in the admin console, or fetch it later with download_job.",
-        ) from error
+        expected, found = f"its end within {timeout:g} s", "a job that goes on"
+        remedy = "Stop it with abort_job in the admin console, or fetch it later with download_job."
+        raise RunError(f"job {job_id}", expected=expected, found=found, remedy=remedy) from error
     except CONNECTION_ERRORS as error:
         raise lost(f"job {job_id}", error) from error
 
 
 def lost(where: str, error: Exception) -> UnreachableError:
     """Return the error to raise where one of ``CONNECTION_ERRORS`` came up."""
-    return UnreachableError(
-        where,
-        expected="word from the server",
-        found=f"{type(error).__name__}: {error}",
-        remedy="If the server still runs, so does the job: see list_jobs in the admin console.",
-    )
+    found = f"{type(error).__name__}: {error}"
+    remedy = "If the server still runs, so does the job: see list_jobs in the admin console."
+    return UnreachableError(where, expected="an answer from the server", found=found, remedy=remedy)
 
 
 def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
@@ -124,20 +108,18 @@ def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
     except CONNECTION_ERRORS as error:
         raise lost(f"results of job {job_id}", error) from error
     run = results(out, meta)
-    found = unfinished(run)
-    if not found:
+    if not (found := unfinished(run)):
         return run
-    said = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
-    raise RunError(
-        f"job {job_id}",
-        expected="a finished run",
-        found=f"{found} (FLARE: {said})",
-        remedy=f"Read the logs in {out / job_id}; why a site refused a job is in that site's own log.txt.",
+    reported = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
+    found, remedy = (
+        f"{found} (FLARE: {reported})",
+        f"See the logs in {out / job_id}; a site's refusal is in its log.txt.",
     )
+    raise RunError(f"job {job_id}", expected="a finished run", found=found, remedy=remedy)
 
 
 def unfinished(run: Path) -> str:
-    """Return what is in the place of a finished run, by its ``run.json``; empty if it has finished."""
+    """Return what ``run.json`` says instead of finished; empty if the run has finished."""
     try:
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))
         if info["status"] == "finished":
@@ -152,17 +134,3 @@ def unfinished(run: Path) -> str:
 def results(out: Path, meta: dict[str, Any]) -> Path:
     """Return where the run of a job lies that was fetched into ``out``."""
     return out / str(meta["job_id"]) / "workspace" / "fedward"
-
-
-def user_of(kit: Path) -> str:
-    """Return the name a user's startup kit was made for; raise ConfigError where it is no such kit."""
-    try:
-        content = json.loads((kit / "startup" / "fed_admin.json").read_text(encoding="utf-8"))
-        return str(content["admin"]["username"])
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(
-            f"startup kit {kit}",
-            expected="a user's kit, with startup/fed_admin.json",
-            found=f"{type(error).__name__}: {error}",
-            remedy="Name the folder of a lead's or project admin's kit, not of a site's.",
-        ) from error

@@ -1,4 +1,4 @@
-"""A run watched until it has finished: sent again, from its last round, when a machine or FLARE's job was lost.
+"""A run supervised until it has finished: sent again, from its last round, when a machine or FLARE's job was lost.
 
 A job ends with the server that ran it, yet FLARE calls it running for ever; and a site that comes back is not given the
 job that runs. Killed job processes need none of this: see :mod:`fedward.flare.launchers`.
@@ -52,7 +52,7 @@ class Supervisor:
         job: exported job folder.
         run: 32 hexadecimal digits that name the run; that of an interrupted run continues it.
         patience: seconds to wait for a server that cannot be reached; each time anew.
-        say: where each event is told, in one line.
+        say: receives each event, in one line.
     """
 
     kit: Path
@@ -133,15 +133,12 @@ class Supervisor:
         """Return the folder of the finished run; raise RunError if another attempt may be worth making."""
         if meta["status"] in _ENDS:
             return self._reach(lambda flare: fetch(flare, meta, out))
-        raise RunError(
-            f"run {self.run}",
-            expected="a job that brings it to its end",
-            found=f"the job was {meta['status']}",
-            remedy="Fix what ends it, then go on with `fedward submit --continue` and the run's name.",
-        )
+        expected, found = "a job that brings it to its end", f"the job was {meta['status']}"
+        remedy = "Fix what ends it, then go on with `fedward submit --continue` and the run's name."
+        raise RunError(f"run {self.run}", expected=expected, found=found, remedy=remedy)
 
     def _count(self, watch: Watch, run: Path) -> None:
-        """Note whether an attempt has brought a further round; ``run`` is what was fetched of it, if anything."""
+        """Count an attempt that brought no further round; ``run`` is what was fetched of it, if anything."""
         rounds = watch.rounds
         with suppress(FedwardError):  # it left nothing that could be read
             state = progress(run)

@@ -6,9 +6,8 @@ from pathlib import Path
 from textwrap import wrap
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError
 from fedward.flare.kits.doctor.site_rules import approvals, row_of
-from fedward.flare.kits.kit import Kit, open_kit
+from fedward.flare.kits.kit import open_kit
 from fedward.security.approvals import Entry
 from fedward.security.policy import FILE, Circumstances, Policy, findings, read_policy
 
@@ -18,7 +17,7 @@ _OF_A_REQUEST = ("minimum_sites", "noise", "starting_weights")
 
 def listed(folder: Path) -> Iterator[str]:
     """Yield the lines that tell of all jobs a site's kit knows: since when, their settings, and what each rule says."""
-    kit = _site(folder)
+    kit = open_kit(folder, "site")
     policy, entries = read_policy(kit.local / FILE), approvals(kit).entries()
     for entry in entries:
         yield from _lines(entry, policy)
@@ -28,13 +27,13 @@ def listed(folder: Path) -> Iterator[str]:
 
 def approve(folder: Path, digest: str) -> str:
     """Approve a job at a site, and say so."""
-    entry = approvals(_site(folder)).approve(digest)
+    entry = approvals(open_kit(folder, "site")).approve(digest)
     return f"job {digest} is approved" + ("" if entry.asked else " in advance: it has not asked to run here yet")
 
 
 def withdraw(folder: Path, digest: str) -> str:
     """Take an approval back, and say so."""
-    approvals(_site(folder)).withdraw(digest)
+    approvals(open_kit(folder, "site")).withdraw(digest)
     return f"job {digest} is no longer approved; it stops at its next request"
 
 
@@ -49,11 +48,3 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
     for found in findings(policy, experiment, Circumstances()):
         if found.rule not in _OF_A_REQUEST:
             yield from row_of(found).lines()
-
-
-def _site(folder: Path) -> Kit:
-    kit = open_kit(folder)
-    if kit.role != "site":
-        remedy = "Name the kit of a site; each approves for itself."
-        raise ConfigError(f"kit {folder}", expected="a site's", found=f"a {kit.role}'s", remedy=remedy)
-    return kit

@@ -45,21 +45,16 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
 
     def __init__(self, server_storage: str = "/var/lib/fedward") -> None:
         if not PurePath(server_storage).is_absolute():
-            raise ConfigError(
-                "SitePolicyBuilder, server_storage",
-                expected="an absolute path",
-                found=server_storage,
-                remedy="Write it in full: the server may be started from any folder.",
-            )
+            where, remedy = "SitePolicyBuilder, server_storage", "Write it in full: the server may start in any folder."
+            raise ConfigError(where, expected="an absolute path", found=server_storage, remedy=remedy)
         self.server_storage = server_storage
 
     def build(self, project: Project, ctx: ProvisionContext) -> None:
         """Write the files; FLARE calls this once for each provisioning."""
         for site in project.get_clients():
             local = _write_shared(site, ctx)
-            _copy("privacy.json", local)
-            _copy("fedward_site.yaml.sample", local)
-            _copy("fedward_policy.yaml", local)
+            for name in ("privacy.json", "fedward_site.yaml.sample", "fedward_policy.yaml"):
+                _copy(name, local)
             _rewrite(local / RESOURCES, _of_site)
             _rewrite(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON, _asking_again)
         if server := project.get_server():
@@ -89,13 +84,9 @@ def _shut_out_the_kit(script: Path) -> None:
     FLARE's line leaves an empty entry in PYTHONPATH where none was set, and that means the working directory too.
     """
     text = script.read_text(encoding="utf-8")
-    if text.count(_FLARES_PATH) != 1:
-        raise ConfigError(
-            f"SitePolicyBuilder, {script.name}",
-            expected=f"one line {_FLARES_PATH}",
-            found=f"{text.count(_FLARES_PATH)}",
-            remedy="Use the version of nvflare that fedward requires.",
-        )
+    if (found := text.count(_FLARES_PATH)) != 1:
+        where, remedy = f"SitePolicyBuilder, {script.name}", "Use the version of nvflare that fedward requires."
+        raise ConfigError(where, expected=f"one line {_FLARES_PATH}", found=str(found), remedy=remedy)
     script.write_text(text.replace(_FLARES_PATH, SAFE_IMPORTS), encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from fedward.errors import ConfigError, FedwardError
+from fedward.errors import FedwardError
 from fedward.flare.kits.kit import Kit, open_kit
 
 KIT = "FEDWARD_KIT"
@@ -28,22 +28,18 @@ def connected(kit: Kit) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Print one line; return 0 if the participant is connected, else 1."""
+    folder = arguments[0] if arguments else os.environ.get(KIT)
+    if not folder:
+        print(f"health: name the participant's kit, as argument or in {KIT}")
+        return 1
     try:
-        kit = open_kit(_folder(arguments))
+        kit = open_kit(Path(folder))
     except FedwardError as error:
         print(error)
         return 1
     well = connected(kit)
     print(f"{kit.role} {kit.name}: {'connected' if well else 'not connected'}, port {kit.port}")
     return 0 if well else 1
-
-
-def _folder(arguments: list[str]) -> Path:
-    if arguments or KIT in os.environ:
-        return Path(arguments[0] if arguments else os.environ[KIT])
-    raise ConfigError(
-        "health", expected=f"a kit, as argument or in {KIT}", found="none", remedy="Name the participant's folder."
-    )
 
 
 if __name__ == "__main__":

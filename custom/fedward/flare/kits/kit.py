@@ -1,20 +1,21 @@
 """A FLARE startup kit as it lies on disk: whose it is, and which server it is for."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nvflare.apis.fl_constant import WorkspaceConstants
-
 from fedward.errors import ConfigError
 from fedward.flare.classes import Role as Side
-from fedward.flare.places import state_folder
+from fedward.flare.places import RESOURCES, state_folder
 
 STARTUP = "startup"
 Role = Literal["site", "server", "user"]
 _CONFIGS: dict[str, Role] = {"fed_client.json": "site", "fed_server.json": "server", "fed_admin.json": "user"}
 UNPACK_AGAIN = "Unpack the kit again as it was handed out."
+"""What to do about missing or damaged files."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,7 @@ class Kit:
     @property
     def resources(self) -> Path:
         """The file that says what may run: the participant's own, else the one that the kit came with."""
-        own = self.local / str(WorkspaceConstants.RESOURCES_CONFIG)
-        return own if own.exists() else self.local / str(WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
+        return next((file for name in RESOURCES if (file := self.local / name).exists()), self.local / RESOURCES[-1])
 
     @property
     def key(self) -> Path:
@@ -91,42 +91,45 @@ class Kit:
         return "server" if self.role == "server" else "client"
 
 
-def open_kit(folder: Path) -> Kit:
-    """Return what a kit's configuration says; raises ConfigError if there is none, or if it cannot be read."""
+def open_kit(folder: Path, role: Role | None = None) -> Kit:
+    """Return what a kit's configuration says.
+
+    Args:
+        folder: the kit's.
+        role: the only one that is accepted; any by default.
+
+    Raises:
+        ConfigError: there is no configuration, it cannot be read, or the kit has another role.
+    """
     startup = folder / STARTUP
     present = [name for name in _CONFIGS if (startup / name).is_file()]
     if len(present) != 1:
-        raise ConfigError(
-            f"kit {folder}",
-            expected=f"one of {', '.join(_CONFIGS)} in {STARTUP}/",
-            found=", ".join(present) or "none",
-            remedy=UNPACK_AGAIN,
-        )
-    content = read_json(startup / present[0])
-    try:
-        return _KIT_OF[_CONFIGS[present[0]]](folder, content)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigError(
-            f"{STARTUP}/{present[0]}",
-            expected="the project, the server and the participant",
-            found=f"{type(error).__name__}: {error}",
-            remedy=UNPACK_AGAIN,
-        ) from error
+        expected, found = f"one of {', '.join(_CONFIGS)} in {STARTUP}/", ", ".join(present) or "none"
+        raise ConfigError(f"kit {folder}", expected=expected, found=found, remedy=UNPACK_AGAIN)
+    actual, content = _CONFIGS[present[0]], read_json(startup / present[0])
+    if role not in (None, actual):
+        remedy = f"Name the folder of a {role}'s kit."
+        raise ConfigError(f"kit {folder}", expected=f"a {role}'s", found=f"a {actual}'s", remedy=remedy)
+    with reading(str(startup / present[0]), "the project, the server and the participant", UNPACK_AGAIN):
+        return _KIT_OF[actual](folder, content)
 
 
 def job_store(kit: Kit) -> Path:
-    """Return the folder in which a server keeps jobs and their results; raises ConfigError if its rules name none."""
-    file = kit.resources
-    try:
-        (manager,) = (part for part in read_json(file)["components"] if part["id"] == "job_manager")
+    """Return the folder in which a server keeps jobs and their results; ConfigError: its rules name none."""
+    remedy = "Restore it from a newly provisioned kit."
+    with reading(str(kit.resources), "a component job_manager with its folder, uri_root", remedy):
+        (manager,) = (part for part in read_json(kit.resources)["components"] if part["id"] == "job_manager")
         return Path(manager["args"]["uri_root"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            str(file),
-            expected="a component job_manager with its folder, uri_root",
-            found=f"{type(error).__name__}: {error}",
-            remedy="Restore it from a newly provisioned kit.",
-        ) from error
+
+
+@contextmanager
+def reading(where: str, expected: str, remedy: str) -> Iterator[None]:
+    """Turn what goes wrong where a file's content is used into a ConfigError."""
+    try:
+        yield
+    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        found = f"{type(error).__name__}: {error}"
+        raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

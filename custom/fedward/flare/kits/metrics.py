@@ -18,7 +18,7 @@ from fedward.annotation.queue import Queue, queue_folder
 from fedward.client.site_log import FOLDER
 from fedward.flare.kits.doctor.budget import ledger, noise_rules, released
 from fedward.flare.kits.kit import Kit, job_store, open_kit, read_json
-from fedward.flare.places import RUNS, STATE, metrics_folder, named_folder
+from fedward.flare.places import METRICS, RUNS, STATE, named_folder
 from fedward.security.ledger import epsilon, half_line
 from fedward.server.metrics import Family, MetricsFolder, Values
 from fedward.sites import find_site_file
@@ -59,7 +59,7 @@ class KitMetrics(FLComponent):  # type: ignore[misc]
 
 
 def _write(folder: Path, connected: Mapping[str, float]) -> None:
-    if not (path := metrics_folder()):
+    if not (path := named_folder(METRICS)):
         return
     metrics, kit = MetricsFolder(path), open_kit(folder)
     metrics.write(metrics.file("kit", kit.name), families(kit, connected))
@@ -110,10 +110,10 @@ def _disks(kit: Kit) -> Iterator[Family]:
         places |= {"runs": named_folder(RUNS) or state or kit.folder, "jobs": job_store(kit)}
     usage = {(kit.name, name): shutil.disk_usage(path) for name, path in places.items()}
     labels = ("site", "place")
-    yield Family("disk_free_bytes", "Room on a folder's disk.", {key: disk.free for key, disk in usage.items()}, labels)
-    yield Family(
-        "disk_size_bytes", "Size of a folder's disk.", {key: disk.total for key, disk in usage.items()}, labels
-    )
+    free: Values = {key: disk.free for key, disk in usage.items()}
+    size: Values = {key: disk.total for key, disk in usage.items()}
+    yield Family("disk_free_bytes", "Room on a folder's disk.", free, labels)
+    yield Family("disk_size_bytes", "Size of a folder's disk.", size, labels)
 
 
 def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:

@@ -8,17 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.flare.kits.doctor import (
-    budget,
-    certificates,
-    imports,
-    job,
-    layout,
-    network,
-    policy,
-    rights,
-    site_rules,
-)
+from fedward.flare.kits.doctor import budget, certificates, imports, job, layout, network, policy, rights, site_rules
 from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, text
 from fedward.flare.kits.kit import Kit, open_kit
 

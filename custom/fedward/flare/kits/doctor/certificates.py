@@ -51,15 +51,11 @@ def common_name(certificate: x509.Certificate) -> str:
 
 def _mode(kit: Kit) -> Row:
     mode = kit.key.stat().st_mode & 0o777
-    if mode & 0o077:
-        name = kit.key.relative_to(kit.folder)
-        return failed(
-            "private key",
-            expected="mode 0600: its owner's alone",
-            found=f"mode {mode:04o}",
-            remedy=f"chmod 600 {name}; if others may have read it, ask for a new kit.",
-        )
-    return done("private key", f"mode {mode:04o}")
+    found = f"mode {mode:04o}"
+    if not mode & 0o077:
+        return done("private key", found)
+    remedy = f"chmod 600 {kit.key.relative_to(kit.folder)}; if others may have read it, ask for a new kit."
+    return failed("private key", expected="mode 0600: its owner's alone", found=found, remedy=remedy)
 
 
 def _pair(kit: Kit, own: x509.Certificate) -> Row:
@@ -69,12 +65,9 @@ def _pair(kit: Kit, own: x509.Certificate) -> Row:
     except (ValueError, TypeError, OSError) as error:
         return _unreadable("key pair", error)
     if key.public_key().public_bytes(*form) != own.public_key().public_bytes(*form):
-        return failed(
-            "key pair",
-            expected=f"the key of {kit.certificate.name}",
-            found="the key of another certificate",
-            remedy="Do not mix files of two kits; unpack this one again.",
-        )
+        expected, found = f"the key of {kit.certificate.name}", "the key of another certificate"
+        remedy = "Do not mix files of two kits; unpack this one again."
+        return failed("key pair", expected=expected, found=found, remedy=remedy)
     return done("key pair", f"{kit.key.name} belongs to {kit.certificate.name}")
 
 
@@ -82,24 +75,19 @@ def _signed(own: x509.Certificate, root: x509.Certificate) -> Row:
     try:
         own.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
-        return failed(
-            "certificate",
-            expected=f"signed by this kit's root CA, {common_name(root)}",
-            found=f"signed by another, named {_name_in(own.issuer) or 'nobody'}\n{fingerprint(own)}",
-            remedy="The files are of two projects, or of two provisionings. " + _NEW_KIT,
-        )
+        expected = f"signed by this kit's root CA, {common_name(root)}"
+        found = f"signed by another, named {_name_in(own.issuer) or 'nobody'}\n{fingerprint(own)}"
+        remedy = f"The files are of two projects, or of two provisionings. {_NEW_KIT}"
+        return failed("certificate", expected=expected, found=found, remedy=remedy)
     return done("certificate", f"signed by the kit's root CA\n{fingerprint(own)}")
 
 
 def _owner(kit: Kit, own: x509.Certificate) -> Row:
-    if common_name(own) != kit.name:
-        return failed(
-            "owner",
-            expected=f"a certificate made out to {kit.name}",
-            found=common_name(own) or "no name",
-            remedy="The server refuses a name that the certificate does not bear. " + _NEW_KIT,
-        )
-    return done("owner", kit.name)
+    if common_name(own) == kit.name:
+        return done("owner", kit.name)
+    expected, found = f"a certificate made out to {kit.name}", common_name(own) or "no name"
+    remedy = f"The server refuses a name that the certificate does not bear. {_NEW_KIT}"
+    return failed("owner", expected=expected, found=found, remedy=remedy)
 
 
 def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Row:
@@ -117,15 +105,11 @@ def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
     start = max(own.not_valid_before_utc, root.not_valid_before_utc)
     time = f"{now:%Y-%m-%d %H:%M:%S} UTC"
     if now < start:
-        return failed(
-            "clock",
-            expected=f"a time after the certificates were made, {start:%Y-%m-%d %H:%M:%S} UTC",
-            found=time,
-            remedy="Set the clock of this machine, or of the one that made the kit.",
-        )
-    return done(
-        "clock", f"{time}, after the certificates were made\nHow far it is from the server's cannot be measured."
-    )
+        expected = f"a time after the certificates were made, {start:%Y-%m-%d %H:%M:%S} UTC"
+        remedy = "Set the clock of this machine, or of the one that made the kit."
+        return failed("clock", expected=expected, found=time, remedy=remedy)
+    found = f"{time}, after the certificates were made\nHow far it is from the server's cannot be measured."
+    return done("clock", found)
 
 
 def _name_in(entry: x509.Name) -> str:

@@ -46,13 +46,10 @@ def _script(file: Path) -> Row:
     wrong += [line for line in starts if not _AS_FLARE.fullmatch(line)]
     if paths == [SAFE_IMPORTS] and starts and not wrong and lines.index(paths[0]) < lines.index(starts[0]):
         return done("start script", "imports nothing from the kit")
-    told = "; ".join(" ".join(line.split()) for line in wrong) or ("the line, elsewhere" if paths else "no such line")
-    return failed(
-        "start script",
-        expected=f"{_SCRIPT} as provisioning writes it: {SAFE_IMPORTS}",
-        found=told,
-        remedy="Restore the script from the kit as it was handed out. As it is, files in the kit may run as code.",
-    )
+    found = "; ".join(" ".join(line.split()) for line in wrong) or ("the line, elsewhere" if paths else "no such line")
+    expected = f"{_SCRIPT} as provisioning writes it: {SAFE_IMPORTS}"
+    remedy = "Restore the script from the kit as it was handed out. As it is, files in the kit may run as code."
+    return failed("start script", expected=expected, found=found, remedy=remedy)
 
 
 def _image(runtime: str) -> Row:
@@ -76,7 +73,7 @@ def _jobs(kit: Kit, runtime: str, args: dict[str, Any]) -> Row:
     if runtime == "slurm":
         remedy = f"Write export {_VARIABLE}=1 into setup of slurm.yaml and prepare the kit again."
         return failed("job imports", expected=expected, found=found, remedy=remedy)
-    remedy = f'Write {_VARIABLE}: "1" into env of {STUDY_RUNTIME_FILE}. Without it all hangs on the image.'
+    remedy = f'Write {_VARIABLE}: "1" into env of {STUDY_RUNTIME_FILE}. Without it only the image decides.'
     return warning("job imports", expected=expected, found=found, remedy=remedy)
 
 

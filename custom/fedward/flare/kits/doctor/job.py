@@ -14,7 +14,7 @@ from fedward.flare.kits.apps import CONFIGS
 from fedward.flare.kits.doctor.policy import RULES, SCOPES, refusal, scopes
 from fedward.flare.kits.doctor.rights import may_bring_code
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
-from fedward.flare.kits.kit import Kit, read_json
+from fedward.flare.kits.kit import Kit, read_json, reading
 
 
 def check(kit: Kit, folder: Path) -> list[Row]:
@@ -23,7 +23,8 @@ def check(kit: Kit, folder: Path) -> list[Row]:
         meta = read_json(folder / "meta.json")
         app = app_of(kit, meta)
         if app is None:
-            return [_elsewhere(kit)]
+            remedy = "A clinical export goes to every site: fedward jobs FOLDER --only JOB --clinical."
+            return [warning("job", expected=f"a job for {kit.name}", found="one for other sites", remedy=remedy)]
         config = read_json(folder / app / "config" / CONFIGS[kit.side])
         rows = [done("job", f"{meta.get('name', folder.name)}, app {app}")]
         if kit.role == "site":
@@ -49,21 +50,12 @@ def components(element: Any) -> Iterator[dict[str, Any]]:
 def app_of(kit: Kit, meta: dict[str, Any]) -> str | None:
     """Return the app that the job sends to the kit's participant."""
     me = "server" if kit.role == "server" else kit.name
-    try:
+    with reading("meta.json", "a deploy_map that names sites for each app", "Export the job again."):
         for app, places in meta["deploy_map"].items():
             sites = places.get("sites") or places.get("targets") if isinstance(places, dict) else places
             if any(site == me or site.casefold() == ALL_SITES.casefold() for site in sites or []):
                 return str(app)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            "meta.json", expected="a deploy_map", found=repr(meta.get("deploy_map")), remedy="Export the job again."
-        ) from error
     return None
-
-
-def _elsewhere(kit: Kit) -> Row:
-    remedy = "A clinical export goes to every site: fedward jobs FOLDER --only JOB --clinical."
-    return warning("job", expected=f"a job for {kit.name}", found="one for other sites", remedy=remedy)
 
 
 def _app_check(kit: Kit, app: Path) -> Row:
@@ -81,21 +73,14 @@ def _scope(kit: Kit, scope: str) -> Row:
         return skipped("job scope", f"{SCOPES} is broken, see above")
     asked = repr(scope) if scope else "none"
     if not manager.is_policy_defined():
-        return warning(
-            "job scope",
-            expected=f"a scope of {SCOPES}",
-            found=f"{asked}, and no such file: FLARE runs the job without filters",
-            remedy="Write the file, so that this site decides what jobs may do.",
-        )
+        found = f"{asked}, and no such file: FLARE runs the job without filters"
+        remedy = "Write the file, so that this site decides what jobs may do."
+        return warning("job scope", expected=f"a scope of {SCOPES}", found=found, remedy=remedy)
     here = manager.get_scope(scope)
     if here is None:
-        return failed(
-            "job scope",
-            expected=f"one of {', '.join(manager.name_to_scopes)}",
-            found=asked,
-            remedy=f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}.",
-        )
-    return done("job scope", f"{here.name}" if scope else f"none named, so the default, {here.name}")
+        remedy = f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}."
+        return failed("job scope", expected=f"one of {', '.join(manager.name_to_scopes)}", found=asked, remedy=remedy)
+    return done("job scope", here.name if scope else f"none named, so the default, {here.name}")
 
 
 def _image(kit: Kit, meta: dict[str, Any]) -> Row:
@@ -114,11 +99,8 @@ def _image(kit: Kit, meta: dict[str, Any]) -> Row:
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:
     named = list(components(config))
     if refused := sorted({reason for component in named if (reason := refusal(kit, component))}):
-        return failed(
-            "job classes",
-            expected="classes of this site's allow list",
-            found="; ".join(refused),
-            remedy=f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}.",
-        )
+        expected = "classes of this site's allow list"
+        remedy = f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}."
+        return failed("job classes", expected=expected, found="; ".join(refused), remedy=remedy)
     paths = [str(component.get("path") or component.get("class_path")) for component in named]
     return done("job classes", f"it runs {', '.join(paths)}, and no other")

@@ -36,15 +36,12 @@ def check(kit: Kit) -> list[Row]:
     copied = sorted(path.name for path in kit.folder.iterdir() if _is_used(path) and _oldest(path) < written)
     if not copied:
         return [done("prepared kit", "made from one that was not in use")]
-    return [
-        warning(
-            "prepared kit",
-            expected="no records of jobs from before it was made",
-            found=f"copies of {', '.join(copied)}",
-            remedy="FLARE copies the whole kit. Use this kit alone from now on: two would each count their own privacy "
-            "budget. Remove folders of jobs, which may hold models.",
-        )
-    ]
+    expected, found = "no records of jobs from before it was made", f"copies of {', '.join(copied)}"
+    remedy = (
+        "FLARE copies the whole kit. Use this kit alone from now on: two would each count their own privacy budget. "
+        "Remove folders of jobs, which may hold models."
+    )
+    return [warning("prepared kit", expected=expected, found=found, remedy=remedy)]
 
 
 def is_prepared(kit: Kit) -> bool:

@@ -1,8 +1,8 @@
-"""Checks of the way to the server: its name, its port, and a TLS handshake with the kit's own certificate.
+"""Checks of the connection to the server: its name, its port, and a TLS handshake with the kit's own certificate.
 
 A finished handshake does not mean that the server took the certificate: in TLS 1.3 the client is done before the server
-has looked. FLARE's gRPC listener then closes the connection without a word, the others send an alert; one that is
-content sends its settings (gRPC) or waits (http, tcp). So the first byte after the handshake is waited for. gRPC also
+has looked. FLARE's gRPC listener then closes the connection without a word, the others send an alert; one that
+accepts sends its settings (gRPC) or waits (http, tcp). So the first byte after the handshake is waited for. gRPC also
 hangs up on a client that does not offer HTTP/2, whatever its certificate.
 """
 
@@ -33,7 +33,9 @@ def check(kit: Kit, credentials: bool) -> list[Row]:
     try:
         found = socket.getaddrinfo(kit.host, kit.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        return [_unresolved(kit, error), *(skipped(name, "no address") for name in ("port", _TLS))]
+        expected, remedy = f"an address for {kit.host}", "Ask for a DNS entry, or add the name to /etc/hosts."
+        unresolved = failed("server name", expected=expected, found=str(error), remedy=remedy)
+        return [unresolved, skipped("port", "no address"), skipped(_TLS, "no address")]
     resolved = done("server name", f"{kit.host} is {', '.join(sorted({str(entry[4][0]) for entry in found}))}")
     try:
         _connect(kit).close()
@@ -41,7 +43,8 @@ def check(kit: Kit, credentials: bool) -> list[Row]:
         return [resolved, _closed(kit, error), skipped(_TLS, "no connection")]
     rows = [resolved, done("port", f"{kit.port} is open")]
     if kit.security == "clear":
-        return [*rows, _clear()]
+        found_clear, remedy = "connection_security clear: nothing is encrypted", "Use this inside one machine only."
+        return [*rows, warning(_TLS, expected="an encrypted connection", found=found_clear, remedy=remedy)]
     return [*rows, *(_tls(kit) if credentials else [skipped(_TLS, "the kit's certificate cannot be used")])]
 
 
@@ -75,18 +78,38 @@ def _connect(kit: Kit) -> socket.socket:
     return socket.create_connection((kit.host, kit.port), _CONNECT)
 
 
+def _closed(kit: Kit, error: OSError) -> Row:
+    if kit.role == "server" and isinstance(error, ConnectionRefusedError):
+        found, remedy = "nobody listens yet", "Start it: startup/start.sh."
+        return warning("port", expected="this server, started", found=found, remedy=remedy)
+    return failed(
+        "port",
+        expected=f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s",
+        found=error.strerror or str(error),
+        remedy="Refused: is the server started, and is this its port? Timed out: a firewall lets nothing out to it.",
+    )
+
+
 def _tls(kit: Kit) -> list[Row]:
     mutual = kit.security == "mtls"
     try:
         version, server = handshake(kit, show_own=mutual)
     except ssl.SSLCertVerificationError as error:
-        return [_other_server(kit, error)]
+        reason = _VERIFY.get(error.verify_code, f"a certificate that {kit.trusted.name} did not sign")
+        expected = f"the certificate of {kit.host}, signed by {kit.trusted.name}"
+        found = f"{reason} ({error.verify_message.strip()})"
+        remedy = "Another service or project answers, or a proxy that opens TLS; the port must be reached unopened."
     except OSError as error:
-        return [_refused(kit, error)]
-    if common_name(server) != kit.identity:
-        return [_other_identity(kit, server)]
-    rows = [done(_TLS, f"{version} with {kit.identity}\n{fingerprint(server)}")]
-    return [*rows, _demands_ours(kit)] if mutual else rows
+        expected = "a server that accepts the kit's certificate"
+        found = getattr(error, "reason", None) or error.strerror or str(error)
+        remedy = "The kit is of another provisioning than the server, or expired; or no FLARE server is at this port."
+    else:
+        if common_name(server) == kit.identity:
+            row = done(_TLS, f"{version} with {kit.identity}\n{fingerprint(server)}")
+            return [row, _demands_ours(kit)] if mutual else [row]
+        expected, found = f"the server {kit.identity}", f"{common_name(server) or 'no name'}, of the same project"
+        remedy = "Correct the address in the kit's configuration: another participant answers there."
+    return [failed(_TLS, expected=expected, found=found, remedy=remedy)]
 
 
 def _demands_ours(kit: Kit) -> Row:
@@ -96,67 +119,6 @@ def _demands_ours(kit: Kit) -> Row:
         return done(_MUTUAL, "accepted with the kit's certificate, refused without")
     except OSError as error:
         return skipped(_MUTUAL, str(error))
-    return warning(
-        _MUTUAL,
-        expected="a server that refuses who shows no certificate",
-        found="one that accepts everybody",
-        remedy="Tell the project's administrator: the server's connection_security should be mtls.",
-    )
-
-
-def _unresolved(kit: Kit, error: Exception) -> Row:
-    return failed(
-        "server name",
-        expected=f"an address for {kit.host}",
-        found=str(error),
-        remedy="Ask your network's administrator for a DNS entry, or add the name to /etc/hosts.",
-    )
-
-
-def _closed(kit: Kit, error: OSError) -> Row:
-    if kit.role == "server" and isinstance(error, ConnectionRefusedError):
-        found = "nobody listens yet"
-        return warning("port", expected="this server, started", found=found, remedy="Start it: startup/start.sh.")
-    return failed(
-        "port",
-        expected=f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s",
-        found=error.strerror or str(error),
-        remedy="Refused: is the server started, and is this its port? Timed out: a firewall lets nothing out to it.",
-    )
-
-
-def _clear() -> Row:
-    return warning(
-        _TLS,
-        expected="an encrypted connection",
-        found="connection_security clear: nothing is encrypted",
-        remedy="Use this inside one machine only.",
-    )
-
-
-def _other_server(kit: Kit, error: ssl.SSLCertVerificationError) -> Row:
-    unknown = f"a certificate that {kit.trusted.name} did not sign"
-    return failed(
-        _TLS,
-        expected=f"the certificate of {kit.host}, signed by {kit.trusted.name}",
-        found=f"{_VERIFY.get(error.verify_code, unknown)} ({error.verify_message.strip()})",
-        remedy="Another service or project answers, or a proxy that opens TLS; the port must be reached unopened.",
-    )
-
-
-def _refused(kit: Kit, error: OSError) -> Row:
-    return failed(
-        _TLS,
-        expected="a server that accepts the kit's certificate",
-        found=getattr(error, "reason", None) or error.strerror or str(error),
-        remedy="The kit is of another provisioning than the server, or expired; or no FLARE server is at this port.",
-    )
-
-
-def _other_identity(kit: Kit, server: x509.Certificate) -> Row:
-    return failed(
-        _TLS,
-        expected=f"the server {kit.identity}",
-        found=f"{common_name(server) or 'no name'}, of the same project",
-        remedy="Correct the address in the kit's configuration: another participant answers there.",
-    )
+    expected, found = "a server that refuses who shows no certificate", "one that accepts everybody"
+    remedy = "Tell the project's administrator: the server's connection_security should be mtls."
+    return warning(_MUTUAL, expected=expected, found=found, remedy=remedy)

@@ -129,12 +129,9 @@ def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
     wanted = app_check(kit.side)
     if resources.get("app_validator") == wanted:
         return done("app check", "refuses jobs with other files than an export's")
-    return failed(
-        "app check",
-        expected=f'"app_validator": {json.dumps(wanted)}',
-        found=json.dumps(resources.get("app_validator")),
-        remedy=f"Write it into {kit.resources.name}: without it jobs may bring any file.",
-    )
+    expected, found = f'"app_validator": {json.dumps(wanted)}', json.dumps(resources.get("app_validator"))
+    remedy = f"Write it into {kit.resources.name}: without it jobs may bring any file."
+    return failed("app check", expected=expected, found=found, remedy=remedy)
 
 
 def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
@@ -144,29 +141,19 @@ def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
     if paths == [ours]:
         return done("launcher", "a job's process that is killed is started again")
     if len(paths) == 1 and paths[0] in _ELSEWHERE:
-        return warning(
-            "launcher",
-            expected=f"{ours}, which starts killed processes again",
-            found=f"{paths[0]}: the runtime starts jobs, and none again",
-            remedy="Send jobs with fedward submit --supervise: it continues a run whose process was killed.",
-        )
-    return failed(
-        "launcher",
-        expected=ours,
-        found=", ".join(map(str, paths)) or "none",
-        remedy=f"Name it in {kit.resources.name}: FLARE's own lets jobs' processes import from the kit.",
-    )
+        found = f"{paths[0]}: the runtime starts jobs, and none again"
+        remedy = "Send jobs with fedward submit --supervise: it continues a run whose process was killed."
+        return warning("launcher", expected=f"{ours}, which starts killed processes again", found=found, remedy=remedy)
+    remedy = f"Name it in {kit.resources.name}: FLARE's own lets jobs' processes import from the kit."
+    return failed("launcher", expected=ours, found=", ".join(map(str, paths)) or "none", remedy=remedy)
 
 
 def _logs(kit: Kit, resources: dict[str, Any]) -> Row:
-    if resources.get("allow_log_streaming", True):
-        return warning(
-            "logs",
-            expected="logs that stay at the site",
-            found="allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows",
-            remedy=f'Set "allow_log_streaming": false in {kit.resources.name}.',
-        )
-    return done("logs", "stay at the site")
+    if not resources.get("allow_log_streaming", True):
+        return done("logs", "stay at the site")
+    found = "allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows"
+    remedy = f'Set "allow_log_streaming": false in {kit.resources.name}.'
+    return warning("logs", expected="logs that stay at the site", found=found, remedy=remedy)
 
 
 def _scopes(kit: Kit) -> Row:
@@ -175,27 +162,20 @@ def _scopes(kit: Kit) -> Row:
     except ConfigError as error:
         return broken("privacy", error)
     if not manager.is_policy_defined():
-        return warning(
-            "privacy",
-            expected=f"{SCOPES} with the scopes this site allows",
-            found="none: jobs of any scope run, and nothing is filtered",
-            remedy="Write one, with a scope 'clinical' if clinical jobs shall run here.",
-        )
-    default = manager.default_scope
-    told = f"default {default.name}" if default else "no default: a job must name one"
-    return done("privacy", f"{'; '.join(map(_describe, manager.name_to_scopes.values()))}; {told}")
+        expected = f"{SCOPES} with the scopes this site allows"
+        found = "none: jobs of any scope run, and nothing is filtered"
+        remedy = "Write one, with a scope 'clinical' if clinical jobs shall run here."
+        return warning("privacy", expected=expected, found=found, remedy=remedy)
+    default = f"default {manager.default_scope.name}" if manager.default_scope else "no default: a job must name one"
+    return done("privacy", f"{'; '.join(map(_describe, manager.name_to_scopes.values()))}; {default}")
 
 
 def _data(kit: Kit) -> Row:
-    """Look for the site's data file; what is in it is a doctor's visit of its own."""
+    """Look for the site's data file; what is in it is a check of its own."""
     if file := find_site_file(kit.name, [kit.local]):
         return done("data", f"local/{file.name}; check it too: fedward doctor {file.name}")
-    return warning(
-        "data",
-        expected="local/fedward_site.yaml, which names this site's data",
-        found="no such file: clinical jobs fail here",
-        remedy="Write it, and check it with fedward doctor.",
-    )
+    expected, found = "local/fedward_site.yaml, which names this site's data", "no such file: clinical jobs fail here"
+    return warning("data", expected=expected, found=found, remedy="Write it, and check it with fedward doctor.")
 
 
 def _describe(scope: Any) -> str:

@@ -38,18 +38,15 @@ def may_bring_code(kit: Kit) -> tuple[str, list[str]]:
     file = Path(found) if found else kit.local / "authorization.json"
     policy, error = parse_policy_config(read_json(file), COMMAND_CATEGORIES)
     if policy is None:
-        raise ConfigError(
-            str(file), expected="rights as FLARE reads them", found=error, remedy="Restore it from a new kit."
-        )
-    told = []
+        remedy = "Restore it from a new kit."
+        raise ConfigError(str(file), expected="rights as FLARE reads them", found=error, remedy=remedy)
+    allowed = []
     for role, rights in policy.role_rights.items():
         condition = rights.get(_ANY_RIGHT, rights.get(_RIGHT, "none"))
-        conditions = [
-            " ".join(each.lower().split()) for each in ([condition] if isinstance(condition, str) else condition)
-        ]
-        if left := _granted(conditions):
-            told.append(role if set(left) <= _ALL else f"{role} ({', '.join(left)})")
-    return file.name, told
+        conditions = [condition] if isinstance(condition, str) else condition
+        if left := _granted([" ".join(each.lower().split()) for each in conditions]):
+            allowed.append(role if set(left) <= _ALL else f"{role} ({', '.join(left)})")
+    return file.name, allowed
 
 
 def _granted(conditions: list[str]) -> list[str]:
