@@ -18,6 +18,7 @@ from fedward.methods.aggregation import weighted_average
 from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol import wire
+from fedward.protocol.wire import Message
 from fedward.security.encryption import Adder, SiteKey, mean_of, new_contexts
 
 STEPS = 26
@@ -43,7 +44,7 @@ def encrypted_round(model: State, trained: list[State], key: SiteKey, adder: Add
         total = adder.add(total, read) if total else read
     asked = adder.write(total)
     clocks.append(time.process_time())
-    shapes = wire.shapes(wire.requests(Exchange(1, model, {"s": ClientTask()}), [], "0" * 32, {})["s"])
+    shapes = wire.shapes(Message({}, wire.models(Exchange(1, model, {"s": ClientTask()}), [])["s"]))
     for _ in trained:
         numbers = key.decrypt(list(asked.values()), len(trained))
         mean = dict(mean_of(numbers, STEPS * len(trained), shapes))

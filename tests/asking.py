@@ -8,6 +8,7 @@ from fedward.config import Experiment
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
 from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
+from fedward.protocol.requests import Request, read_request
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 
@@ -17,20 +18,23 @@ RUN = "0123456789abcdef" * 2
 LAST_HASH = "ab" * 32
 
 
-def facts(experiment: Experiment) -> dict[str, Any]:
+def facts(experiment: Experiment, run: str = RUN) -> dict[str, Any]:
     """Return what each request tells of its job."""
-    return {"experiment": experiment.digest, "versions": versions(), "last_hash": LAST_HASH}
+    told = {"run": run, "members": 1, "experiment": experiment.digest}
+    return {**told, "versions": versions(), "last_hash": LAST_HASH}
 
 
 def requests(
     experiment: Experiment, exchange: Exchange, evaluate: Iterable[str] = (), run: str = RUN
 ) -> dict[str, Message]:
     """Return the requests of an exchange."""
-    return wire.requests(exchange, evaluate, run, facts(experiment))
+    evaluating = list(evaluate)
+    return wire.requests(exchange, wire.models(exchange, evaluating), evaluating, facts(experiment, run))
 
 
 class AdmitsAll(SiteLog):
     """The log of a site that is asked out of turn, to see what else it would refuse."""
 
-    def admit(self, request: Message) -> None:
+    def admit(self, message: Message) -> Request:
         """Let it pass."""
+        return read_request(message.meta)

@@ -18,6 +18,7 @@ from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.operation.site_check import read_site_log
 from fedward.protocol import wire
+from fedward.protocol.requests import DECRYPT
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 from fedward.terminal import LONGEST_REASON
@@ -31,19 +32,21 @@ def model(seed: int = 3) -> State:
 
 
 def request(round_: Any = 1, task: str = "train", seed: int = 3, peers: tuple[int, ...] = (), **meta: Any) -> Message:
-    work = {"s": ClientTask(task, models={f"peer{number}": model(peer) for number, peer in enumerate(peers)})}
+    work = {"s": ClientTask(str(task), models={f"peer{number}": model(peer) for number, peer in enumerate(peers)})}
     asked = requests(EXPERIMENT, Exchange(round_, model(seed), work if task != "idle" else {}), ["s"])["s"]
-    return Message({**asked.meta, **meta}, asked.arrays)
+    sums = {"sites": 3, "weight": 9, "trained": "train"} if task == DECRYPT else {}
+    return Message({**asked.meta, "task": task, **sums, **meta}, asked.arrays)
 
 
 class Quick(Site):
     """Answers with a made-up update, and counts how often it would have read its data."""
 
     worked = 0
+    fails = False
 
     def _work(self, request: Message, aborted: Any) -> Message:
         self.worked += 1
-        if request.meta.get("break"):
+        if self.fails:
             raise OSError("/data/patient-0017.png is gone")
         counts = {"labelled": 3, "unlabelled": 4, "steps": 2 if request.meta["task"] != "idle" else 0}
         arrays = {"diff/w": np.full(4, 0.5, np.float32)} if counts["steps"] else {}
@@ -92,7 +95,8 @@ def test_a_line_holds_what_was_asked_and_what_was_given(site):
 
 
 def test_an_error_is_in_the_log_as_it_left(site):
-    answer = site.handle(request(**{"break": True}))
+    site.fails = True
+    answer = site.handle(request())
     (row,) = lines(site)
     assert (row["event"], row["error"], row["gave"]) == ("failed", answer.meta["error"], None)
     assert "patient" not in json.dumps(row)
@@ -178,7 +182,7 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
     [
         ({"round": -5}, "round of a request: expected one from 1 to 3, as in the job, found -5"),
         ({"round": 0}, "found 0"),
-        ({"round": 10**300}, "round of a request"),
+        ({"round": 10**300}, "request, round: expected a whole number"),
         ({"round": 10**5000}, "a number of thousands of digits"),
         ({"round": 4}, "expected one from 1 to 3"),
         ({"round": 5, "task": "idle"}, "expected one from 1 to 4"),
@@ -188,8 +192,8 @@ def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
         ({"round": None}, "found None"),
         ({"part": 1}, "part of a request: expected one from 0 to 0"),
         ({"part": -1}, "found -1"),
-        ({"task": None}, "task of a request: expected a name"),
-        ({"labels": True}, "labels of a request: expected a whole number"),
+        ({"task": None}, "request, task: expected a text of at most 100 characters, found None"),
+        ({"labels": True}, "request, labels: expected a count of 0 or more, found True"),
     ],
 )
 def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
@@ -210,9 +214,9 @@ def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
     "server", "a server asks without the last hash of its audit log, or with what is none", "refused by the site"
 )
 @pytest.mark.parametrize("last_hash", [None, "", "ab", LAST_HASH.upper(), LAST_HASH + "\n", 7])
-@pytest.mark.parametrize("task", ["train", "idle", wire.DECRYPT])
+@pytest.mark.parametrize("task", ["train", "idle", DECRYPT])
 def test_a_request_without_a_last_hash_is_refused(site, last_hash, task):
-    assert "last hash of the audit log: expected 64 hexadecimal digits" in refusal(
+    assert "request, last_hash: expected 64 hexadecimal digits" in refusal(
         site, request(task=task, last_hash=last_hash)
     )
 
@@ -252,14 +256,16 @@ def test_a_job_that_waits_for_approval_leaves_no_line(site, monkeypatch):
     """The server asks every few seconds, perhaps for days; nothing is read."""
     waiting = Message({"site": "s", "round": 1, "waiting": EXPERIMENT.digest})
     with monkeypatch.context() as patch:
-        patch.setattr(site.admission, "waiting", lambda request: waiting)
+        patch.setattr(site.admission, "waiting", lambda request, arrays: waiting)
         assert site.handle(request(1)) is waiting
     assert lines(site) == []
     assert site.handle(request(1)).arrays
 
 
 def test_a_request_that_failed_leaves_the_exchange_open(site):
-    assert "error" in site.handle(request(2, seed=4, **{"break": True})).meta
+    site.fails = True
+    assert "error" in site.handle(request(2, seed=4)).meta
+    site.fails = False
     assert "error" not in site.handle(request(2)).meta
 
 
@@ -332,11 +338,11 @@ def test_the_same_job_sent_again_is_another_run(tmp_path):
     "a server runs a job with other settings than the sites, or another version of this package",
     "refused by every site, with both named",
 )
-@pytest.mark.parametrize("task", ["train", "idle", wire.DECRYPT])
+@pytest.mark.parametrize("task", ["train", "idle", DECRYPT])
 def test_other_settings_are_refused_with_both_named(site, task):
     other = tiny("fedperl", options={"learning_rate": 1e-9})
     text = refusal(site, request(task=task, experiment=other.digest))
-    assert f"expected SHA-256 {EXPERIMENT.digest}, as in this site's job, found '{other.digest}' at the server" in text
+    assert f"expected SHA-256 {EXPERIMENT.digest}, as in this site's job, found {other.digest} at the server" in text
 
 
 @pytest.mark.parametrize("theirs", [{"fedward": "0.0.1"}, {}, None, "1", {"fedward": 7}])

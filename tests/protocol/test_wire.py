@@ -13,14 +13,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from asking import REPORTED, requests
+from asking import REPORTED, facts, requests
 from fedward.client.site import Site, public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.messages import Answer, RefusedError
+from fedward.protocol.fields import RefusedError
+from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
 from fedward.storage import QueryRow, row_of
 from tiny import tiny
@@ -38,7 +39,7 @@ CLASSES = ("MEL", "NV")
 
 def request(task="train", part=0):
     exchange = Exchange(1, MODEL, {"s": ClientTask(task, models={"peer0": MODEL})} if task != "idle" else {}, part=part)
-    return wire.requests(exchange, ["s"], RUN, {})["s"]
+    return requests(tiny("fedperl"), exchange, ["s"])["s"]
 
 
 def answer(**meta):
@@ -62,8 +63,9 @@ def without(name: str, of=None) -> dict:
 def test_request_carries_floats_only_and_names_roles():
     message = request()
     assert sorted(message.arrays) == ["model/a.weight", "model/bn.mean", "peer0/a.weight", "peer0/bn.mean"]
-    assert wire.roles(message) == ["peer0"]
-    assert message.meta == {"task": "train", "evaluate": True, "round": 1, "part": 0, "run": RUN}
+    assert wire.roles(message.arrays) == ["peer0"]
+    task = {"task": "train", "evaluate": True, "round": 1, "part": 0}
+    assert message.meta == {**task, **facts(tiny("fedperl"))}
     assert message.nbytes == 2 * 3 * 4
 
 
@@ -73,8 +75,9 @@ def test_idle_sites_get_the_model_without_peers():
 
 def test_every_site_is_told_the_task_the_part_and_the_run():
     exchange = Exchange(4, MODEL, {"a": ClientTask("supervised"), "b": ClientTask("unsupervised")}, part=2)
-    found = {site: message.meta for site, message in wire.requests(exchange, ["b", "c"], RUN, {"x": 1}).items()}
-    common = {"round": 4, "part": 2, "run": RUN, "x": 1}
+    experiment = tiny("isofed")
+    found = {site: message.meta for site, message in requests(experiment, exchange, ["b", "c"]).items()}
+    common = {"round": 4, "part": 2, **facts(experiment)}
     assert found == {
         "a": {"task": "supervised", "evaluate": False, **common},
         "b": {"task": "unsupervised", "evaluate": True, **common},

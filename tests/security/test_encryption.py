@@ -32,6 +32,7 @@ from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import mean_of as plain_mean
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
 from fedward.protocol import wire, wire_checks
+from fedward.protocol.requests import DECRYPT
 from fedward.protocol.wire import Message
 from fedward.security import encryption
 from fedward.security.encryption import FRACTION_BITS, LARGEST_NUMBER, Adder, SiteKey, mean_of, new_contexts
@@ -240,7 +241,7 @@ MODEL = {"w": torch.zeros(70, 60), "count": torch.tensor(3)}
 
 
 def request(**meta) -> Message:
-    asked = wire.requests(Exchange(1, MODEL, {"s": ClientTask()}), [], RUN, {})["s"]
+    asked = requests(secure(), Exchange(1, MODEL, {"s": ClientTask()}))["s"]
     return Message({**asked.meta, **meta}, asked.arrays)
 
 
@@ -300,16 +301,16 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     shapes = wire.shapes(request())
     assert shapes == {"w": (70, 60)}
     meta = {"site": "s", "round": 1}
-    wire_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", request(), shapes)
-    wire_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", request(), shapes)
-    wire_checks.check_mean(Message({**meta, "error": "boom"}), "s", request(), shapes)
+    wire_checks.check_mean(Message(meta, {"mean/w": FLOATS}), "s", 1, shapes)
+    wire_checks.check_mean(Message({**meta, "restarts": 1}, {"mean/w": FLOATS}), "s", 1, shapes)
+    wire_checks.check_mean(Message({**meta, "error": "boom"}), "s", 1, shapes)
     wrong = [{}, {"mean/w": FLOATS[1:]}, {"mean/w": FLOATS, "mean/v": FLOATS}, {"mean/w": FLOATS * np.nan}]
     for arrays in wrong:
         with pytest.raises(WireError):
-            wire_checks.check_mean(Message(meta, arrays), "s", request(), shapes)
+            wire_checks.check_mean(Message(meta, arrays), "s", 1, shapes)
     for change in ({"site": "t"}, {"round": 2}, {"labelled": 3}, {"restarts": True}, {"round": True}, {"round": 1.0}):
         with pytest.raises(WireError):
-            wire_checks.check_mean(Message({**meta, **change}, {"mean/w": FLOATS}), "s", request(), shapes)
+            wire_checks.check_mean(Message({**meta, **change}, {"mean/w": FLOATS}), "s", 1, shapes)
 
 
 # --- what can be had
@@ -394,7 +395,7 @@ def test_no_single_model_is_stored_or_recorded(tmp_path, monkeypatch):
 def test_bytes_count_what_travelled(tmp_path):
     inner = run(tmp_path, secure(options={"rounds": 1}))
     trained = [(request, answer) for _, request, answer in inner.seen if request.meta["task"] == "train"]
-    opened = [(request, answer) for _, request, answer in inner.seen if request.meta["task"] == wire.DECRYPT]
+    opened = [(request, answer) for _, request, answer in inner.seen if request.meta["task"] == DECRYPT]
     assert (len(trained), len(opened)) == (3, 3)
     size = {array.nbytes for request, _ in trained for array in [*request.arrays.values()]}
     assert size
@@ -445,7 +446,7 @@ def test_the_mean_of_too_few_is_not_decrypted(tmp_path, silent):
     with in_vain():
         run(tmp_path, experiment, silence)
     assert "train" in tasks
-    assert wire.DECRYPT not in tasks
+    assert DECRYPT not in tasks
     (failed,) = failures(tmp_path)
     assert set(failed) == set(SITES)
     assert f"{experiment.smallest_sum} or more encrypted updates, found {3 - len(silent)}" in failed["site-1"]
@@ -511,7 +512,7 @@ def test_where_no_key_is_that_of_most_nobody_counts(tmp_path):
 
 def test_disagreeing_decryptions_are_not_used(tmp_path):
     def lie(site, request, answer):
-        if site != "site-2" or request.meta["task"] != wire.DECRYPT:
+        if site != "site-2" or request.meta["task"] != DECRYPT:
             return answer
         name = next(iter(answer.arrays))
         return Message(answer.meta, {**answer.arrays, name: answer.arrays[name] + np.float32(1e-6)})
@@ -526,7 +527,7 @@ def test_disagreeing_decryptions_are_not_used(tmp_path):
 @pytest.mark.parametrize(("deaf", "counts"), [(["site-9"], True), (["site-2", "site-9"], False)])
 def test_two_sites_must_tell_the_mean(tmp_path, deaf, counts):
     def tamper(site, request, answer):
-        return None if site in deaf and request.meta["task"] == wire.DECRYPT else answer
+        return None if site in deaf and request.meta["task"] == DECRYPT else answer
 
     with nullcontext() if counts else in_vain():
         run(tmp_path, secure(options={"rounds": 1}), tamper)
@@ -562,7 +563,7 @@ def test_an_abort_during_decryption_ends_the_run_and_costs_no_round(tmp_path, er
     experiment = secure(options={"rounds": 2})
 
     def abort(site, request, answer):
-        if request.meta["task"] == wire.DECRYPT and request.meta["round"] == 2:
+        if request.meta["task"] == DECRYPT and request.meta["round"] == 2:
             raise error("job", expected="to run to its end", found="an abort", remedy="Resume it when wanted.")
         return answer
 
@@ -613,7 +614,7 @@ def die_in(task: str, round_: int):
     return die
 
 
-@pytest.mark.parametrize("task", ["train", wire.DECRYPT])
+@pytest.mark.parametrize("task", ["train", DECRYPT])
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path, task):
     """Also where a site had decrypted the round's sum already: sums are exact, so it is the same mean again."""
     experiment = secure(options={"rounds": 2})
@@ -629,13 +630,13 @@ def test_a_resumed_run_has_no_second_sum_decrypted(tmp_path):
     """With the sum of three sites and that of two of them, the server could compute the third's update."""
     experiment = secure()
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, experiment, die_in(wire.DECRYPT, 2))
+        run(tmp_path, experiment, die_in(DECRYPT, 2))
 
     def silence(site, request, answer):
         return None if site == "site-9" and request.meta["round"] == 2 else answer
 
     inner = run(tmp_path, experiment, silence, resume=True)
-    assert not [1 for _, asked, _ in inner.seen if asked.meta["task"] == wire.DECRYPT and asked.meta["round"] == 2]
+    assert not [1 for _, asked, _ in inner.seen if asked.meta["task"] == DECRYPT and asked.meta["round"] == 2]
     first, second, third = failures(tmp_path)
     assert (first, third) == ({}, {})
     assert "decrypted before an interruption" in second["site-1"]
@@ -648,7 +649,7 @@ def to_decrypt(*updates_and_weights, **meta) -> Message:
     model = tiny_model()
     size = sum(tensor.numel() for tensor in model.values())
     sums = summed(*[(np.full(size, value), weight) for value, weight in updates_and_weights])
-    base = {"task": wire.DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0, "run": RUN}
+    base = {"task": DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0, "run": RUN}
     base |= {"sites": len(updates_and_weights), "weight": sum(weight for _, weight in updates_and_weights)}
     return Message({**base, **meta}, {f"sum/{number:05d}": cipher for number, cipher in enumerate(sums)})
 

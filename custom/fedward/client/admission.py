@@ -1,10 +1,8 @@
 """What a site checks before it works: its policy and its administrator's approval, at every request."""
 
 import logging
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +11,7 @@ from fedward.errors import ConfigError
 from fedward.methods import method_of
 from fedward.methods.local import Phase
 from fedward.protocol import wire
+from fedward.protocol.requests import Request, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.report.words import count
 from fedward.security.approvals import FOLDER, Approvals
@@ -61,27 +60,28 @@ class Admission:
         self._approvals = Approvals(folder / FOLDER)
         self._method = method_of(experiment)
 
-    def waiting(self, request: Message) -> Message | None:
+    def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
         """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
 
         Args:
             request: of the site's own job and one of its rounds, as its log has found.
+            arrays: what it carries.
 
         Raises:
             JobRefusedError: the policy forbids the job, or cannot be read.
             PolicyError: the policy forbids this request.
         """
         policy = self._policy()
-        sums = request.meta["task"] == wire.DECRYPT
-        known = Circumstances(None if sums else _members(request), self._noise, _weights(request))
+        trains = isinstance(request, TaskRequest)
+        known = Circumstances(request.members if trains else None, self._noise, request.weights)
         require(self._site, policy, self._experiment, known)
-        if not sums:
-            self._check_request(policy, request)
-            self._check_first_model(policy, request)
+        if isinstance(request, TaskRequest):
+            self._check_request(policy, request, arrays)
+            self._check_first_model(policy, request, arrays)
         if policy.approval == "none" or self._approved():
             return None
         digest = self._experiment.digest
-        return Message({"site": self._site, "round": request.meta["round"], "waiting": digest})
+        return Message({"site": self._site, "round": request.round, "waiting": digest})
 
     def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
         """Raise PolicyError where a round would learn from too few or too many of this site's images, or in few steps.
@@ -134,30 +134,28 @@ class Admission:
         remedy = "It refuses every job; its administrator finds the reason in the site's own log."
         return JobRefusedError(f"policy of {self._site}", expected=expected, found=found, remedy=remedy)
 
-    def _check_request(self, policy: Policy, request: Message) -> None:
-        meta, limit = request.meta, policy.maximum_questions
-        labels, roles = meta.get("labels", 0), wire.roles(request)
+    def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
+        limit, roles = policy.maximum_questions, wire.roles(arrays)
         peers = [f"peer{index}" for index in range(self._method.requirements.peers)]
         asked, kept = f"the request brings {len(roles)}", roles == peers[: len(roles)]
         found = [Finding("lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept)]
-        asked, kept = "the request asks for more", labels >= 0 and (limit is None or labels <= limit)
+        asked, kept = "the request asks for more", limit is None or (request.labels or 0) <= limit
         found.append(Finding("maximum_questions", f"at most {limit} labels", asked, kept))
         refuse_unless(self._site, found)
 
-    def _check_first_model(self, policy: Policy, request: Message) -> None:
+    def _check_first_model(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         """Compare the model of the first exchange with the one it has to be: a fresh one, or the weights allowed."""
-        meta = request.meta
-        if policy.starting_weights == "any" or (meta["round"], meta["part"]) != (1, 0):
+        if policy.starting_weights == "any" or (request.round, request.part) != (1, 0):
             return
-        if "weights" in meta:
-            allowed, same = "those that the request names", wire.model_digest(request.arrays) == meta["weights"]
+        if request.weights:
+            allowed, same = "those that the request names", wire.model_digest(arrays) == request.weights
         else:
-            allowed, same = "fresh ones of the job's seed", self._is_fresh(request)
+            allowed, same = "fresh ones of the job's seed", self._is_fresh(arrays)
         refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
 
-    def _is_fresh(self, request: Message) -> bool:
-        fresh = wire.flatten("model", initial_model(self._experiment, None)[0])
-        sent = {name: array for name, array in request.arrays.items() if name.startswith("model/")}
+    def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
+        fresh = wire.flatten("model", initial_model(self._experiment, None, self._method)[0])
+        sent = {name: array for name, array in arrays.items() if name.startswith("model/")}
         return set(sent) == set(fresh) and all(
             array.shape == fresh[name].shape and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
             for name, array in sent.items()
@@ -169,15 +167,3 @@ def _held(phase: Phase, data: SiteData) -> tuple[int, int]:
     uses, labelled, unlabelled = phase.objective.uses, len(data.labelled), len(data.unlabelled)
     others = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}[uses.unlabelled]
     return labelled if uses.labelled else 0, others
-
-
-def _weights(request: Message) -> str | None:
-    """Return the SHA-256 that a request names of the weights its run began with; None if it names none."""
-    value = request.meta.get("weights")
-    return value if value is None or re.fullmatch(r"[0-9a-f]{64}", str(value)) else "what is no SHA-256"
-
-
-def _members(request: Message) -> int:
-    """Return how many sites the run has by a request's word; one that does not say has this one."""
-    value: Any = request.meta.get("members")
-    return value if isinstance(value, int) and not isinstance(value, bool) else 1

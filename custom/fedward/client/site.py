@@ -31,7 +31,8 @@ from fedward.methods.settings import Settings
 from fedward.methods.workflow import SCORE, State
 from fedward.nets import build
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.messages import RefusedError
+from fedward.protocol.fields import RefusedError
+from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
@@ -106,10 +107,12 @@ class Site:
         must be in the site's :attr:`log`.
         """
         try:
-            self.log.admit(request)
-            if waiting := self.admission.waiting(request):
+            asked = self.log.admit(request)
+            if waiting := self.admission.waiting(asked, request.arrays):
                 return waiting
-            answer = self._open(request) if request.meta["task"] == wire.DECRYPT else self._work(request, aborted)
+            if isinstance(asked, DecryptRequest):
+                return self._open(asked, request.arrays)
+            answer = self._work(request, aborted)
         except Exception as error:
             return self._error(request, error)
         return answer
@@ -145,7 +148,7 @@ class Site:
             meta["metrics"] = withhold_small_counts(self.evaluate(model))
         arrays: dict[str, np.ndarray] = {}
         if request.meta["task"] not in wire.UNTRAINED:
-            peers = [wire.unflatten(role, request.arrays, self._template) for role in wire.roles(request)]
+            peers = [wire.unflatten(role, request.arrays, self._template) for role in wire.roles(request.arrays)]
             phases = self._method.phases(request.meta["task"], round_, len(self.data.labelled))
             self.admission.check_training(phases, self.data)
             trained, meta["steps"], meta["train"] = self._trainer()(
@@ -184,11 +187,11 @@ class Site:
             allowed(answer, self.name, request, encrypted=True)
         return answer
 
-    def _open(self, request: Message) -> Message:
-        names = wire.travelling(self._template, self._withheld(request, "trained"))
+    def _open(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:
+        names = wire.travelling(self._template, self._method.requirements.withheld(request.trained))
         model = {name: tuple(self._template[name].shape) for name in names}
         folder = self.folder / "decrypted"
-        return open_sum(request, self.name, self.experiment, self.key, model=model, folder=folder)
+        return open_sum(request, sums, self.name, self.experiment, self.key, model=model, folder=folder)
 
     def _ask_for_labels(
         self, request: Message, model: State, known: Mapping[str, State], aborted: Callable[[], bool]
@@ -396,9 +399,9 @@ class Site:
         """How the names of tensors begin that are trained here and kept: laid over every model that comes."""
         return self._method.requirements.private
 
-    def _withheld(self, request: Message, task: str = "task") -> tuple[str, ...]:
-        """Return how the names of tensors begin that do not go up after the task in that field of a request."""
-        return self._method.requirements.withheld(request.meta[task])
+    def _withheld(self, request: Message) -> tuple[str, ...]:
+        """Return how the names of tensors begin that do not go up after the task of a request."""
+        return self._method.requirements.withheld(request.meta["task"])
 
     @cached_property
     def _template(self) -> State:

@@ -24,7 +24,6 @@ A site answers each exchange for one request only (:func:`check_turn`). What the
 before any data are read.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,12 @@ from fedward.digests import arrays_digest, canonical, digest
 from fedward.errors import WireError
 from fedward.methods import method_of
 from fedward.protocol import wire
+from fedward.protocol.requests import DECRYPT, Request, read_request, readable
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 from fedward.security.ledger import last_hash, ledger_file
 from fedward.storage import chain
 from fedward.storage.audit import now
-from fedward.terminal import shown
 
 FOLDER = "answers"
 """In a site's folder."""
@@ -71,6 +70,7 @@ class SiteLog:
     def __init__(self, folder: Path, site: str, experiment: Experiment, job: str = "") -> None:
         self._folder, self._site, self._experiment, self._job = folder / FOLDER, site, experiment, job
         self._ledger = ledger_file(folder, site)
+        self._algorithm = method_of(experiment)
         self._run: str | None = None
         """Of the request that is being answered; None where it names none, or the log is broken."""
         self._asked: dict[str, Any] = {}
@@ -78,27 +78,31 @@ class SiteLog:
         self._named: set[str] = set()
         """Runs that requests have named so far."""
 
-    def admit(self, request: Message) -> None:
-        """Take note of a request, and refuse one that must not be answered.
+    def admit(self, message: Message) -> Request:
+        """Record a request and return what it asks; refuse one that must not be answered.
 
         Raises:
-            WireError: the request is not of this job, version or run, names no line of the audit log, or is not this
-                exchange's turn.
+            WireError: the request is malformed, not of this job, version or run, or not this exchange's turn.
             RunError: the log was changed by somebody.
         """
-        self._run, self._admitted, meta = None, False, request.meta
-        run = _hexadecimal("run id", meta.get("run"), 32)
+        self._run, self._admitted = None, False
+        said = readable(message.meta)
+        if (run := said.get("run")) is None:  # no log that a line could go to
+            read_request(message.meta)
+            raise _refused("request", "the id of a run", "nothing")
         if self._job and run not in self._named and len(self._named) == _MOST_RUNS:
             raise _refused("run of this job", f"one of {_MOST_RUNS} that it has named", run, "Send a job for each run.")
         self._named.add(run)
         given = self._given(run)
-        self._run, self._asked = run, _told(request)
-        _check_same(self._experiment, meta)
-        _hexadecimal("last hash of the audit log", meta.get("last_hash"), 64)
-        _check_exchange(self._experiment, meta)
+        self._run, self._asked = run, _recorded(said, message.arrays)
+        _check_version(said.get("versions", {}))
+        request = read_request(message.meta)
+        self._check_same(request)
+        self._check_exchange(request)
         self._check_job(run, given)
         check_turn(given, self._asked)
         self._admitted = True
+        return request
 
     def add(self, answer: Message) -> None:
         """Write down the answer to the request that was admitted or refused last; on the disk when this returns.
@@ -130,6 +134,20 @@ class SiteLog:
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.jsonl"
 
+    def _check_same(self, request: Request) -> None:
+        """Raise WireError where the server runs a job of other settings."""
+        if request.experiment != (ours := self._experiment.digest):
+            found = f"{request.experiment} at the server"
+            raise _refused("settings of the job", f"SHA-256 {ours}, as in this site's job", found)
+
+    def _check_exchange(self, request: Request) -> None:
+        """Raise WireError for an exchange that the job does not have. After its rounds the last model is evaluated."""
+        last = self._algorithm.settings.rounds + (request.task == "idle")
+        limits = {"round": (1, last), "part": (0, self._algorithm.requirements.exchanges - 1)}
+        for name, (first, most) in limits.items():
+            if not first <= (found := getattr(request, name)) <= most:
+                raise _refused(f"{name} of a request", f"one from {first} to {most}, as in the job", f"{found}")
+
     def _check_job(self, run: str, given: Sequence[Mapping[str, Any]]) -> None:
         """Raise WireError where the job has worked on another run: in a new one the rounds would begin anew."""
         if not self._job or any(row["job"] == self._job for row in given):
@@ -157,12 +175,12 @@ def check_turn(given: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> 
     if asked["round"] < newest - 1:
         raise _refused(where, f"round {newest - 1} or later: round {newest} is answered", "an earlier one")
     before = [row for row in given if (row["round"], row["part"]) == (asked["round"], asked["part"])]
-    if asked["task"] == wire.DECRYPT:
-        if not any(row["gave"] for row in before if row["task"] != wire.DECRYPT):
+    if asked["task"] == DECRYPT:
+        if not any(row["gave"] for row in before if row["task"] != DECRYPT):
             raise _refused(where, "a sum with an update of this site", "a round in which it gave none")
         return
     for row in before:
-        if row["task"] == wire.DECRYPT:
+        if row["task"] == DECRYPT:
             continue
         if row["model"] != asked["model"]:
             expected = f"the model of the request that this site has answered, SHA-256 {row['model']}"
@@ -172,39 +190,23 @@ def check_turn(given: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> 
             raise _refused(where, expected, f"{asked['task']} with other peers or labels")
 
 
-def _check_same(experiment: Experiment, meta: Mapping[str, Any]) -> None:
-    """Raise WireError where the server runs another version of fedward, or a job of other settings."""
-    theirs, ours = _versions(meta), versions()
-    if theirs.get("fedward") != ours["fedward"]:
-        raise _refused(
-            "version of fedward", f"{ours['fedward']}, as here", f"{theirs.get('fedward', 'none')} at the server"
-        )
-    if meta.get("experiment") != experiment.digest:
-        found = f"{shown(meta.get('experiment'))} at the server"
-        raise _refused("settings of the job", f"SHA-256 {experiment.digest}, as in this site's job", found)
+def _check_version(theirs: Mapping[str, str]) -> None:
+    """Raise WireError where the server runs another version of fedward."""
+    ours, found = versions()["fedward"], theirs.get("fedward", "none")
+    if found != ours:
+        raise _refused("version of fedward", f"{ours}, as here", f"{found} at the server")
 
 
-def _check_exchange(experiment: Experiment, meta: Mapping[str, Any]) -> None:
-    """Raise WireError for an exchange that the job does not have. After its rounds the last model is evaluated once."""
-    if not isinstance(meta.get("task"), str):
-        raise _refused("task of a request", "a name", shown(meta.get("task")))
-    if not _whole(meta.get("labels", 0)):
-        raise _refused("labels of a request", "a whole number, or none", shown(meta["labels"]))
-    method = method_of(experiment)
-    last = method.settings.rounds + (meta["task"] == "idle")
-    for name, first, most in (("round", 1, last), ("part", 0, method.requirements.exchanges - 1)):
-        if not _whole(meta.get(name)) or not first <= meta[name] <= most:
-            raise _refused(f"{name} of a request", f"one from {first} to {most}, as in the job", shown(meta.get(name)))
-
-
-def _told(request: Message) -> dict[str, Any]:
-    """Return what a request asks and says of its server, fit for a line however it was made."""
-    meta = request.meta
-    text = {name: _text(meta.get(name)) for name in ("task", "last_hash", "experiment")}
-    numbers = {name: meta.get(name) if _whole(meta.get(name)) else None for name in ("round", "part", "labels")}
-    model = None if meta.get("task") == wire.DECRYPT else wire.model_digest(request.arrays)
-    models = {"model": model, "peers": wire.peers_digest(request)}
-    return {**numbers, **text, **models, "versions": {"server": _versions(meta), "site": versions()}}
+def _recorded(said: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Return what a line holds of a request; nothing in place of a field that is malformed."""
+    model = None if said.get("task") == DECRYPT else wire.model_digest(arrays)
+    theirs = {name: said.get("versions", {}).get(name, "none") for name in versions()} if "versions" in said else {}
+    return {
+        **{name: said.get(name) for name in ("round", "part", "labels", "task", "last_hash", "experiment")},
+        "model": model,
+        "peers": wire.peers_digest(arrays),
+        "versions": {"server": theirs, "site": versions()},
+    }
 
 
 def _given(answer: Message) -> dict[str, Any]:
@@ -222,25 +224,6 @@ def _given(answer: Message) -> dict[str, Any]:
 
 def _errors(path: Path) -> int:
     return sum(1 for line in chain.read(path)[0] if (row := chain.parse(line)) and row.get("event") != "answered")
-
-
-def _versions(meta: Mapping[str, Any]) -> dict[str, str]:
-    found = meta.get("versions")
-    return {name: _text(found.get(name)) or "none" for name in versions()} if isinstance(found, dict) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value[:100] if isinstance(value, str) else None
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
-
-
-def _hexadecimal(what: str, value: Any, digits: int) -> str:
-    if not isinstance(value, str) or not re.fullmatch(rf"[0-9a-f]{{{digits}}}", value):
-        raise _refused(what, f"{digits} hexadecimal digits", shown(value))
-    return value
 
 
 def _refused(where: str, expected: str, found: str, remedy: str = _SAME) -> WireError:

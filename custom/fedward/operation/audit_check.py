@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from fedward.digests import arrays_digest, digest, file_digest
-from fedward.methods import method_of
 from fedward.operation.site_check import check_against, read_site_log
 from fedward.protocol import wire
 from fedward.storage import RunInfo
@@ -150,7 +149,7 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     exchange = (about["round"] + 1, 0)
     asked = [row for row in rows if row["event"] == "asked"]
     sent = [row for row in asked if (row["details"]["round"], row["details"]["part"]) == exchange]
-    evaluated = not method_of(run.experiment).requirements.untrained  # else the model is sent to nobody
+    evaluated = not run.requirements.untrained  # else the model is sent to nobody
     if evaluated and not sent:
         raise fault(len(rows), f"a line that asks for round {exchange[0]} with {name}.safetensors", "none")
     if not sent:

@@ -11,8 +11,8 @@ from typing import Any, get_args
 from fedward.client.site_log import check_turn
 from fedward.digests import digest
 from fedward.errors import RunError, WireError
-from fedward.protocol import wire
 from fedward.protocol.messages import Split
+from fedward.protocol.requests import DECRYPT
 from fedward.storage import chain
 from fedward.storage.audit import fault
 
@@ -114,7 +114,7 @@ def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRe
     line = asked.get(row["last_hash"])
     if line is None or _exchange(line) != (row["round"], row["part"]):
         raise _contradicted(rows, record, row)
-    if row["task"] == wire.DECRYPT:
+    if row["task"] == DECRYPT:
         return
     details, site = line["details"], row["site"]
     told = {
@@ -132,7 +132,7 @@ def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRe
 def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
     """Raise where the server tells of an answer that the site's log, which reaches beyond it, does not know."""
     given = [row for row in record.rows if (row["site"], row["last_hash"]) == (site, asked["hash"])]
-    given = [row for row in given if row["event"] == "answered" and row["task"] != wire.DECRYPT]
+    given = [row for row in given if row["event"] == "answered" and row["task"] != DECRYPT]
     if not given:
         expected = f"only answers to requests that {site}'s log knows"
         raise fault(answered["seq"], expected, f"one to line {asked['seq']}, which it does not know")

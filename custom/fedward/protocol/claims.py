@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedward.methods.algorithm import Algorithm
-from fedward.protocol.messages import Answer, RefusedError
+from fedward.protocol.fields import RefusedError
+from fedward.protocol.messages import Answer
 from fedward.protocol.wire import UNTRAINED
 from fedward.training.batches import most_steps
 

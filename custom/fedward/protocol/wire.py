@@ -22,13 +22,12 @@ import torch
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.methods.workflow import SCORE, Exchange, State
+from fedward.protocol.requests import TaskRequest
 
 UNTRAINED = ("idle", SCORE)
 """Tasks after which a site has no update."""
 KEY = "key"
 """Field of an encrypted answer: the fingerprint of the key its ciphertexts were made with."""
-DECRYPT = "decrypt"
-"""The task of a request that carries a sum of ciphertexts."""
 CIPHER_VALUES = 4096
 """Numbers of an update in one ciphertext."""
 LARGEST_CIPHER = 270_000
@@ -72,18 +71,18 @@ def model_digest(arrays: Mapping[str, np.ndarray]) -> str:
     return arrays_digest({name: array for name, array in arrays.items() if name.startswith("model/")})
 
 
-def peers_digest(request: Message) -> str | None:
+def peers_digest(arrays: Mapping[str, np.ndarray]) -> str | None:
     """Return the SHA-256 of all other models that a request carries, together; None if it carries none."""
-    peers = {name: array for name, array in request.arrays.items() if not name.startswith(("model/", "sum/"))}
+    peers = {name: array for name, array in arrays.items() if not name.startswith(("model/", "sum/"))}
     return arrays_digest(peers) if peers else None
 
 
-def sent(messages: Mapping[str, Message]) -> dict[str, Any]:
+def sent(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Any]:
     """Return what the requests of an exchange carry: the SHA-256 of the model of all, and site -> that of its peers."""
-    first = next(iter(messages.values()), None)
-    peers = {site: peers_digest(message) for site, message in messages.items()}
+    first = next(iter(arrays.values()), None)
+    peers = {site: peers_digest(models) for site, models in arrays.items()}
     return {
-        "model": model_digest(first.arrays) if first else None,
+        "model": model_digest(first) if first else None,
         "peers": {site: found for site, found in peers.items() if found},
     }
 
@@ -115,34 +114,50 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
     return state
 
 
-def requests(exchange: Exchange, evaluate: Iterable[str], run: str, facts: Mapping[str, Any]) -> dict[str, Message]:
-    """Return one request per site that works or evaluates; the global model's arrays are shared, never copied.
+def models(exchange: Exchange, evaluate: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the arrays for each site that has a task or evaluates; those of the global model are shared, not copied.
 
     Args:
-        ask: the exchange.
+        exchange: the exchange.
         evaluate: sites that evaluate the global model.
-        run: the run's id, under which a site finds what it remembers of it.
-        facts: what each request tells of its job besides.
     """
+    arrays = {}
     model = flatten("model", exchange.model)
+    for site in sorted({*evaluate, *exchange.tasks}):
+        own = exchange.tasks[site].models if site in exchange.tasks else {}
+        arrays[site] = model | {name: array for role in own for name, array in flatten(role, own[role]).items()}
+    return arrays
+
+
+def requests(
+    exchange: Exchange,
+    arrays: Mapping[str, dict[str, np.ndarray]],
+    evaluate: Iterable[str],
+    facts: Mapping[str, Any],
+) -> dict[str, Message]:
+    """Return the request to each site.
+
+    Args:
+        exchange: the exchange.
+        arrays: of :func:`models`.
+        evaluate: sites that evaluate the global model.
+        facts: fields of a :class:`~fedward.protocol.requests.TaskRequest` that are the same for all sites.
+    """
     evaluating = set(evaluate)
     messages = {}
-    for site in sorted(evaluating | set(exchange.tasks)):
+    for site in arrays:
         task = exchange.tasks.get(site)
-        arrays = dict(model)
-        for role, state in task.models.items() if task else ():
-            arrays |= flatten(role, state)
-        meta = {"task": task.name if task else "idle", "evaluate": site in evaluating, "round": exchange.round}
-        meta |= {"part": exchange.part, "run": run, **facts}
+        fields = {"task": task.name if task else "idle", "evaluate": site in evaluating, **facts}
         if task and task.labels is not None:
-            meta["labels"] = task.labels
-        messages[site] = Message(meta, arrays)
+            fields["labels"] = task.labels
+        request = TaskRequest(round=exchange.round, part=exchange.part, **fields)
+        messages[site] = Message(request.model_dump(exclude_unset=True), arrays[site])
     return messages
 
 
-def roles(request: Message) -> list[str]:
+def roles(arrays: Mapping[str, np.ndarray]) -> list[str]:
     """Return the roles of the extra models a request carries, sorted, ``model`` left out."""
-    return sorted({name.split("/", 1)[0] for name in request.arrays} - {"model"})
+    return sorted({name.split("/", 1)[0] for name in arrays} - {"model"})
 
 
 def difference(trained: State, received: State, withheld: tuple[str, ...] = ()) -> dict[str, np.ndarray]:

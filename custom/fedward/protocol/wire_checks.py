@@ -15,17 +15,8 @@ from fedward.errors import WireError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.methods.workflow import SCORE, State
-from fedward.protocol.messages import (
-    Answer,
-    ErrorAnswer,
-    MeanAnswer,
-    Metric,
-    ReplyT,
-    Split,
-    WaitingAnswer,
-    parse,
-    refusal,
-)
+from fedward.protocol.fields import parse, refusal
+from fedward.protocol.messages import Answer, ErrorAnswer, MeanAnswer, Metric, ReplyT, Split, WaitingAnswer
 from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, UNTRAINED, Message, norm, shapes, uploaded_names
 from fedward.terminal import shown
 
@@ -62,12 +53,13 @@ def check_answer(
     Raises:
         RefusedError: it does not.
     """
+    round_ = request.meta["round"]
     with _nothing_but_refusals(f"answer of {site}"):
         if "error" in answer.meta:
-            return _without_arrays(ErrorAnswer, answer, site, request)
+            return _without_arrays(ErrorAnswer, answer, site, round_)
         if "waiting" in answer.meta:
-            return _without_arrays(WaitingAnswer, answer, site, request)
-        said = _said(Answer, answer, site, request)
+            return _without_arrays(WaitingAnswer, answer, site, round_)
+        said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], scalars)
         _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes)
         _check_update(said, answer, request, encrypted, withheld)
@@ -75,7 +67,7 @@ def check_answer(
 
 
 def check_mean(
-    answer: Message, site: str, request: Message, model: Mapping[str, tuple[int, ...]]
+    answer: Message, site: str, round_: int, model: Mapping[str, tuple[int, ...]]
 ) -> MeanAnswer | ErrorAnswer:
     """Return what the answer to a sum says, if it is its mean: tensors of the model's shapes and nothing else.
 
@@ -84,9 +76,9 @@ def check_mean(
     """
     with _nothing_but_refusals(f"answer of {site}"):
         if "error" in answer.meta:
-            return _without_arrays(ErrorAnswer, answer, site, request)
+            return _without_arrays(ErrorAnswer, answer, site, round_)
         _check_arrays(answer, site, "mean", model)
-        return _said(MeanAnswer, answer, site, request)
+        return _said(MeanAnswer, answer, site, round_)
 
 
 @contextmanager
@@ -100,16 +92,16 @@ def _nothing_but_refusals(where: str) -> Iterator[None]:
         raise refusal(where, "what the wire list allows", f"{type(error).__name__}: {error}"[:200]) from error
 
 
-def _said(kind: type[ReplyT], answer: Message, site: str, request: Message) -> ReplyT:
-    said, asked = parse(kind, answer.meta, f"answer of {site}"), request.meta["round"]
-    if (said.site, said.round) != (site, asked):
-        _refuse(f"answer of {site}", f"site {site}, round {asked}", f"site {said.site}, round {said.round}"[:100])
+def _said(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
+    said = parse(kind, answer.meta, f"answer of {site}")
+    if (said.site, said.round) != (site, round_):
+        _refuse(f"answer of {site}", f"site {site}, round {round_}", f"site {said.site}, round {said.round}"[:100])
     return said
 
 
-def _without_arrays(kind: type[ReplyT], answer: Message, site: str, request: Message) -> ReplyT:
+def _without_arrays(kind: type[ReplyT], answer: Message, site: str, round_: int) -> ReplyT:
     _check_arrays(answer, site, "", {})
-    return _said(kind, answer, site, request)
+    return _said(kind, answer, site, round_)
 
 
 def _check_work(answer: Answer, task: str, scalars: frozenset[str]) -> None:
@@ -173,9 +165,9 @@ def labels_asked(request: Mapping[str, Any], free: int) -> int | None:
 
     Raises WireError for a number that is no share of what the site has reported: it may ask about ``free`` images.
     """
-    labels = request.get("labels")
-    if labels is not None and (type(labels) is not int or not 0 <= labels <= free):
-        _refuse("labels in a request", "none, or a count up to the images that may be asked about", shown(labels))
+    labels: int | None = request.get("labels")
+    if labels is not None and labels > free:
+        _refuse("labels in a request", f"at most the {free} images that may be asked about", f"{labels}")
     return labels
 
 

@@ -1,10 +1,8 @@
 """A site's half of secure aggregation: seals its answer, and opens the one sum of each exchange."""
 
 import hashlib
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +10,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, WireError
 from fedward.methods.algorithm import Weight
 from fedward.protocol import wire, wire_checks
+from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
 from fedward.storage.checkpoint import save_json
@@ -29,7 +28,7 @@ def require_key(key: SiteKey | None) -> SiteKey:
     return key
 
 
-def seal(answer: Message, task: str, weigh: Weight, key: SiteKey | None) -> Message:
+def seal(answer: Message, task: str, weight: Weight, key: SiteKey | None) -> Message:
     """Return an answer to a task with ciphertexts of its update, times its weight, in place of the update.
 
     An answer without an update stays as it is. Raises as :meth:`SiteKey.encrypt` does.
@@ -37,12 +36,13 @@ def seal(answer: Message, task: str, weigh: Weight, key: SiteKey | None) -> Mess
     if not answer.arrays:
         return answer
     key, meta = require_key(key), answer.meta
-    weight = weigh(task, meta["labelled"], meta["unlabelled"], meta["steps"])
-    return Message({**meta, wire.KEY: key.fingerprint}, key.encrypt(answer.arrays, weight))
+    times = weight(task, meta["labelled"], meta["unlabelled"], meta["steps"])
+    return Message({**meta, wire.KEY: key.fingerprint}, key.encrypt(answer.arrays, times))
 
 
 def open_sum(
-    request: Message,
+    request: DecryptRequest,
+    sums: Mapping[str, np.ndarray],
     site: str,
     experiment: Experiment,
     key: SiteKey | None,
@@ -56,8 +56,8 @@ def open_sum(
     server could compute the update of C. A resumed run may ask again; only the same mean is told again.
 
     Args:
-        request: ``sum/<number>``, and in its meta ``sites``, how many updates were added, ``weight``, that of all, and
-            ``trained``, the task they are of.
+        request: how many updates were added, and their weight.
+        sums: ``sum/<number>``, the ciphertexts.
         site: this site's name.
         experiment: what the job says; it must ask for secure aggregation.
         key: the sites' key.
@@ -67,17 +67,17 @@ def open_sum(
     Raises:
         WireError: fewer updates than a mean needs, a second mean for one exchange, or no sum of this key.
     """
-    meta = request.meta
-    sites, weight = _count(meta, "sites", experiment.smallest_sum), _count(meta, "weight", 1)
+    if request.sites < experiment.smallest_sum:
+        raise _refused(f"sites of {experiment.smallest_sum} or more", f"{request.sites}")
     if not experiment.secure_aggregation:
         raise _refused("a job with secure aggregation", "one without")
-    wire_checks.check_ciphers(f"sum for {site}", "sum", request.arrays, model)
-    numbers = require_key(key).decrypt([request.arrays[name] for name in sorted(request.arrays)], sites)
-    mean = dict(mean_of(numbers, weight, model))
-    _keep(folder / _run(meta["run"]) / f"{site}-{meta['round']:05d}-{meta['part']:03d}.json", mean_digest(mean))
+    wire_checks.check_ciphers(f"sum for {site}", "sum", sums, model)
+    numbers = require_key(key).decrypt([sums[name] for name in sorted(sums)], request.sites)
+    mean = dict(mean_of(numbers, request.weight, model))
+    _keep(folder / request.run / f"{site}-{request.round:05d}-{request.part:03d}.json", mean_digest(mean))
     arrays = {f"mean/{name}": array for name, array in mean.items()}
-    answer = Message({"site": site, "round": meta["round"]}, arrays)
-    wire_checks.check_mean(answer, site, request, model)
+    answer = Message({"site": site, "round": request.round}, arrays)
+    wire_checks.check_mean(answer, site, request.round, model)
     return answer
 
 
@@ -95,19 +95,6 @@ def _keep(path: Path, digest: str) -> None:
         save_json(path, {"mean": digest})
     elif digest not in path.read_text(encoding="utf-8"):  # a damaged note refuses too
         raise _refused("one mean for each exchange of a run", "another one for an exchange this site has decrypted")
-
-
-def _count(meta: Mapping[str, Any], name: str, least: int) -> int:
-    value = meta.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise _refused(f"{name} of {least} or more", repr(value))
-    return value
-
-
-def _run(run: Any) -> str:
-    if not re.fullmatch(r"[0-9a-f]{32}", str(run)):
-        raise _refused("a run id of 32 hexadecimal digits", repr(run))
-    return str(run)
 
 
 def _refused(expected: str, found: str) -> WireError:

@@ -19,6 +19,7 @@ from fedward.methods.algorithm import Requirements
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.claims import Claims
 from fedward.protocol.messages import Answer, ErrorAnswer
+from fedward.protocol.requests import DECRYPT, DecryptRequest
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.security.encryption import Adder
@@ -144,10 +145,11 @@ class EncryptedTransport:
         first = requests[total.sites[0]]
         task = first.meta["task"]
         model = wire.shapes(first, self._requirements.withheld(task))
-        meta = {name: first.meta[name] for name in first.meta if name not in ("task", "labels")} | {"trained": task}
-        meta |= {"task": wire.DECRYPT, "evaluate": False, "sites": len(total.sites), "weight": total.weight}
-        self._keep(meta["round"], meta["part"], total)
-        request = Message(meta, self._adder.write(total.total))
+        meta = {name: value for name, value in first.meta.items() if name != "labels"}
+        meta |= {"task": DECRYPT, "evaluate": False}
+        asked = DecryptRequest(**meta, sites=len(total.sites), weight=total.weight, trained=task)
+        self._keep(asked.round, asked.part, total)
+        request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.total))
         means: dict[str, dict[str, np.ndarray]] = {}
         told: dict[str, list[str]] = {}
         failed: dict[str, str] = {}
@@ -156,7 +158,7 @@ class EncryptedTransport:
             if site in failed or any(site in sites for sites in told.values()):
                 return
             try:
-                said = wire_checks.check_mean(answer, site, request, model)
+                said = wire_checks.check_mean(answer, site, asked.round, model)
             except WireError as error:
                 failed[site] = str(error)
                 return

@@ -22,7 +22,7 @@ class RunRefusedError(RunError):
 
 
 class Consent:
-    """Keeps account of both for one run, and tells of it.
+    """Keeps account of both for one run, and reports them.
 
     Args:
         run: its folder.
@@ -62,7 +62,7 @@ class Consent:
         time.sleep(min(_LONGEST_PAUSE, 2 ** min(self._pauses, 5)))
         self._pauses += 1
 
-    def tell(self, waiting: Mapping[str, str]) -> None:
+    def report(self, waiting: Mapping[str, str]) -> None:
         """Say in run.json and on the console which sites wait for approval of which job, where that has changed."""
         if waiting == self._run.info.summary.waiting:
             return

@@ -13,6 +13,7 @@ from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.methods import method_of
+from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.nets import build
 from fedward.protocol import wire
@@ -94,22 +95,23 @@ class Weights:
         return {"folder": str(self.folder), "sha256": self.sha256}
 
 
-def initial_model(experiment: Experiment, weights: Weights | None) -> tuple[State, dict[str, Any] | None]:
+def initial_model(
+    experiment: Experiment, weights: Weights | None, algorithm: Algorithm[Any] | None = None
+) -> tuple[State, dict[str, Any] | None]:
     """Return the model before the first round, and what run.json says of the weights it was given.
 
-    ``model`` is the SHA-256 of the first model itself, by which a site's policy may allow it.
+    ``model`` is the SHA-256 of the first model itself, by which a site's policy may allow it. ``algorithm``: the
+    experiment's, where the caller has it.
 
     Raises ConfigError as :func:`fedward.nets.build` and :func:`take_over` do.
     """
-    spec, method = experiment, method_of(experiment)
+    spec, method = experiment, algorithm or method_of(experiment)
     net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
-    facts = (
-        {**weights.facts, **take_over(net, weights, spec.data.classes, method.requirements.per_class)}
-        if weights
-        else None
-    )
+    taken = take_over(net, weights, spec.data.classes, method.requirements.per_class) if weights else {}
     state = {key: value.clone() for key, value in net.state_dict().items()}
-    return state, {**facts, "model": wire.model_digest(wire.flatten("model", state))} if facts else None
+    if weights is None:
+        return state, None
+    return state, {**weights.facts, **taken, "model": wire.model_digest(wire.flatten("model", state))}
 
 
 def first_model(experiment: Experiment, weights: Weights) -> str:
@@ -132,16 +134,16 @@ def take_over(
     """
     own = net.state_dict()
     learned = [name for name in own if own[name].is_floating_point()]
-    head = _classifier(net) | {name for name in own if name.startswith(per_class)}
+    classifier = _classifier(net) | {name for name in own if name.startswith(per_class)}
     given = {name for name in weights.state if weights.state[name].is_floating_point()}
     same = weights.classes == tuple(classes)
-    taken = [
-        name for name in learned if name in given and (same or name not in head) and _fits(own[name], weights, name)
-    ]
-    if not set(taken) - head:
+    wanted = given if same else given - classifier
+    taken = [name for name in learned if name in wanted and _fits(own[name], weights, name)]
+    if not set(taken) - classifier:
+        encoder = next(name for name in learned if name not in classifier)
         raise ConfigError(
             f"--init {weights.folder}",
-            expected=f"tensors of the network's encoder, such as {next(name for name in learned if name not in head)}",
+            expected=f"tensors of the network's encoder, such as {encoder}",
             found="none of that name and shape",
             remedy=_REMEDY,
         )

@@ -13,7 +13,7 @@ from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.methods import method_of
-from fedward.methods.algorithm import COMMON_RECORDS
+from fedward.methods.algorithm import COMMON_RECORDS, Requirements
 from fedward.methods.workflow import State
 from fedward.protocol.versions import versions
 from fedward.storage import (
@@ -120,10 +120,15 @@ class RunFolder:
             run.audit.add("joined", sites=joined)
         return run
 
-    @property
+    @cached_property
     def experiment(self) -> Experiment:
         """The experiment the run was started with."""
         return Experiment.parse(self.info.experiment, f"run folder {self.path}")
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """Those of the run's algorithm."""
+        return method_of(self.experiment).requirements
 
     @property
     def id(self) -> str:
@@ -177,7 +182,7 @@ class RunFolder:
     @cached_property
     def _logs(self) -> list[str]:
         """Names of the logs: those of all runs, and the algorithm's own records."""
-        return sorted(COMMON_RECORDS | method_of(self.experiment).requirements.records)
+        return sorted(COMMON_RECORDS | self.requirements.records)
 
     def commit(self, round_: int, state: Any) -> None:
         """Write the buffered rows and the state after ``round_`` rounds; the audit log says so once all is on the disk.

@@ -1,0 +1,190 @@
+"""One exchange with the sites: requests go out, answers are checked as they come, updates become models on disk."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedward.config import Experiment
+from fedward.digests import arrays_digest
+from fedward.errors import WireError
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.workflow import ClientUpdate, Exchange, State
+from fedward.protocol import wire, wire_checks
+from fedward.protocol.claims import Claims
+from fedward.protocol.messages import Answer, ErrorAnswer, WaitingAnswer
+from fedward.protocol.transport import Transport
+from fedward.protocol.versions import versions
+from fedward.protocol.wire import Message
+from fedward.server.consent import Consent
+from fedward.storage.run_folder import RunFolder
+from fedward.terminal import reason
+
+_NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
+
+
+@dataclass
+class Result:
+    """What came back from one exchange, by site."""
+
+    requests: dict[str, Message]
+    updates: dict[str, ClientUpdate] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Why there is no update."""
+    refused: set[str] = field(default_factory=set)
+    """Those of ``failed`` whose policy forbids the job."""
+    waiting: dict[str, str] = field(default_factory=dict)
+    """Digest of the job that the site's administrator has not approved yet."""
+    hashes: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each update that is used, as it came."""
+    bytes_up: dict[str, int] = field(default_factory=dict)
+    mean: State | None = None
+    """The model of all updates, where the sites encrypt."""
+
+    @property
+    def useful(self) -> list[str]:
+        """Sites that did what they were asked for, sorted."""
+        return sorted(site for site, update in self.updates.items() if update.useful)
+
+    def forget(self, sites: Collection[str]) -> None:
+        """Drop why these sites have no update: they are asked again."""
+        for site in sites:
+            self.failed.pop(site, None)
+            self.waiting.pop(site, None)
+        self.refused -= set(sites)
+
+
+class Communicator:
+    """Carries out the exchanges of one run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        algorithm: Algorithm[Any],
+        run: RunFolder,
+        transport: Transport,
+        consent: Consent,
+    ) -> None:
+        self._experiment, self._algorithm, self._run = experiment, algorithm, run
+        self._transport, self._consent = transport, consent
+        self._claims = Claims(algorithm)
+
+    def exchange(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
+        """Send an exchange to the sites and return what came back; sites in ``evaluate`` also evaluate the model.
+
+        Sites that wait for approval are asked again as long as their updates are needed.
+        """
+        result, pending = Result(self._requests(exchange, evaluate)), set[str]()
+
+        def deliver(site: str, answer: Message) -> None:
+            if site not in pending:
+                return  # a second or stale answer: the first one stands
+            pending.discard(site)
+            try:
+                self._accept(exchange, site, answer, result)
+            except WireError as error:
+                result.failed[site] = reason(str(error))
+
+        def send(sites: Collection[str]) -> None:
+            pending.update(sites)
+            result.forget(sites)
+            requests = {site: result.requests[site] for site in sorted(sites)}
+            self._transport.exchange(requests, self._experiment.timeout, deliver)
+            self._consent.report(result.waiting)
+
+        send(set(result.requests))
+        while self._is_worth_waiting(exchange, result):
+            self._consent.pause()
+            send(set(result.waiting))
+            if not result.waiting and self._lacks(result):
+                send(set(exchange.tasks) - set(result.updates))  # theirs was one of too few
+        result.failed |= self._consent.reasons(result.waiting)
+        result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self._experiment.timeout} s")
+        self._drop_too_few(exchange, result)
+        self._run.audit.add(
+            "answered",
+            round=exchange.round,
+            part=exchange.part,
+            replied=result.useful,
+            updates=result.hashes,
+            evaluated=sorted(site for site, answer in result.answers.items() if answer.metrics),
+            failed=result.failed,
+        )
+        return result
+
+    def _requests(self, exchange: Exchange, evaluate: Sequence[str]) -> dict[str, Message]:
+        """Return the requests, which name the line of the audit log that was written about them."""
+        models = wire.models(exchange, evaluate)
+        last_hash = self._run.audit.add(
+            "asked",
+            round=exchange.round,
+            part=exchange.part,
+            tasks={site: task.name for site, task in exchange.tasks.items()},
+            evaluate=list(evaluate),
+            decisions=exchange.record,
+            **wire.sent(models),
+        )
+        run, init = self._run, self._run.info.init
+        facts = {"run": run.id, "members": len(run.sites), "experiment": self._experiment.digest}
+        facts |= {"versions": versions(), "last_hash": last_hash}
+        facts |= {"weights": init.get("model", init["sha256"])} if init else {}
+        return wire.requests(exchange, models, evaluate, facts)
+
+    def _lacks(self, result: Result) -> bool:
+        return len(result.useful) < self._experiment.minimum_replies
+
+    def _is_worth_waiting(self, exchange: Exchange, result: Result) -> bool:
+        """Return whether updates are too few, and may be enough once sites that wait for approval have it."""
+        willing = set(exchange.tasks) - result.refused
+        enough = len(willing) >= self._experiment.minimum_replies
+        return enough and self._lacks(result) and bool(willing & set(result.waiting))
+
+    def _drop_too_few(self, exchange: Exchange, result: Result) -> None:
+        """Drop updates of which there are fewer than an exchange needs: neither averages nor peers come of them."""
+        if not self._lacks(result):
+            return
+        useful, needed = result.useful, self._experiment.minimum_replies
+        for site in useful:
+            self._run.models.forget(site, exchange.round)
+            del result.updates[site]
+            result.hashes.pop(site, None)
+            result.failed[site] = f"not used: minimum_replies is {needed}, came {len(useful)}"
+
+    def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
+        """Check an answer and add it to the result; WireError if it cannot be used."""
+        needs, request = self._algorithm.requirements, result.requests[site]
+        task = request.meta["task"]
+        checked = wire_checks.check_answer(
+            answer,
+            site,
+            request,
+            withheld=needs.withheld(task),
+            classes=self._experiment.data.classes,
+            scalars=needs.reported,
+        )
+        if isinstance(checked, ErrorAnswer):
+            result.failed[site] = reason(checked.error)
+            result.refused |= {site} if checked.refused else set()
+            return
+        if isinstance(checked, WaitingAnswer):
+            result.waiting[site] = checked.waiting
+            return
+        self._claims.check(checked, request.meta)
+        result.bytes_up[site], result.answers[site] = answer.nbytes, checked
+        state, counts = exchange.model, (checked.labelled, checked.unlabelled)
+        if checked.steps:
+            state = self._trained(exchange, site, answer, result)
+        elif task not in wire.UNTRAINED:
+            result.failed[site] = _NOTHING_TO_DO.format(task, *counts)
+        scores, due = checked.scores or (), checked.due or 0
+        result.updates[site] = ClientUpdate(site, state, *counts, checked.steps, scores, due)
+
+    def _trained(self, exchange: Exchange, site: str, answer: Message, result: Result) -> State:
+        """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""
+        wire_checks.check_norm(site, answer, exchange.model, self._experiment.largest_update)
+        result.hashes[site] = answer.received or arrays_digest(answer.arrays)
+        if not self._experiment.secure_aggregation:
+            return self._run.models.put(site, exchange.round, wire.rebuild(exchange.model, answer))
+        if result.mean is None:
+            result.mean = wire.rebuild(exchange.model, answer)
+        return result.mean

@@ -1,0 +1,52 @@
+"""What a method's workflow may use of the server: its sites, their models, and images of the server's own."""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import replace
+from typing import Any
+
+from fedward.config import Experiment
+from fedward.evaluation.selection import MetricRow
+from fedward.methods.algorithm import Requirements
+from fedward.methods.workflow import Federation, State
+from fedward.server.public import PublicImages
+from fedward.sites import SERVER
+from fedward.storage.pictures import save_pictures
+from fedward.storage.run_folder import RunFolder
+
+_SHOWN = 6
+"""Images of the server's own in a report."""
+
+
+def federation_of(experiment: Experiment, needs: Requirements, run: RunFolder, images: PublicImages) -> Federation:
+    """Return the federation of a run, with what the method needs of the server's own images.
+
+    Raises:
+        ConfigError: the server has no such images.
+        DataError: one that a report shows cannot be read.
+    """
+
+    def record(log: str, row: dict[str, Any]) -> None:
+        if not experiment.secure_aggregation:  # else the method measures the mean, and would record it of each site
+            run.record(log, row)
+
+    def learn(model: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
+        trained, means = images.learn(model, round_, task, memory)
+        for name, value in means.items():
+            run.append("metrics", MetricRow(round_, SERVER, "train", name, value, images.number))
+        return trained
+
+    federation = Federation(run.sites, experiment.seed, run.models, record=record)
+    if "validation" in needs.server_images:
+        images.require_validation()
+        federation = replace(federation, validate=images.accuracy)
+    if "training" in needs.server_images:
+        images.require()
+        federation = replace(federation, learn=learn)
+    if "pictures" in needs.server_images:
+        shown = images.first(_SHOWN)  # read now: a broken file ends a run before its first round
+
+        def show(model: State, facts: Mapping[str, Any]) -> None:
+            save_pictures(run.path, images.pictures(model, shown) if len(shown) else {}, facts)
+
+        federation = replace(federation, show=show)
+    return federation

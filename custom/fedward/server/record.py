@@ -1,0 +1,73 @@
+"""What the run folder records of an exchange: rows of its logs, and the best model so far."""
+
+from collections.abc import Mapping
+from statistics import fmean
+
+from fedward.evaluation.selection import MetricRow, earliest_best, evaluated
+from fedward.methods.workflow import Exchange
+from fedward.protocol import wire
+from fedward.protocol.messages import Answer
+from fedward.server.exchange import Result
+from fedward.storage import ByteRow, QueryRow, RoundRow
+from fedward.storage.run_folder import RunFolder
+
+
+def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
+    """Write what each site has sent, and the method's decisions."""
+    for site, answer in sorted(result.answers.items()):
+        _record_answer(run, exchange, site, answer)
+    for site, request in result.requests.items():
+        up, peers = result.bytes_up.get(site, 0), len(wire.roles(request.arrays))
+        run.append("bytes", ByteRow(exchange.round, site, request.nbytes, up, peers))
+    for log, decision in exchange.record.items():
+        run.append(log, {"round": exchange.round, **decision})
+
+
+def record_round(run: RunFolder, exchange: Exchange, result: Result, seconds: float) -> RoundRow:
+    """Write the row of an exchange in which sites had tasks, and return it."""
+    row = RoundRow(
+        round=exchange.round,
+        part=exchange.part,
+        seconds=round(seconds, 3),
+        asked=tuple(sorted(exchange.tasks)),
+        replied=tuple(result.useful),
+        failed=result.failed,
+        restarts={site: answer.restarts for site, answer in sorted(result.answers.items()) if answer.restarts},
+        bytes_down=sum(request.nbytes for request in result.requests.values()),
+        bytes_up=sum(result.bytes_up.values()),
+        peer_models=sum(len(wire.roles(request.arrays)) for request in result.requests.values()),
+    )
+    run.append("rounds", row)
+    return row
+
+
+def key_values(answers: Mapping[str, Answer], key_metric: str) -> dict[str, float | None]:
+    """Return site -> key metric of the evaluated model on validation images; None where it is not defined."""
+    return {
+        site: metric.value
+        for site, answer in sorted(answers.items())
+        for metric in answer.metrics
+        if metric.split == "val" and metric.name == key_metric
+    }
+
+
+def keep_best(run: RunFolder, exchange: Exchange, values: Mapping[str, float | None], key_metric: str) -> None:
+    """Save the evaluated model if it is the best so far by the mean over sites."""
+    if not evaluated(values, run.sites):
+        return
+    round_, mean = exchange.round - 1, fmean(value for value in values.values() if value is not None)
+    best = run.best()
+    if earliest_best({round_: mean, **dict([best] if best else [])}) == round_:
+        about = {"round": round_, "metric": f"mean over sites of val {key_metric}", "value": mean}
+        run.save_global("best", exchange.model, about)
+
+
+def _record_answer(run: RunFolder, exchange: Exchange, site: str, answer: Answer) -> None:
+    images = answer.labelled + answer.unlabelled
+    counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
+    for metric in answer.metrics:
+        run.append("metrics", {"round": exchange.round - 1, "site": site, **metric.model_dump()})
+    for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
+        run.append("metrics", MetricRow(exchange.round, site, "train", name, value, images))
+    if labels := answer.label_counts:
+        run.append("queries", QueryRow(exchange.round, site, **labels.model_dump(), **counts, minutes=answer.minutes))
