@@ -31,7 +31,7 @@ def experiment_of(rate: float, name: str) -> Experiment:
     return tiny("fedavg", options={"rounds": 1, "learning_rate": rate})
 
 
-def test_a_cell_with_a_result_is_left_out_and_one_of_other_settings_is_refused(whole: Path, tmp_path: Path) -> None:
+def test_a_finished_cell_is_skipped_and_other_settings_refused(whole: Path, tmp_path: Path) -> None:
     def file(name: str) -> Path:
         return (whole if name == "done" else tmp_path) / "result.json"
 

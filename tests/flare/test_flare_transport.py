@@ -72,7 +72,7 @@ def test_sites_are_sorted():
     assert FlareTransport(controller).sites() == ["site-1", "site-10", "site-2"]
 
 
-def test_answers_are_delivered_as_they_arrive_in_the_calling_thread():
+def test_answers_arrive_at_once_in_the_calling_thread():
     controller = Controller({s: answer(s) for s in ("a", "b", "c")}, order=["b", "c", "a"])
     threads = []
     delivered = []
@@ -88,7 +88,7 @@ def test_answers_are_delivered_as_they_arrive_in_the_calling_thread():
         np.testing.assert_array_equal(message.arrays["diff/a"], SHARED * 2)
 
 
-def test_every_site_has_its_own_task_with_the_deadline_and_the_shared_arrays():
+def test_every_site_has_a_task_with_deadline_and_shared_arrays():
     controller = Controller({s: answer(s) for s in ("a", "b")})
     exchange(controller, ["a", "b"], timeout=77)
     assert sorted(controller.tasks) == ["a", "b"]
@@ -107,7 +107,7 @@ def test_every_site_has_its_own_task_with_the_deadline_and_the_shared_arrays():
         (TaskCompletionStatus.ERROR, "error"),
     ],
 )
-def test_a_site_that_fails_gets_an_error_answer_and_the_others_count(outcome, reason):
+def test_a_failing_sites_error_leaves_the_others_counted(outcome, reason):
     delivered = dict(exchange(Controller({"a": outcome, "b": answer("b")}), ["a", "b"]))
     assert delivered["a"].meta["site"] == "a"
     assert delivered["a"].meta["round"] == 2

@@ -106,7 +106,7 @@ def expiry(file: Path) -> float:
     return x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
 
 
-def test_a_site_tells_certificate_disk_questions_epsilon_and_last_request(kits, metrics):
+def test_a_sites_metrics_hold_all_that_is_watched(kits, metrics):
     kit = kits / SITE
     site_file = kit / "local" / "fedward_site.yaml"
     site_file.write_text("kind: npz\nfile: /data.npz\n")
@@ -146,7 +146,7 @@ def test_the_server_remembers_a_site_that_is_away(kits, metrics):
     assert places == {"kit", "runs", "jobs"}
 
 
-def test_a_file_that_cannot_be_read_is_named_and_hides_nothing_else(kits, metrics, caplog):
+def test_an_unreadable_file_is_named_and_hides_nothing_else(kits, metrics, caplog):
     kit = kits / SITE
     add_noise(kit)
     (kit / "fedward").mkdir()
@@ -207,7 +207,7 @@ def test_state_that_nothing_names_is_told_as_unreadable(kits, metrics, caplog):
 
 
 @pytest.mark.parametrize("whole", [0, 2])
-def test_half_a_line_of_the_ledger_hides_no_epsilon_and_is_named(kits, metrics, caplog, whole):
+def test_half_a_ledger_line_is_named_and_hides_no_epsilon(kits, metrics, caplog, whole):
     kit = kits / SITE
     add_noise(kit)
     ledger = kit / "fedward" / f"privacy-{SITE}.jsonl"

@@ -59,8 +59,10 @@ def test_a_copy_is_submitted_and_flares_signature_does_not_stay(job):
     assert not list(job.rglob(".__nvfl_*"))
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"deploy_map": 3}'])
-@pytest.mark.parametrize("run", [None, "0123456789abcdef" * 2])
+@pytest.mark.parametrize(
+    ("content", "run"),
+    [*((content, None) for content in (None, "{", "[]", "{}", '{"deploy_map": 3}')), (None, "0123456789abcdef" * 2)],
+)
 def test_a_folder_that_is_no_job_is_not_sent(tmp_path, content, run):
     if content:
         (tmp_path / "meta.json").write_text(content)

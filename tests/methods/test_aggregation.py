@@ -133,7 +133,7 @@ def test_each_number_is_the_mean_of_a_sorted_slice(values: list[list[float]], tr
     hostile=st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=2),
     data=st.data(),
 )
-def test_hostile_models_cannot_leave_the_range_of_the_honest_ones(
+def test_hostile_models_stay_in_the_range_of_honest_ones(
     honest: list[float], hostile: list[float], data: st.DataObject
 ) -> None:
     order = data.draw(st.permutations([*honest, *hostile]))
@@ -170,7 +170,7 @@ def test_what_cannot_be_averaged_is_refused(states: list[Any], trim: float, mess
 # --- the settings
 
 
-def test_robust_means_count_each_site_once_and_leave_out_those_without_weight() -> None:
+def test_robust_means_count_each_site_with_weight_once() -> None:
     states, weights = states_of(1.0, 2.0, 4.0, 100.0), [5.0, 500.0, 1.0, 0.0]
     assert aggregate(states, weights, Settings(robust="median"))["w"][0] == 2.0
     assert aggregate(states, weights, Settings(robust="trimmed_mean"))["w"][0] == 2.0
@@ -179,7 +179,7 @@ def test_robust_means_count_each_site_once_and_leave_out_those_without_weight() 
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_robust_mean_is_refused_where_weights_say_more_than_counts(method: str) -> None:
+def test_a_robust_mean_needs_weights_that_are_counts(method: str) -> None:
     options = {"robust": "median"}
     if method in ("fedavg", "ssfl", "fedperl", "fedal", "fedprox"):
         assert Experiment(method=method, options=options)
@@ -235,7 +235,7 @@ def test_of_two_sites_one_can_own_the_mean() -> None:
     "it counts as much as all others together; **not covered**: where the others have few images, the equation of "
     "distance weights gives such a site most of the average",
 )
-def test_a_huge_site_among_distance_weights_is_as_large_as_the_others_together() -> None:
+def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
     honest = [reply("a", 0.0, 1000), reply("b", 0.1, 1000), reply("c", 0.2, 1000)]
     sizes, distances = measure([*honest, reply("d", 1.0, 2**40)], "sum", 0.5)
     assert sizes.tolist() == [1000, 1000, 1000, 3000]

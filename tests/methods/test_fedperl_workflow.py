@@ -86,7 +86,7 @@ def peers_sent(exchange: Exchange) -> dict[str, int]:
 # --- Algorithm 1
 
 
-def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> None:
+def test_the_drawn_sites_train_from_the_global_model() -> None:
     server = Server({"participants": 3, "rounds": 5})
     exchanges = server.run()
     assert [exchange.round for exchange in exchanges] == [1, 2, 3, 4, 5]
@@ -96,7 +96,7 @@ def test_every_round_asks_the_drawn_sites_to_train_from_the_global_model() -> No
     assert server.state.round == 5
 
 
-def test_the_global_model_is_the_mean_of_the_replies_and_starts_the_next_round() -> None:
+def test_the_mean_of_the_replies_starts_the_next_round() -> None:
     server = Server({"participants": 2, "rounds": 2})
     first, second = server.run()
     expected = plain_mean([ClientUpdate(site, model(server.value(1, site)), 5, 5, 4) for site in first.tasks], {})
@@ -118,10 +118,8 @@ def test_without_warm_up_the_first_round_has_no_peers_either() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"peers": "random"}, {"anonymise": False}, {"similarity_scale": "none"}])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_site_never_teaches_itself_and_only_seen_sites_teach_or_are_taught(
-    options: dict[str, Any], seed: int
-) -> None:
+@pytest.mark.parametrize("seed", [0, 1])
+def test_only_seen_sites_teach_and_none_teaches_itself(options: dict[str, Any], seed: int) -> None:
     server = Server({"participants": 3, "rounds": 12, **options}, seed=seed)
     seen: set[str] = set()
     taught = 0
@@ -156,7 +154,7 @@ def test_a_site_that_left_still_teaches_with_its_last_model() -> None:
 
 
 @pytest.mark.parametrize("committee", [2, 3, 5, 9])
-def test_the_anonymous_peer_is_the_average_of_exactly_the_chosen(committee: int) -> None:
+def test_the_anonymous_peer_is_the_mean_of_the_chosen(committee: int) -> None:
     server = Server({"committee": committee})
     exchanges = server.run()
     for exchange, before in zip(exchanges[1:], server.before[1:], strict=True):
@@ -300,7 +298,7 @@ def test_gated_similarity_judges_only_three_sites_or_more(sites: int, peers: int
     assert set(peers_sent(last).values()) == {peers}
 
 
-def test_a_policy_that_leaves_one_sends_none_under_the_name_of_anonymity() -> None:
+def test_one_remaining_peer_is_not_sent_as_anonymous() -> None:
     options = {"policy": "validation", "committee": 5}
     last = Server(options, validate=accuracy).run()[-1]
     assert chosen(last)["site-5"] == []  # only site-6 does better
@@ -325,7 +323,7 @@ def test_accuracy_is_that_of_the_last_model() -> None:
 # --- fewer replies than asked for
 
 
-def test_missing_replies_leave_the_others_mean_and_the_missing_sites_old_moments() -> None:
+def test_missing_sites_keep_old_moments_outside_the_mean() -> None:
     server = Server({"rounds": 2}, fails=lambda round_, site: round_ == 2 and site in ("site-1", "site-3"))
     server.run()
     assert isinstance(server.state, FedPerlState)
@@ -354,7 +352,7 @@ def test_nobody_ever_replies() -> None:
     assert all(sum(peers_sent(exchange).values()) == 0 for exchange in exchanges)
 
 
-def test_a_restarted_workflow_asks_what_the_first_would_have_asked() -> None:
+def test_a_restarted_workflow_asks_the_same() -> None:
     """The state alone decides: the generator holds nothing between two rounds."""
     straight = Server({"participants": 4, "rounds": 6, "peers": "random"})
     expected = straight.run()
@@ -374,7 +372,7 @@ def test_a_restarted_workflow_asks_what_the_first_would_have_asked() -> None:
 # --- draw_participants
 
 
-def test_participants_are_sorted_distinct_and_drawn_by_seed_and_round() -> None:
+def test_participants_are_sorted_distinct_and_drawn_by_seed() -> None:
     draws = {}
     for seed in (1, 2):
         for round_ in range(1, 30):
@@ -529,7 +527,7 @@ def test_a_committee_of_one_can_be_chosen_knowingly(options: dict[str, Any]) -> 
     assert settings_of("fedperl", {"committee": 1, **options}).model_dump()["committee"] == 1
 
 
-def test_settings_are_frozen_and_without_a_fixed_number_batches_need_not_be_whole() -> None:
+def test_settings_are_frozen_and_batches_need_not_be_whole() -> None:
     settings = Settings(images_per_round=None, images_at_most=17, batch=16)
     assert (settings.images_per_round, settings.images_at_most) == (None, 17)
     with pytest.raises(ValueError, match="frozen"):

@@ -90,7 +90,7 @@ def shift(net: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.01, 3.0])
-def test_the_terms_are_cross_entropy_and_the_way_from_the_model_received(weight: float) -> None:
+def test_the_terms_are_cross_entropy_and_squared_distance(weight: float) -> None:
     net, twin = make_net(), make_net()
     objective = ProximalSupervised(weight)
     made = Stepping(objective, net, INPUTS)
@@ -152,7 +152,7 @@ def test_sites_are_weighed_by_their_images() -> None:
     assert [row["weights"] for row in server.groups] == [pytest.approx([0.6, 0.4])] * 2
 
 
-def test_without_its_term_it_is_averaging_by_images_to_the_last_bit(tmp_path) -> None:
+def test_without_its_term_it_is_fedavg_to_the_last_bit(tmp_path) -> None:
     sites = ["site-1", "site-9"]
     runs = {
         name: run_local(tiny(name.split()[0], options={"rounds": 2, **options}), tmp_path / name, sites=sites)

@@ -162,7 +162,7 @@ def test_entropy_alone_collapses() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_one_step_down_increases_diversity_where_entropy_alone_decreases_it(seed: int) -> None:
+def test_information_increases_diversity_that_entropy_decreases(seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     logits = torch.tensor([3.0, 0.0, 0.0]).double().repeat(8, 1) + torch.randn(8, 3, generator=draw).double()
     found = {}
@@ -199,7 +199,7 @@ def test_information_refuses_other_shapes(shape: tuple[int, ...]) -> None:
 # --- adaptation, the local objective
 
 
-def test_adaptation_is_information_on_the_weak_views_in_training_mode() -> None:
+def test_adaptation_uses_weak_views_in_training_mode() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).train()
     torch.manual_seed(0)
@@ -238,7 +238,7 @@ ADAPT = InformationMaximisation
 
 
 @pytest.mark.parametrize("round_", [1, 2, 3, 50])
-def test_isofed_adapts_after_the_warm_up_at_a_tenth_of_the_rate_that_follows(round_: int) -> None:
+def test_isofed_adapts_at_a_tenth_of_the_rate_after_warm_up(round_: int) -> None:
     supervised, teacher = (Supervised, 0.03, ()), (MeanTeacher, 0.021, ())
     late = round_ > 2
     first = [(ADAPT, pytest.approx(0.003), ("adaptation",))] * late
@@ -263,15 +263,15 @@ def test_without_adaptation_a_site_does_what_the_baseline_does(name: str, round_
     assert phases(name, "unsupervised", round_, 0, **options) == [(teacher, 0.021, ())]
 
 
-@pytest.mark.parametrize("round_", [1, 3])
 @pytest.mark.parametrize("name", ["wfedavg", "fedprox", "mt_wfedavg", "rscfed", "isofed"])
-def test_a_site_declines_what_is_not_for_its_group(name: str, round_: int) -> None:
-    assert phases(name, "supervised", round_, 0) == []
-    assert phases(name, "unsupervised", round_, 1) == []
+def test_a_site_declines_what_is_not_for_its_group(name: str) -> None:
+    for round_ in (1, 3):
+        assert phases(name, "supervised", round_, 0) == []
+        assert phases(name, "unsupervised", round_, 1) == []
 
 
 @pytest.mark.parametrize("name", ["wfedavg", "fedprox"])
-def test_supervised_methods_have_nothing_for_a_site_without_labels(name: str) -> None:
+def test_supervised_methods_skip_a_site_without_labels(name: str) -> None:
     assert phases(name, "unsupervised", 9, 0) == []
     assert len(phases(name, "supervised", 9, 1)) == 1
 
@@ -308,7 +308,7 @@ def test_after_the_warm_up_the_groups_are_asked_in_turn() -> None:
     assert server.state.round == 3
 
 
-def test_the_labelled_sites_start_from_the_unlabelled_mean_and_are_averaged_alone() -> None:
+def test_labelled_sites_start_from_the_unlabelled_mean() -> None:
     server = Server("isofed", {"rounds": 3, "warm_up": 1}).run()
     for round_ in (2, 3):
         assert_same(server.of(round_, 0).model, server.after[round_ - 1])
@@ -336,7 +336,7 @@ def test_one_sites_reply_is_the_start_to_the_last_bit() -> None:
         assert_same(server.after[round_], moved(server.of(round_, 1).model, "site-1", round_, 1))
 
 
-def test_the_log_of_groups_has_the_weights_and_distances_of_both() -> None:
+def test_the_group_log_has_weights_and_distances_of_both() -> None:
     server = Server("isofed", {"rounds": 2, "warm_up": 1}).run()
     assert [(row["round"], row["part"], row["group"], row["sites"]) for row in server.groups] == [
         (1, 0, "labelled", ["site-1", "site-3"]),
@@ -378,7 +378,7 @@ def poisoned(name: str, group: str, held: str, at_round: int = 2, **options: Any
 
 
 @pytest.mark.parametrize("scale", [0.0, 100.0, 1e4])
-def test_poison_of_unlabelled_sites_reaches_the_labelled_ones_as_their_start_only(scale: float) -> None:
+def test_unlabelled_poison_reaches_labelled_sites_as_start_only(scale: float) -> None:
     """With the labelled replies held fixed, the model after the round is the same to the last bit."""
     clean = poisoned("isofed", "nobody", "labelled", distance_scale=scale)
     broken = poisoned("isofed", "unlabelled", "labelled", distance_scale=scale)
@@ -389,7 +389,7 @@ def test_poison_of_unlabelled_sites_reaches_the_labelled_ones_as_their_start_onl
 
 
 @pytest.mark.parametrize("scale", [0.0, 100.0, 1e4])
-def test_poison_of_labelled_sites_reaches_the_unlabelled_ones_as_their_start_only(scale: float) -> None:
+def test_labelled_poison_reaches_unlabelled_sites_as_start_only(scale: float) -> None:
     clean = poisoned("isofed", "nobody", "unlabelled", distance_scale=scale)
     broken = poisoned("isofed", "labelled", "unlabelled", distance_scale=scale)
     assert_same(broken.of(2, 1).model, clean.of(2, 1).model)
@@ -409,7 +409,7 @@ def test_the_baselines_are_not_isolated(name: str) -> None:
 # --- groups are learned
 
 
-def test_without_warm_up_everyone_is_asked_until_the_groups_are_known() -> None:
+def test_without_warm_up_all_are_asked_until_groups_are_known() -> None:
     """Site 1 declines the first sub-step, and is asked for the second."""
     server = Server("isofed", {"rounds": 2, "warm_up": 0}).run()
     assert server.tasks(1, 0) == dict.fromkeys(FOUR, "unsupervised")
@@ -442,7 +442,7 @@ def changing(gains: bool) -> Callable[[Exchange, str], tuple[int, int]]:
     return images
 
 
-def test_a_site_that_gains_labels_is_in_its_group_from_the_next_exchange() -> None:
+def test_a_site_that_gains_labels_changes_group_at_once() -> None:
     server = Server("isofed", {"rounds": 4, "warm_up": 1}, images=changing(gains=True)).run()
     assert server.tasks(3, 0) == {"site-2": "unsupervised", "site-4": "unsupervised"}
     assert [update.site for update in server.trained(3, 0)] == ["site-2"]
@@ -452,7 +452,7 @@ def test_a_site_that_gains_labels_is_in_its_group_from_the_next_exchange() -> No
     assert set(server.tasks(4, 0)) == {"site-2"}
 
 
-def test_a_site_that_loses_its_labels_is_in_its_group_from_the_next_round() -> None:
+def test_a_site_that_loses_labels_changes_group_next_round() -> None:
     server = Server("isofed", {"rounds": 4, "warm_up": 1}, images=changing(gains=False)).run()
     assert set(server.tasks(3, 0)) == {"site-2", "site-4"}
     assert set(server.tasks(3, 1)) == {"site-1", "site-3"}
@@ -469,7 +469,7 @@ def is_labelled(site: str) -> bool:
     return FOUR[site][0] > 0
 
 
-def test_without_an_unlabelled_reply_the_labelled_sites_start_from_the_global_model() -> None:
+def test_without_unlabelled_replies_the_start_is_global() -> None:
     server = Server(
         "isofed", {"rounds": 3}, fails=lambda exchange, site: exchange.round == 2 and not is_labelled(site)
     ).run()
@@ -479,7 +479,7 @@ def test_without_an_unlabelled_reply_the_labelled_sites_start_from_the_global_mo
     assert_close(server.after[2], plain_mean([update.state for update in updates], plain_weights(updates, 100.0)))
 
 
-def test_without_a_labelled_reply_the_model_stays_whatever_unlabelled_sites_sent() -> None:
+def test_without_a_labelled_reply_the_global_model_stays() -> None:
     server = Server(
         "isofed", {"rounds": 3}, fails=lambda exchange, site: exchange.round == 2 and is_labelled(site)
     ).run()

@@ -33,7 +33,7 @@ def mean(models: list[dict[str, Any]]) -> dict[str, Any]:
 # --- passes
 
 
-def test_a_round_has_three_passes_of_three_distinct_sites_from_the_same_model() -> None:
+def test_a_round_has_three_passes_of_three_distinct_sites() -> None:
     run = server().run()
     assert run.parts() == [(1, 0)] + [(round_, part) for round_ in (2, 3, 4) for part in (0, 1, 2)]
     for exchange in run.exchanges[1:]:
@@ -150,13 +150,13 @@ def test_a_factor_of_one_is_wfedavg() -> None:
 
 
 @pytest.mark.parametrize(("labelled", "scale"), [(True, 3.0), (False, 50.0)])
-def test_the_scale_depends_on_whether_a_labelled_site_is_in_the_pass(labelled: bool, scale: float) -> None:
+def test_the_scale_depends_on_labelled_sites_in_the_pass(labelled: bool, scale: float) -> None:
     updates = replies_of({"a": (30, 0) if labelled else (0, 30), "b": (0, 80), "c": (0, 20)})
     found = weigh(updates, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0)
     assert found == pytest.approx(plain_weights(updates, scale), rel=1e-5)
 
 
-def test_the_authors_scale_of_unlabelled_passes_does_not_lose_all_weights() -> None:
+def test_the_scale_of_unlabelled_passes_keeps_some_weight() -> None:
     updates = replies_of({"b": (0, 3), "c": (0, 2)})
     assert all(math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(updates, "sum", 1.0), strict=True))
     assert weigh(updates) == pytest.approx([1.0, 0.0], abs=1e-100)
@@ -190,7 +190,7 @@ def test_within_a_pass_the_mean_is_over_those_that_replied() -> None:
     assert_close(run.after[2], mean([consensus(updates) for updates in replied if updates]))
 
 
-def test_labelled_sites_that_were_asked_and_are_silent_keep_the_model() -> None:
+def test_silent_labelled_sites_keep_the_model() -> None:
     """Whatever the unlabelled ones send."""
     run = server(fails=lambda exchange, site: exchange.round == 3 and site in LABELLED).run()
     assert LABELLED & {site for part in range(3) for site in run.of(3, part).tasks}
@@ -234,7 +234,7 @@ def test_equal_passes_are_returned_exactly() -> None:
 # --- groups are learned
 
 
-def test_a_site_not_known_yet_declines_and_is_known_from_the_next_pass() -> None:
+def test_an_unknown_site_declines_and_is_known_from_then_on() -> None:
     run = server(options={"warm_up": 0, "sites_per_pass": 8, "rounds": 1}).run()
     assert set(run.tasks(1, 0).values()) == {"supervised"}
     assert {update.site for update in run.trained(1, 0)} == LABELLED

@@ -199,7 +199,7 @@ def test_the_contrast_rises_and_falls_with_the_classifier(contrastive: str) -> N
     assert rates[-1] < 1e-5 < max(rates)
 
 
-def test_rates_are_those_of_the_middle_of_each_round_of_its_phase() -> None:
+def test_rates_are_those_at_the_middle_of_each_round() -> None:
     method = make(rounds=10, pretraining_rounds=4, pretraining_warm_up=1, warm_up=2, learning_rate=0.1)
     rates = [method.rate(round_) for round_ in range(1, 11)]
     base = method.settings.pretraining_rate
@@ -214,7 +214,7 @@ def test_rates_are_those_of_the_middle_of_each_round_of_its_phase() -> None:
 # --- rounds
 
 
-def test_every_round_asks_the_drawn_sites_for_its_task_and_evaluates_trained_classifiers_only() -> None:
+def test_rounds_evaluate_trained_classifiers_only() -> None:
     server = Server({"participants": 2})
     exchanges = server.run()
     assert [exchange.round for exchange in exchanges] == [1, 2, 3, 4, 5]
@@ -235,7 +235,7 @@ def test_phase_1_weighs_by_all_images_and_counts_nothing() -> None:
 
 
 @pytest.mark.parametrize("aggregation", ["normalised", "update"])
-def test_with_full_participation_normalised_weights_are_those_of_labelled_images(aggregation: str) -> None:
+def test_full_participation_weighs_by_labelled_images(aggregation: str) -> None:
     """And an update is scaled as a whole: W + 0.9^F (mean - W)."""
     server = Server({"contrastive": "off", "aggregation": aggregation})
     server.run()
@@ -269,7 +269,7 @@ def test_weights_are_those_of_participations_before_the_round() -> None:
     assert_close(server.models[4], mean(5, SITES, [9, 27, 60]))
 
 
-def test_weighed_updates_of_a_site_that_came_less_count_for_more() -> None:
+def test_updates_of_a_site_that_came_less_weigh_more() -> None:
     server = Server({"contrastive": "off", "aggregation": "update"}, absent((3, "site-3")))
     server.run(4)
     before = server.models[2]["w"]
@@ -290,7 +290,7 @@ def test_accepted_answers_of_phase_2_alone_are_counted() -> None:
 
 
 @pytest.mark.parametrize("round_", [1, 3])
-def test_without_a_reply_the_model_stays_and_nothing_is_contrasted(round_: int) -> None:
+def test_without_a_reply_the_model_stays(round_: int) -> None:
     server = Server({}, lambda number, site: number == round_)
     server.run(round_)
     before = model(0.0) if round_ == 1 else server.models[round_ - 2]
@@ -323,7 +323,7 @@ def test_equal_answers_come_out_whatever_the_weights() -> None:
 # --- the server's contrastive step
 
 
-def test_the_server_contrasts_what_it_averaged_before_it_sends_it_but_not_after_the_last_round() -> None:
+def test_the_server_contrasts_the_mean_except_in_the_last_round() -> None:
     server = Server()
     exchanges = server.run()
     assert [(round_, task) for round_, task, _ in server.learned] == [(3, CONTRAST), (4, CONTRAST)]
@@ -333,7 +333,7 @@ def test_the_server_contrasts_what_it_averaged_before_it_sends_it_but_not_after_
     assert_close(server.state.model, mean(5, SITES, [10, 30, 60]))
 
 
-def test_target_and_queue_go_on_from_step_to_step_and_begin_empty() -> None:
+def test_target_and_queue_begin_empty_and_last_over_steps() -> None:
     server = Server()
     server.run()
     first, second = (memory for *_, memory in server.learned)
@@ -354,7 +354,7 @@ def test_pictures_are_of_the_model_at_the_end_of_phase_1() -> None:
     assert facts == {"round": 2, "hidden": 0.6}
 
 
-def test_a_last_round_of_phase_1_that_failed_shows_what_there_is() -> None:
+def test_a_failed_last_round_of_phase_1_shows_what_there_is() -> None:
     server = Server({}, lambda round_, site: round_ == 2)
     server.run(3)
     ((state, _),) = server.shown

@@ -56,7 +56,7 @@ def test_weights_equal_the_formula_where_it_does_not_underflow(sites: list[tuple
 
 
 @pytest.mark.parametrize("scale", [1e4, 1e6, 1e12, 1e100, 1e300])
-def test_the_largest_weight_survives_where_every_exponential_underflows(scale: float) -> None:
+def test_the_largest_weight_survives_underflow(scale: float) -> None:
     """n = 300, d = 1: exp(-1e4 / 300) is 3e-15, and with 1e6 it is 0 in float64."""
     found = weights([300, 300, 200], [1.0, 1.001, 1.0], scale)
     assert sum(found) == pytest.approx(1, rel=1e-14)
@@ -236,7 +236,7 @@ def replies_of(sizes: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
 
 
 @pytest.mark.parametrize("norm", ["sum", "flat"])
-def test_sizes_are_the_images_trained_on_and_distances_those_to_their_mean(norm: Literal["sum", "flat"]) -> None:
+def test_sizes_are_images_and_distances_are_to_the_mean(norm: Literal["sum", "flat"]) -> None:
     updates = replies_of({"a": (10, 90), "b": (0, 40), "c": (50, 0)})
     sizes, distances = measure(updates, norm, 1.0)
     assert sizes.tolist() == [10, 40, 50]
@@ -261,7 +261,7 @@ def mean_of(updates: list[ClientUpdate], scale: float = 100.0, norm: str = "sum"
 
 
 @pytest.mark.parametrize("warm_up", [0, 2, 9])
-def test_supervised_rounds_are_the_same_before_and_behind_the_warm_up(warm_up: int) -> None:
+def test_supervised_rounds_are_equal_before_and_after_warm_up(warm_up: int) -> None:
     server = Server("wfedavg", {"rounds": 3, "warm_up": warm_up}).run()
     assert server.parts() == [(1, 0), (2, 0), (3, 0)]
     assert server.tasks(1) == dict.fromkeys(FOUR, "supervised")
@@ -334,7 +334,7 @@ def test_a_federation_without_labels_ends_and_names_its_sites() -> None:
                 Server(name, {"warm_up": warm_up}, {"site-1": (0, 10), "site-2": (0, 20)}).run()
 
 
-def test_sites_that_are_asked_for_the_first_time_and_have_no_labels_end_no_run() -> None:
+def test_sites_first_found_without_labels_end_no_run() -> None:
     """Two of forty have labels; three are drawn of those that may have, so several rounds find none."""
     sites = {f"site-{index}": (20, 0) if index > 38 else (0, 30) for index in range(1, 41)}
     for seed in range(5):
@@ -344,7 +344,7 @@ def test_sites_that_are_asked_for_the_first_time_and_have_no_labels_end_no_run()
 
 
 @pytest.mark.parametrize("name", ["wfedavg", "isofed"])
-def test_a_silent_site_may_have_labels_and_is_asked_on_for_three_rounds(name: str) -> None:
+def test_a_silent_site_is_asked_for_three_more_rounds(name: str) -> None:
     """Unlabelled sites alone must not keep a run busy for ever."""
     sites = {"site-1": (0, 9), "site-2": (0, 9)}
     server = Server(name, {"rounds": 9}, sites, fails=lambda exchange, site: site == "site-2")
@@ -365,7 +365,7 @@ def test_rounds_that_average_again_are_counted_anew() -> None:
     assert server.state.round == 9
 
 
-def test_participants_are_drawn_anew_in_each_round_among_sites_that_may_have_labels() -> None:
+def test_participants_are_drawn_among_sites_with_labels() -> None:
     sites = {f"site-{i}": (10 * (i % 2), 10 * (1 - i % 2)) for i in range(1, 9)}
     runs = [Server("wfedavg", {"rounds": 20, "participants": 2}, sites, seed=seed).run() for seed in (0, 0, 1)]
     drawn = [[tuple(exchange.tasks) for exchange in run.exchanges] for run in runs]
@@ -381,7 +381,7 @@ def test_participants_are_drawn_anew_in_each_round_among_sites_that_may_have_lab
 # --- MT+wFedAvg
 
 
-def test_all_sites_start_from_the_global_model_and_are_averaged_together() -> None:
+def test_all_sites_start_together_and_are_averaged_together() -> None:
     server = Server("mt_wfedavg", {"rounds": 3, "warm_up": 1}).run()
     assert server.parts() == [(1, 0), (2, 0), (3, 0)]
     for round_ in (2, 3):
@@ -433,7 +433,7 @@ def test_a_site_that_gains_labels_trains_with_them_in_the_end(name: str, evaluat
 
 
 @pytest.mark.parametrize("site", ["site-3", "site-4"])
-def test_a_site_that_changes_its_group_declines_once_and_is_then_asked_for_its_task(site: str) -> None:
+def test_a_site_that_changes_group_declines_just_once(site: str) -> None:
     """Site 3 loses its labels, or site 4 gains some, before round 3."""
 
     def images(exchange: Exchange, name: str) -> tuple[int, int]:
@@ -448,7 +448,7 @@ def test_a_site_that_changes_its_group_declines_once_and_is_then_asked_for_its_t
     assert site in [update.site for update in server.trained(4)]
 
 
-def test_a_warm_up_site_that_loses_its_labels_is_no_longer_asked_to_supervise() -> None:
+def test_a_warm_up_site_without_labels_is_asked_no_longer() -> None:
     def images(exchange: Exchange, name: str) -> tuple[int, int]:
         return (0, 20) if name == "site-3" and exchange.round >= 2 else FOUR[name]
 
@@ -497,7 +497,7 @@ def test_defaults_are_those_of_the_authors() -> None:
 
 
 @pytest.mark.parametrize("name", ["wfedavg", "mt_wfedavg"])
-def test_fedprox_and_both_bounds_ask_alike_where_all_have_labels(name: str) -> None:
+def test_fedprox_and_both_bounds_ask_alike_with_full_labels(name: str) -> None:
     """The upper bound: groups make no difference, and the mean is over all."""
     sites = {f"site-{i}": (10 * i, 0) for i in range(1, 5)}
     server = Server(name, {"rounds": 3}, sites).run()

@@ -86,12 +86,12 @@ def test_later_exchanges_of_a_round_are_told_apart():
     assert len({len(line) for line in lines}) == 1
 
 
-def test_a_round_without_evaluation_or_pseudo_labels_shows_dashes():
+def test_missing_evaluation_and_pseudo_labels_show_dashes():
     (line,) = printed(lambda console: console.round(replace(ROW, failed={}), {}))
     assert line.split()[3:5] == ["-", "-"]
 
 
-def test_a_run_with_nothing_to_judge_says_so_in_place_of_a_best_round():
+def test_a_run_with_nothing_to_judge_has_no_best_round():
     summary = Summary(rounds=40, best_round=None, best_value=None)
     lines = printed(lambda console: console.closing(Path("runs/x"), summary, ("classifier.",)))
     assert " ".join(line.strip() for line in lines[:3]) == (
@@ -100,7 +100,7 @@ def test_a_run_with_nothing_to_judge_says_so_in_place_of_a_best_round():
     )
 
 
-def test_sites_that_did_not_judge_the_last_model_are_named_with_the_reason():
+def test_sites_missing_in_the_last_evaluation_are_named():
     summary = Summary(rounds=20, best_round=None, best_value=None)
     lost = {"not_evaluated": {"c": "no answer within 3600 s"}}
     with_one, with_all = (

@@ -34,7 +34,7 @@ def test_every_row_comes_back_typed(make_run):
 
 
 @pytest.mark.parametrize(("method", "rounds"), [("fedperl", 2), ("fedavg", 0), ("selffed", 0)])
-def test_warm_up_ends_with_the_first_peer_whatever_the_job_calls_so(make_run, method, rounds):
+def test_warm_up_ends_with_the_first_peer(make_run, method, rounds):
     """SelfFed's ``warm_up`` is a learning rate that rises."""
     folder = make_run(method=method, rounds=5, warm_up=2)
     head = json.loads((folder / "run.json").read_text())
@@ -175,7 +175,7 @@ def test_no_run_folder_is_refused(tmp_path, head):
 
 
 @pytest.mark.parametrize("number", [0, 1, 1.5, "2", None, True, 10**30])
-def test_a_folder_of_another_format_is_refused_with_both_numbers(make_run, number):
+def test_another_folder_format_is_refused_with_both_numbers(make_run, number):
     folder = make_run(rounds=1)
     head = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**head, "format": number}))

@@ -353,7 +353,7 @@ def old_ledger(path: Path, *noise_multipliers: float) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_a_ledger_of_an_earlier_version_becomes_a_chain_that_forgets_nothing(path: Path) -> None:
+def test_an_earlier_ledger_becomes_a_chain_without_loss(path: Path) -> None:
     old_ledger(path, 4.0, 6.0)
     assert spent(path) == [4.0, 6.0]
     assert last_hash(path) == ""
@@ -391,7 +391,7 @@ def test_the_last_hash_is_that_of_the_newest_release(path: Path) -> None:
     assert last_hash(path) == rows[-1]["hash"] != rows[0]["hash"]
 
 
-def test_a_release_while_the_ledger_is_read_does_not_look_like_a_cut(five, monkeypatch):
+def test_a_release_during_reading_does_not_look_like_a_cut(five, monkeypatch):
     read = ledger.read
 
     def slow(file: Path) -> tuple[list[bytes], bytes]:

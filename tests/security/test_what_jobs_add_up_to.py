@@ -33,7 +33,7 @@ def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
     "**not covered**: equal runs give equal updates, so the difference is that hospital's update; "
     "only noise bounds what it tells",
 )
-def test_two_jobs_that_differ_in_one_hospital_give_away_its_model(tmp_path):
+def test_two_jobs_differing_in_one_hospital_reveal_its_model(tmp_path):
     experiment = hospital(options={"rounds": 1})
     assert refused_by_default(experiment, SITES[:3]) == refused_by_default(experiment, SITES) == []
     all_, others = result(experiment, tmp_path, SITES), result(experiment, tmp_path, SITES[:3])

@@ -64,7 +64,7 @@ def test_a_finished_run_tells_its_end(finished):
         assert state[f"bytes_{way}"] == sum(row[f"bytes_{way}"] for row in rows(finished, "rounds"))
 
 
-def test_the_last_value_is_the_mean_over_sites_of_the_last_evaluated_round(finished):
+def test_the_last_value_is_the_mean_of_the_last_evaluation(finished):
     values = [
         row["value"]
         for row in rows(finished, "metrics")

@@ -121,7 +121,7 @@ def test_a_run_leaves_its_decisions_in_order(whole):
     assert events == [("begun", None), ("committed", 0), *rounds, *end]
 
 
-def test_lines_say_who_was_asked_who_answered_and_what_was_decided(whole):
+def test_lines_tell_requests_answers_and_decisions(whole):
     rows, info = log_of(whole), json.loads((whole / "run.json").read_text())
     begun = rows[0]["details"]
     assert begun["experiment"] == digest(info["experiment"])
@@ -141,7 +141,7 @@ def test_lines_say_who_was_asked_who_answered_and_what_was_decided(whole):
         assert decided["similarity"] == {"sha256": digest(row["similarity"])}
 
 
-def test_states_and_all_that_the_run_leaves_are_named_by_their_hash(whole):
+def test_states_and_results_are_named_by_their_hash(whole):
     rows = log_of(whole)
     ended, reported = (row["details"] for row in rows[-2:])
     assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(read_info(whole)))
@@ -192,7 +192,7 @@ def test_who_is_refused_is_in_the_log_with_the_reason(tmp_path):
     "a site answers with an error text of 5 MB, or with control characters in it",
     "at most 500 printable characters of it reach the logs and the console",
 )
-def test_the_text_of_an_error_is_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
+def test_error_texts_are_short_and_printable_in_all_logs(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("fedward.local.write_report", report)
     experiment = tiny("ssfl", options={"rounds": 1, "participants": 3})
     transport = LocalTransport(experiment, SITES, tmp_path / "sites")
@@ -216,7 +216,7 @@ def test_the_text_of_an_error_is_short_and_printable_in_all_logs(tmp_path, monke
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_lines_of_equal_content_have_hashes_that_nobody_can_guess(tmp_path):
+def test_equal_lines_have_hashes_that_nobody_can_guess(tmp_path):
     one, two = (AuditLog(tmp_path / name, RUN).add("asked", round=1) for name in ("one", "two"))
     assert one != two
 
@@ -233,7 +233,7 @@ def test_a_methods_notes_are_decisions(tmp_path):
     "wrong",
     [{"weights": [0.5]}, {"group": "some"}, {"part": "0"}, {"part": True}, {"weights": ["1", "2"]}, {"extra": 1}],
 )
-def test_a_note_that_no_reader_would_take_is_refused_and_is_no_decision(tmp_path, wrong):
+def test_a_note_that_no_reader_accepts_is_refused(tmp_path, wrong):
     folder = RunFolder.create(tmp_path / "run", tiny("isofed"), SITES, "local")
     row = {"round": 1, "part": 0, "group": "all", "sites": ["a", "b"], "weights": [0.5, 0.5], "distances": [1.0, 2.0]}
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -244,7 +244,7 @@ def test_a_note_that_no_reader_would_take_is_refused_and_is_no_decision(tmp_path
 # --- interruptions
 
 
-def test_what_an_interrupted_round_decided_stays_and_the_other_logs_are_as_if_nothing_was(tmp_path, whole, monkeypatch):
+def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monkeypatch):
     monkeypatch.setattr("fedward.local.write_report", report)
     folder = run(tmp_path, stop=2)
     before = (folder / LOG).read_bytes()
@@ -270,7 +270,7 @@ def test_a_run_killed_before_its_first_commit_says_so_too(tmp_path):
 
 
 @pytest.mark.parametrize("rest", [b'{"details":{"rou', b"\x00\x00\xff", b"x"])
-def test_half_a_line_is_quoted_in_the_next_and_refused_until_then(folder, rest):
+def test_half_a_line_is_refused_until_the_next_quotes_it(folder, rest):
     with (folder / LOG).open("ab") as file:
         file.write(rest)
     number = len(log_of_bytes(folder)) + 1
@@ -321,8 +321,10 @@ def test_a_sound_run_passes_with_and_without_sites_logs(whole):
     assert str(verify(whole, site_logs(whole))) == f"{told}; 12 lines of sites' logs"
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 14])
-@pytest.mark.parametrize("change", ["details", "time", "event", "salt", "layout", "field", "text"])
+@pytest.mark.parametrize(
+    ("number", "change"),
+    [(1, "details"), (2, "time"), (5, "event"), (5, "salt"), (14, "layout"), (14, "field"), (1, "text")],
+)
 def test_a_changed_line_is_named(folder, number, change):
     lines = log_of_bytes(folder)
     row = json.loads(lines[number - 1])
@@ -349,7 +351,7 @@ def test_a_line_changed_with_its_own_hash_is_named(folder, number):
     assert f"line {number}: expected the line that line {number + 1} follows" in said(folder)
 
 
-def test_the_last_line_changed_with_its_own_hash_is_what_run_json_knows(folder):
+def test_run_json_reveals_a_changed_last_line(folder):
     rows = log_of(folder)
     write(folder, chained([*rows[:-1], {**rows[-1], "time": "never"}], rows[0]["previous"]))
     assert "line 15: expected the hash" in said(folder)
@@ -500,7 +502,7 @@ def test_a_report_made_anew_is_on_record(folder):
     assert verify(folder).lines == 16
 
 
-def test_a_report_that_a_crash_kept_off_the_record_is_written_again(folder, monkeypatch):
+def test_a_report_missing_in_the_record_is_written_again(folder, monkeypatch):
     monkeypatch.setattr("fedward.local.write_report", report)
     rewrite(folder, log_of(folder)[:-1])
     assert "line 15: expected a line with the hash of report.html" in said(folder)
@@ -525,7 +527,7 @@ def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatc
 # --- against sites' logs
 
 
-def test_a_history_made_up_anew_passes_alone_and_fails_against_any_site(folder):
+def test_a_forged_history_fails_against_any_site(folder):
     """Round 2 is told otherwise: site-9 was never asked."""
     rows = log_of(folder)
     asked = number_of(folder, "asked", 2)
@@ -566,7 +568,7 @@ def test_a_model_replaced_by_the_server_fails_against_any_site(folder, name):
     "whoever runs the server cuts the end off the audit log, and makes run.json fit",
     "**not covered**: it looks like a run that goes on; its states and models are still compared with what was sent",
 )
-def test_a_model_is_checked_where_the_end_of_the_run_was_cut_off_too(folder):
+def test_a_model_is_checked_without_the_end_of_the_run(folder):
     rewrite(folder, log_of(folder)[:-2])
     edit(folder, "run.json", status="running")
     assert verify(folder).files == 0
@@ -595,7 +597,7 @@ def test_a_report_changed_with_its_line_passes(folder):
     "whoever runs the server changes a site's metrics, and the lines of the audit log that name them",
     "found by `fedward audit verify` with that site's log",
 )
-def test_metrics_written_anew_by_the_server_fail_against_their_site(folder):
+def test_forged_metrics_fail_against_their_site(folder):
     """Also the lines of the audit log after the last request, which no site knows of, are written anew."""
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     number, row = next(
@@ -670,7 +672,7 @@ def test_a_changed_line_of_a_sites_log_is_named(folder, harm):
     assert f"{log}, line " in said(folder, log)
 
 
-def test_a_request_that_the_server_does_not_tell_of_fails_against_the_site(folder):
+def test_a_concealed_request_fails_against_the_site(folder):
     """A site that was asked off the record has a line with another last hash, or with none."""
     log = site_logs(folder)[0]
     rows = lines_of(log)
@@ -683,7 +685,7 @@ def test_a_request_that_the_server_does_not_tell_of_fails_against_the_site(folde
     "somebody cuts lines off the end of a site's log",
     "**not covered**: an earlier copy looks the same; `fedward audit verify` counts the answers that are missing",
 )
-def test_a_copy_of_a_sites_log_taken_during_the_run_is_enough_for_what_it_holds(folder):
+def test_a_partial_site_log_is_checked_for_what_it_holds(folder):
     log = site_logs(folder)[0]
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
     found = verify(folder, [log])

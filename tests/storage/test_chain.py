@@ -50,7 +50,7 @@ def test_lines_before_the_first_wrong_one_are_yielded(tmp_path):
         next(rows)
 
 
-def test_an_end_kept_elsewhere_tells_of_lines_cut_or_written_anew(tmp_path):
+def test_an_end_kept_elsewhere_reveals_cut_or_forged_lines(tmp_path):
     end = written(tmp_path / "log.jsonl", 3).end
     written(tmp_path / "other.jsonl", 2)
     check_end(read(tmp_path / "log.jsonl")[0], end, "log.jsonl", "a copy")

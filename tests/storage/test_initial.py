@@ -89,9 +89,7 @@ def test_what_the_other_run_lacks_is_fresh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("classes", [("MEL", "NV"), tuple(reversed(DataSpec().classes))])
-def test_the_classifier_of_other_classes_is_fresh_even_where_its_shape_fits(
-    selffed: Path, classes: tuple[str, ...]
-) -> None:
+def test_a_classifier_of_other_classes_is_always_fresh(selffed: Path, classes: tuple[str, ...]) -> None:
     experiment = swin("masked_swin_28", classes=classes)
     state, facts = taken(experiment, selffed)
     assert parts(facts["new"]) == {"classifier"}
@@ -109,14 +107,14 @@ def test_auxiliary_classifiers_of_other_classes_are_fresh_too(tmp_path: Path) ->
     assert parts(taken(mcdal(classes[::-1]), source)[1]["new"]) == {"classifier", "auxiliary"}
 
 
-def test_a_classifier_that_each_site_kept_for_itself_is_not_taken(tmp_path: Path) -> None:
+def test_a_classifier_that_stayed_at_sites_is_not_taken(tmp_path: Path) -> None:
     kept = finished(tmp_path / "kept", tiny("selffed"))
     change(kept / "model.json", untrained=["classifier.weight", "classifier.bias"])
     _, facts = taken(tiny("selffed"), kept)
     assert parts(facts["new"]) == parts(facts["unused"]) == {"classifier"}
 
 
-def test_of_another_number_of_channels_only_what_sees_pixels_is_fresh(selffed: Path) -> None:
+def test_other_channels_make_only_the_first_layer_fresh(selffed: Path) -> None:
     _, facts = taken(swin("masked_swin_28", channels=1), selffed)
     assert facts["new"] == ["encoder.patch_embed.proj.weight", "decoder.0.weight", "decoder.0.bias"]
 
@@ -195,7 +193,7 @@ def flip(place: int) -> Callable[[Path], None]:
         (remove("audit.jsonl"), r"expected a finished run, found audit\.jsonl without its end"),
     ],
 )
-def test_a_model_that_is_not_what_a_finished_run_ended_with_is_refused(
+def test_a_model_other_than_a_finished_runs_last_is_refused(
     selffed: Path, tmp_path: Path, damage: Callable[[Path], None], expected: str
 ) -> None:
     shutil.copytree(selffed, tmp_path / "run")
@@ -233,7 +231,7 @@ def short(method: str = "fedavg") -> Experiment:
     return tiny(method, options=options, net="masked_swin_28", data=DataSpec(image_size=28))
 
 
-def test_a_run_says_what_it_started_from_and_the_rows_are_those_of_that_model(
+def test_a_run_records_the_model_it_started_from(
     selffed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_local(short(), tmp_path / "run", sites=SITES, init=selffed)
@@ -261,7 +259,7 @@ def die(self: RunFolder, round_: int, state: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_run_killed_before_its_first_state_starts_from_the_same_weights(
+def test_a_run_killed_before_its_first_state_starts_the_same(
     selffed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight = run_local(short(), tmp_path / "straight", sites=SITES, init=selffed)
@@ -274,7 +272,7 @@ def test_a_run_killed_before_its_first_state_starts_from_the_same_weights(
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_other_weights_than_the_run_was_created_with_are_refused(
+def test_other_weights_than_the_runs_first_are_refused(
     selffed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = finished(tmp_path / "source", short())
@@ -322,9 +320,7 @@ def assert_equal_runs(ours: Path, theirs: Path) -> None:
     assert begun[0]["init"] == begun[1]["init"] == infos[1]["init"]["sha256"]
 
 
-def test_a_copy_gives_the_run_and_the_facts_of_the_finished_run_itself(
-    selffed: Path, carried: Source, tmp_path: Path
-) -> None:
+def test_a_copy_gives_the_same_run_as_the_finished_run(selffed: Path, carried: Source, tmp_path: Path) -> None:
     ours, theirs = run_carried(tmp_path / "run", carried), tmp_path / "straight"
     assert_equal_runs(ours, run_local(short(), theirs, sites=SITES, init=selffed))
 
@@ -344,7 +340,7 @@ def overwrite(folder: Path) -> None:
         (overwrite, r"expected SHA-256 [0-9a-f]{64}, on record .* found [0-9a-f]{64}\."),
     ],
 )
-def test_a_copy_that_is_damaged_is_refused_before_there_is_a_folder(
+def test_a_damaged_copy_is_refused_before_a_folder_exists(
     carried: Source, tmp_path: Path, damage: Callable[[Path], None], expected: str
 ) -> None:
     damage(carried.files)
@@ -355,7 +351,7 @@ def test_a_copy_that_is_damaged_is_refused_before_there_is_a_folder(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_interrupted_before_its_first_state_takes_the_copy_again(
+def test_a_run_without_a_first_state_takes_the_copy_again(
     selffed: Path, carried: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The finished run's own folder may be on another machine."""
@@ -378,7 +374,7 @@ def test_a_run_with_a_finished_round_needs_the_copy_no_more(selffed: Path, carri
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_a_run_is_not_continued_with_other_weights_than_it_began_with(
+def test_a_run_goes_on_only_with_the_weights_it_began_with(
     selffed: Path, carried: Source, tmp_path: Path, fresh: bool
 ) -> None:
     run_local(short(), tmp_path / "run", sites=SITES, init=None if fresh else finished(tmp_path / "other", short()))
@@ -387,7 +383,7 @@ def test_a_run_is_not_continued_with_other_weights_than_it_began_with(
     assert ("fresh weights" in caught.value.found) is fresh
 
 
-def test_fine_tuning_after_pre_training_is_the_second_half_of_one_run(tmp_path: Path) -> None:
+def test_pre_training_and_fine_tuning_equal_one_run(tmp_path: Path) -> None:
     """Two runs in a row, the first of which only pre-trains, train what one run of both phases trains."""
     pretrained = run_local(
         tiny("selffed", options={"rounds": 1, "pretraining_rounds": 1}), tmp_path / "one", sites=SITES

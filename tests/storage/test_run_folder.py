@@ -105,7 +105,7 @@ def test_sites_know_what_they_knew_before_the_older_state(tmp_path):
     assert steady_rows(folder, "groups") == steady_rows(straight, "groups")
 
 
-def test_without_a_whole_state_a_run_does_not_go_on_and_nothing_is_changed(tmp_path):
+def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
     folder = tmp_path / "run"
     interrupted(tiny("fedavg"), folder, SITES, 3, 1)
     for state in (folder / "rounds").glob("?????/state.json"):
@@ -168,7 +168,7 @@ def test_a_state_made_anew_is_judged_by_its_own_hash(tmp_path):
     assert (restored.round, restored.model["w"]) == (2, 2.5)
 
 
-def test_all_of_a_round_is_on_the_disk_before_the_audit_log_calls_it_committed(tmp_path, monkeypatch):
+def test_a_round_is_on_disk_before_it_is_called_committed(tmp_path, monkeypatch):
     synced, add, late = on_the_disk(monkeypatch), AuditLog.add, []
 
     def checked(self: AuditLog, event: str, **details: object) -> str:

@@ -53,8 +53,7 @@ def test_autocontrast_is_pillows(channels: int) -> None:
     torch.testing.assert_close(colour.autocontrast(tensor, per_image(0)), expected, rtol=0, atol=1.01 * LEVEL)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("side", [15, 16, 28, 40, 64])
+@pytest.mark.parametrize(("side", "channels"), [(15, 3), (16, 1), (28, 3), (64, 1)])
 def test_equalize_is_pillows_exactly(side: int, channels: int) -> None:
     tensor, image = picture(channels, side=side)
     expected = as_tensor(ImageOps.equalize(image))

@@ -152,11 +152,11 @@ def single(name: str, strength: float) -> Draw:
     return Draw(torch.tensor([[OPERATIONS.index(name)]]), torch.tensor([[strength]]))
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_changes_the_image(name: str) -> None:
+def test_every_operation_changes_the_image() -> None:
     image = photo()
     # 0.9: a whole turn, strength 1, is the image again.
-    assert not torch.allclose(apply(image, single(name, 0.9)), image, atol=1e-3)
+    same = [name for name in OPERATIONS if torch.allclose(apply(image, single(name, 0.9)), image, atol=1e-3)]
+    assert not same
 
 
 @pytest.mark.parametrize(
