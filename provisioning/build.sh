@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes the startup kits of all participants: provisioning/build.sh WORKSPACE [PROJECT.yml]
 #
-# The workspace then holds the authority's private key, and those of all participants. A workspace that has one is left
-# as it is: new keys would lock out every site that uses the old ones.
+# The workspace then holds the private keys of the authority and of all participants. The script refuses a workspace
+# with an authority, because new keys would lock out every site that uses the old ones.
 set -euo pipefail
 
 [[ ${1:--} != -* ]] || { echo "usage: provisioning/build.sh WORKSPACE [PROJECT.yml]" >&2; exit 2; }

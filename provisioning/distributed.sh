@@ -3,8 +3,8 @@
 #
 #     provisioning/distributed.sh FOLDER
 #
-# plays all parties, each in a folder of its own below FOLDER. What passes between them are request and signed zips, and
-# the fingerprint of the authority, which is told by another way. docs/deployment.md has the commands of each party.
+# plays all parties, each in its own folder below FOLDER. They exchange request zips, signed zips, and the authority's
+# fingerprint over a second channel. docs/deployment.md has the commands of each party.
 set -euo pipefail
 
 [[ ${1:--} != -* ]] || { echo "usage: provisioning/distributed.sh FOLDER" >&2; exit 2; }

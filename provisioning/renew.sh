@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes new certificates and keys of participants: provisioning/renew.sh WORKSPACE PROJECT.yml [NAME...]
 #
-# Without names, of all. The authority stays the same, so that old and new certificates work side by side until the old
-# ones end. What is made are a certificate and a key for each: rules, data and runs of a kit in use are not touched.
-# Where kits hold an encryption key, FLARE signs startup/. Its signature.json comes along then, and the key stays.
+# Without names it renews all. The authority stays the same, so old and new certificates work side by side until the old
+# ones end. The script makes a certificate and a key for each. It does not touch rules, data or runs of a kit in use. If
+# kits hold an encryption key, FLARE signs startup/. The script then adds signature.json, and the encryption key stays.
 set -euo pipefail
 
 usage="usage: provisioning/renew.sh WORKSPACE PROJECT.yml [NAME...]"

@@ -20,7 +20,7 @@ from fedward.protocol.wire_checks import check_norm
 from fedward.security.policy import FILE, OPEN, Policy, read_policy, refused_by_default
 from hospital import HERE, fresh, hospital, request
 
-SHIPPED = Path(wire.__file__).parents[1] / "flare" / "policy" / FILE
+SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
 
 
 def site(
