@@ -245,7 +245,7 @@ def test_a_round_waits_until_all_that_is_new_is_answered(tmp_path, queue, monkey
         slept.append(seconds)
         say(queue, IDS[len(slept) - 1], "NV" if len(slept) == 1 else None)
 
-    monkeypatch.setattr(module.time, "sleep", pause)
+    monkeypatch.setattr(module, "sleep", pause)
     used, counts = renew(clinic, 1, 2)
     assert len(slept) == 2
     assert (used, counts["cannot_tell"], counts["waiting"]) == ({"s0": 1}, 1, 0)
@@ -253,8 +253,8 @@ def test_a_round_waits_until_all_that_is_new_is_answered(tmp_path, queue, monkey
 
 def test_waiting_ends_in_time(tmp_path, queue, monkeypatch):
     clock = count(0.0, 40.0)
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(module, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(module, "sleep", lambda seconds: None)
     clinic = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN, wait=100.0)
     assert renew(clinic, 1, 2)[1]["waiting"] == 2
     assert next(clock) == 160.0

@@ -72,7 +72,7 @@ def meanwhile(monkeypatch, *events: Callable[[], object]) -> list[float]:
         pauses.append(seconds)
         events[len(pauses) - 1]()
 
-    monkeypatch.setattr(consent.time, "sleep", sleep)
+    monkeypatch.setattr(consent, "sleep", sleep)
     return pauses
 
 

@@ -6,10 +6,10 @@ questions are asked once, and no kill loses either.
 """
 
 import logging
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Protocol
 
 from fedward.annotation import Queue, queue_folder
@@ -249,10 +249,10 @@ class SiteLabels:
 
     def _answers(self, note: _Note, new: set[str], aborted: Callable[[], bool]) -> Answers:
         """Return what has been answered, once all that is new has been, or the time for waiting is over."""
-        ends = time.monotonic() + self._wait * bool(new)
+        ends = monotonic() + self._wait * bool(new)
         while True:
             answers = self._annotators.answers(note.asked)
-            if not new - set(answers.labels) - answers.cannot_tell or time.monotonic() >= ends:
+            if not new - set(answers.labels) - answers.cannot_tell or monotonic() >= ends:
                 return answers
             if aborted():
                 raise WorkError(
@@ -261,7 +261,7 @@ class SiteLabels:
                     found="an abort",
                     remedy="The run was stopped; questions and answers are kept.",
                 )
-            time.sleep(1.0)
+            sleep(1.0)
 
     def _tell_that_it_begins(self, round_: int) -> None:
         """Log that labelling begins in the middle of a run, which is right for a site that joins only now."""

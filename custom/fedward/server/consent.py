@@ -1,7 +1,7 @@
 """The server's side of sites' policies: who refuses a run's job, and whose administrator has not approved it yet."""
 
-import time
 from collections.abc import Collection, Mapping
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from fedward.errors import RunError
@@ -59,7 +59,7 @@ class Consent:
 
     def pause(self) -> None:
         """Sleep before the next question, each time longer, up to half a minute."""
-        time.sleep(min(_LONGEST_PAUSE, 2 ** min(self._pauses, 5)))
+        sleep(min(_LONGEST_PAUSE, 2 ** min(self._pauses, 5)))
         self._pauses += 1
 
     def report(self, waiting: Mapping[str, str]) -> None:
