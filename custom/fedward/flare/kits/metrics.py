@@ -66,9 +66,13 @@ def _write(folder: Path, connected: Mapping[str, float]) -> None:
 
 
 def families(kit: Kit, connected: Mapping[str, float]) -> list[Family]:
-    """Return what is known of a server's or a site's kit; ``connected``: site -> when the server heard of it.
+    """Return the metrics of a server's or a site's kit.
 
-    What cannot be read is named by the metric ``unreadable``, and hides nothing else.
+    The metric ``unreadable`` names what cannot be read; all else is still written.
+
+    Args:
+        kit: the participant's.
+        connected: site -> seconds since 1970 when the server last heard of it; empty at a site.
     """
     parts: dict[str, Callable[[], Iterable[Family]]] = {
         "certificate": lambda: _certificates(kit),

@@ -43,8 +43,8 @@ def check(kit: Kit, credentials: bool) -> list[Row]:
         return [resolved, _closed(kit, error), skipped(_TLS, "no connection")]
     rows = [resolved, done("port", f"{kit.port} is open")]
     if kit.security == "clear":
-        found_clear, remedy = "connection_security clear: nothing is encrypted", "Use this inside one machine only."
-        return [*rows, warning(_TLS, expected="an encrypted connection", found=found_clear, remedy=remedy)]
+        clear, remedy = "connection_security clear: nothing is encrypted", "Use this inside one machine only."
+        return [*rows, warning(_TLS, expected="an encrypted connection", found=clear, remedy=remedy)]
     return [*rows, *(_tls(kit) if credentials else [skipped(_TLS, "the kit's certificate cannot be used")])]
 
 

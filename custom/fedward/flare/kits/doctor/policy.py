@@ -104,12 +104,9 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
     if reasons := [reason for path in ALLOWED[role] if (reason := refusal(kit, {"path": path}))]:
         return failed("allow list", expected=expected, found=f"{file}: {reasons[0]}", remedy=remedy)
     if own := sorted(set(listed or ()) - set(ALLOWED[role])):
-        return warning(
-            "allow list",
-            expected="no classes but fedward's",
-            found=f"{file} with classes of this site's own: {', '.join(own)}",
-            remedy="The app check lets no job name them. Where it is taken out, jobs build them with any arguments.",
-        )
+        found = f"{file} with classes of this site's own: {', '.join(own)}"
+        remedy = "The app check lets no job name them. Where it is taken out, jobs build them with any arguments."
+        return warning("allow list", expected="no classes but fedward's", found=found, remedy=remedy)
     return done("allow list", f"{file} admits {len(ALLOWED[role])} classes, each by name")
 
 
