@@ -32,9 +32,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedward.client.site import Site
-from fedward.config import Experiment
-from fedward.evaluation.anonymity import (
+from committees import (
     chance,
     closest_committee,
     most_aligned_committee,
@@ -42,6 +40,8 @@ from fedward.evaluation.anonymity import (
     reconstruct,
     site_offsets,
 )
+from fedward.client.site import Site
+from fedward.config import Experiment
 from fedward.jobs import load_experiment, site_names
 from fedward.local import LocalTransport
 from fedward.nets import build

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedward.config import DataSpec, Experiment
-from fedward.sites.partition import write_isolated_site_files
+from papers.division import write_isolated_site_files
 
 SITES = ["site-1", "site-2", "site-3"]
 CLASSES = ("A", "B", "C")

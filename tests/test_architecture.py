@@ -50,16 +50,11 @@ MAY_USE: dict[str, set[str]] = {
         *("security", "server", "sites", "storage", "terminal"),
     },
     "operation": {
-        *("client", "digests", "errors", "flare", "methods", "protocol", "report", "server", "storage", "terminal"),
+        *("client", "config", "digests", "errors", "flare", "methods", "protocol", "report", "server", "sites"),
+        *("storage", "terminal"),
     },
-    "bench": {
-        *("client", "config", "digests", "errors", "evaluation", "jobs", "local", "nets", "report", "seeds"),
-        *("sites", "storage", "training"),
-    },
-    "cli": {
-        *("annotation", "bench", "client", "config", "errors", "flare", "jobs", "local", "operation", "security"),
-        *("server", "sites", "storage", "terminal"),
-    },
+    "run": {"client", "config", "errors", "flare", "jobs", "local", "storage"},
+    "cli": {"annotation", "errors", "flare", "operation", "run", "sites", "terminal"},
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 

@@ -20,7 +20,7 @@ from fedward import __version__, cli
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
-from fedward.jobs import JOBS
+from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.local import LocalTransport
 from fedward.sites.partition import FEDPERL_SOURCES, SERVER_SOURCE
 
@@ -74,7 +74,7 @@ def test_a_job_runs_with_changed_settings(finished: Path) -> None:
 def test_the_folder_is_named_after_the_job_if_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = tmp_path / "mine.json"
-    job.write_text(cli.load_experiment("fedavg", TINY).model_dump_json())
+    job.write_text(load_experiment("fedavg", TINY).model_dump_json())
     assert run("run", job, "--sites", 2, "--set", "rounds=1") == 0
     assert info(tmp_path / "runs" / "mine")["experiment"]["options"]["rounds"] == 1
 
@@ -160,7 +160,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str
         calls.append((command, env))
         return Done()
 
-    monkeypatch.setattr(cli.subprocess, "run", record)
+    monkeypatch.setattr("subprocess.run", record)
     return calls
 
 
@@ -234,38 +234,38 @@ def test_the_simulator_too_has_the_sites_that_have_files(
 
 def test_changes_go_to_the_experiment_or_to_the_method() -> None:
     changes = ["rounds=7", "learning_rate=2e-3", "options.batch=8", "net=resnet18", "synthetic=null", "data.channels=1"]
-    experiment = cli.load_experiment("fedperl", changes)
+    experiment = load_experiment("fedperl", changes)
     assert experiment.options["rounds"] == 7
     assert float(experiment.options["learning_rate"]) == 2e-3
     assert experiment.options["batch"] == 8
     assert (experiment.net, experiment.synthetic, experiment.data.channels) == ("resnet18", None, 1)
-    assert experiment.data.image_size == JOBS["fedperl"].data.image_size
+    assert experiment.data.image_size == JOBS["fedperl"]().data.image_size
 
 
 def test_off_and_no_are_words_and_true_is_not() -> None:
-    experiment = cli.load_experiment("selffed", ["contrastive=off", "data.classes=[NO, yes]", "pretrained=true"])
+    experiment = load_experiment("selffed", ["contrastive=off", "data.classes=[NO, yes]", "pretrained=true"])
     assert experiment.options["contrastive"] == "off"
     assert experiment.data.classes == ("NO", "yes")
     assert experiment.pretrained is True
 
 
 def test_later_changes_win_and_shipped_jobs_stay_as_they_are() -> None:
-    before = {name: experiment.model_dump_json() for name, experiment in JOBS.items()}
-    experiment = cli.load_experiment("ssfl", ["rounds=7", "rounds=9", "synthetic=null", "synthetic.labelled=0.3"])
+    before = {name: job().model_dump_json() for name, job in JOBS.items()}
+    experiment = load_experiment("ssfl", ["rounds=7", "rounds=9", "synthetic=null", "synthetic.labelled=0.3"])
     assert experiment.options["rounds"] == 9
     assert experiment.synthetic is not None
     assert experiment.synthetic.labelled == 0.3
-    assert before == {name: experiment.model_dump_json() for name, experiment in JOBS.items()}
+    assert before == {name: job().model_dump_json() for name, job in JOBS.items()}
 
 
 def test_no_change_gives_the_shipped_job() -> None:
-    assert all(cli.load_experiment(name) == experiment for name, experiment in JOBS.items())
+    assert all(load_experiment(name) == job() for name, job in JOBS.items())
 
 
 def test_sites_have_flares_names() -> None:
-    assert cli.site_names(3) == ["site-1", "site-2", "site-3"]
+    assert site_names(3) == ["site-1", "site-2", "site-3"]
     with pytest.raises(ConfigError, match="at least 1 site"):
-        cli.site_names(-1)
+        site_names(-1)
 
 
 # --- resume
@@ -421,7 +421,7 @@ def test_partition_writes_ten_sites_and_a_server(
     skin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("partition", skin, "--out", tmp_path / "sites", "--labelled", 0.5) == 0
-    names = [*cli.site_names(10), "server"]
+    names = [*site_names(10), "server"]
     assert capsys.readouterr().out.split() == [str(tmp_path / "sites" / f"{name}.yaml") for name in names]
     content = yaml.safe_load((tmp_path / "sites" / "site-9.yaml").read_text())
     assert content["labelled"] == 0.5
@@ -626,6 +626,19 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+def test_the_version_needs_no_torch() -> None:
+    code = """if True:
+        import sys
+        from fedward.cli import main
+        try:
+            main(["--version"])
+        finally:
+            print("torch" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["fedward", __version__, "False"]
 
 
 def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:

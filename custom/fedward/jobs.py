@@ -1,13 +1,17 @@
 """The jobs this package ships: one row each. ``fedward jobs`` exports them to ``jobs/``."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.yaml_text import read_yaml
+
+SETTING_HELP = "such as rounds=5 or data.image_size=64; may be repeated. A run's run.json lists all"
+"""Help of the commands' ``--set``."""
 
 _SYNTHETIC = {
     "rounds": 10,
@@ -82,22 +86,24 @@ _CLINICAL_REPLIES = 3
 
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
-JOBS: dict[str, Experiment] = {
-    "fedperl": _synthetic("fedperl", warm_up=4),
-    "ssfl": _synthetic("ssfl"),
-    "fedavg": _synthetic("fedavg"),
-    "fedavg_full": _synthetic("fedavg", labelled=1.0),
-    "isofed": _isolated("isofed", **_TEACHER),
-    "rscfed": _isolated("rscfed", **_TEACHER),
-    "mt_wfedavg": _isolated("mt_wfedavg", **_TEACHER),
-    "wfedavg": _isolated("wfedavg"),
-    "fedprox": _isolated("fedprox"),
-    "fedal": _active("fedal"),
-    "fedal_random": _active("random"),
-    "selffed": _self_supervised(pretraining_rounds=8),
-    "selffed_scratch": _self_supervised(pretraining_rounds=0),
+JOBS: dict[str, Callable[[], Experiment]] = {
+    "fedperl": partial(_synthetic, "fedperl", warm_up=4),
+    "ssfl": partial(_synthetic, "ssfl"),
+    "fedavg": partial(_synthetic, "fedavg"),
+    "fedavg_full": partial(_synthetic, "fedavg", labelled=1.0),
+    "isofed": partial(_isolated, "isofed", **_TEACHER),
+    "rscfed": partial(_isolated, "rscfed", **_TEACHER),
+    "mt_wfedavg": partial(_isolated, "mt_wfedavg", **_TEACHER),
+    "wfedavg": partial(_isolated, "wfedavg"),
+    "fedprox": partial(_isolated, "fedprox"),
+    "fedal": partial(_active, "fedal"),
+    "fedal_random": partial(_active, "random"),
+    "selffed": partial(_self_supervised, pretraining_rounds=8),
+    "selffed_scratch": partial(_self_supervised, pretraining_rounds=0),
 }
-"""``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others.
+"""What makes each job's experiment, which imports its method and torch.
+
+``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others.
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
 ``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
 ``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights."""
@@ -123,7 +129,7 @@ def load_experiment(job: str, changes: Sequence[str] = (), clinical: bool = Fals
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
     the method's settings (``rounds``). Values are YAML.
     """
-    raw = (JOBS[job] if job in JOBS else _read(job)).model_dump(mode="json")
+    raw = (JOBS[job]() if job in JOBS else _read(job)).model_dump(mode="json")
     if clinical and job in JOBS:
         raw["minimum_replies"] = _CLINICAL_REPLIES
     for change in changes:

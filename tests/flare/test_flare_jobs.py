@@ -68,15 +68,15 @@ def test_a_clinical_job_has_no_code_no_stand_in_data_and_a_scope(tmp_path):
 
 
 def test_a_clinical_job_replaces_the_script_of_a_shipped_one_too(tmp_path):
-    export_job(JOBS["fedavg"], tmp_path / "fedavg")
+    export_job(JOBS["fedavg"](), tmp_path / "fedavg")
     assert (tmp_path / "fedavg" / "job.py").is_file()
-    export_job(JOBS["fedavg"], tmp_path / "fedavg", clinical=True)
+    export_job(JOBS["fedavg"](), tmp_path / "fedavg", clinical=True)
     assert files_of(tmp_path / "fedavg") == {
         "meta.json",
         "app/config/config_fed_client.json",
         "app/config/config_fed_server.json",
     }
-    export_job(JOBS["fedavg"].model_copy(update={"seed": 2}), tmp_path / "fedavg")
+    export_job(JOBS["fedavg"]().model_copy(update={"seed": 2}), tmp_path / "fedavg")
     assert not (tmp_path / "fedavg" / "job.py").exists(), "it would run another experiment"
 
 
@@ -191,8 +191,8 @@ def test_an_export_replaces_another_with_weights(finished, tmp_path):
 
 
 def test_a_shipped_job_with_weights_is_stale(finished, tmp_path):
-    for name, experiment in JOBS.items():
-        export_job(experiment, tmp_path / name)
+    for name, job in JOBS.items():
+        export_job(job(), tmp_path / name)
     (tmp_path / "fedavg" / "app" / "config" / "model.safetensors").write_bytes(b"\xff\x00")
     assert stale_jobs(tmp_path) == ["fedavg"]
 
@@ -206,8 +206,8 @@ def test_every_class_a_job_names_exists_and_takes_its_arguments():
 
 
 def test_stale_foreign_and_missing_jobs_are_named(tmp_path):
-    for name, experiment in JOBS.items():
-        export_job(experiment, tmp_path / name)
+    for name, job in JOBS.items():
+        export_job(job(), tmp_path / name)
     (tmp_path / "fedavg" / ".__nvfl_sig.json").write_text("{}")  # left where FLARE signed a submitted job
     assert stale_jobs(tmp_path) == []
     config = tmp_path / "fedperl" / "app" / "config" / "config_fed_server.json"

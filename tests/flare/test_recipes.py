@@ -48,7 +48,7 @@ def kit(tmp_path):
 
 @pytest.mark.parametrize("name", JOBS)
 def test_every_shipped_job_has_a_script_that_is_no_part_of_its_recipe(tmp_path, name):
-    FedwardRecipe(JOBS[name], name).export(str(tmp_path))
+    FedwardRecipe(JOBS[name](), name).export(str(tmp_path))
     shipped = files_of(SHIPPED / name)
     compile(shipped.pop("job.py"), "job.py", "exec")
     assert files_of(tmp_path / name) == shipped
@@ -70,15 +70,15 @@ def test_parts_that_flares_helpers_add_are_refused_and_not_lost(tmp_path):
 
 
 def test_the_command_line_chooses_the_environment(monkeypatch, kit):
-    simulated = environment(chosen(monkeypatch), JOBS["isofed"])
+    simulated = environment(chosen(monkeypatch), JOBS["isofed"]())
     assert isinstance(simulated, SimEnv)
     assert (simulated.clients, simulated.num_threads) == (["site-1", "site-2", "site-3", "site-4"], 4)
     assert not Path(simulated.workspace_root).is_absolute(), "never a folder that others on the machine share"
-    local = environment(chosen(monkeypatch, "--poc"), JOBS["isofed"])
+    local = environment(chosen(monkeypatch, "--poc"), JOBS["isofed"]())
     assert isinstance(local, PocEnv)
     assert local.clients == simulated.clients
     assert [chosen(monkeypatch, *each).policy for each in ([], ["--poc"], ["--kit", str(kit)])] == [False, True, True]
-    running = environment(chosen(monkeypatch, "--kit", str(kit)), JOBS["isofed"])
+    running = environment(chosen(monkeypatch, "--kit", str(kit)), JOBS["isofed"]())
     assert isinstance(running, ProdEnv)
     assert running.username == "lead@hospital-a.org"
     for wrong in (["--poc", "--kit", str(kit)], ["--tracking", "mail"]):

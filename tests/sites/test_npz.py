@@ -6,7 +6,6 @@ from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.sites import load_site
 from fedward.sites.npz import read_split
-from fedward.sites.partition import write_npz_site_files
 from fedward.sites.site_file import read_site_file
 
 SPEC = DataSpec(classes=("A", "B", "C"), image_size=16)
@@ -57,13 +56,11 @@ def test_numbers_are_named_by_the_site(tmp_path):
         load_site(site(tmp_path, labels={0: "D"}), SPEC)
 
 
-def test_shares_and_indices_cut_every_image_once(tmp_path):
+def test_equal_shares_cover_every_image_once(tmp_path):
     write(tmp_path)
-    for gamma in (None, 0.5):
-        files = write_npz_site_files(tmp_path / "toy.npz", SPEC.classes, tmp_path / f"s{gamma}", 4, gamma, 1.0)
-        found = [i for file in files for name in SETS for i in getattr(load_site(file, SPEC), name).ids]
-        assert len(files) == 4
-        assert len(found) == len(set(found)) == 96
+    parts = [load_site(site(tmp_path, share=[index, 4]), SPEC) for index in (1, 2, 3, 4)]
+    found = [i for data in parts for name in SETS for i in getattr(data, name).ids]
+    assert len(found) == len(set(found)) == 96
 
 
 def test_indices_out_of_bounds_are_refused(tmp_path):

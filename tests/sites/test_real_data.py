@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from fedward.config import DataSpec
 from fedward.sites import load_site
-from fedward.sites.partition import fedperl_layout, read_skin, write_npz_site_files, write_site_files
+from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
 
 DATA = Path(os.environ.get("FEDWARD_DATA", ""))
 pytestmark = [
@@ -47,9 +48,12 @@ def test_the_skin_sites_load_whole(layout, tmp_path):
 def test_a_medmnist_file_is_cut_into_sites_that_cover_it(tmp_path):
     file = DATA / "medmnist" / "pneumoniamnist.npz"
     spec = DataSpec(name="pneumonia", classes=("normal", "pneumonia"), image_size=28, channels=1)
-    for gamma in (None, 0.5):
-        sites = write_npz_site_files(file, spec.classes, tmp_path / f"{gamma}", 3, gamma, 0.1)
-        loaded = [load_site(site, spec) for site in sites]
-        counts = np.array([[len(d.labelled) + len(d.unlabelled), len(d.val), len(d.test)] for d in loaded])
-        aside = [row for data in loaded for row in data.set_aside]
-        assert counts.sum() + len(aside) == 4708 + 524 + 624
+    files = [tmp_path / f"site-{index}.yaml" for index in (1, 2, 3)]
+    for index, path in enumerate(files, 1):
+        labels = dict(enumerate(spec.classes))
+        content = {"kind": "npz", "file": str(file), "labels": labels, "labelled": 0.1, "share": [index, 3]}
+        path.write_text(yaml.safe_dump(content))
+    loaded = [load_site(path, spec) for path in files]
+    counts = np.array([[len(d.labelled) + len(d.unlabelled), len(d.val), len(d.test)] for d in loaded])
+    aside = [row for data in loaded for row in data.set_aside]
+    assert counts.sum() + len(aside) == 4708 + 524 + 624

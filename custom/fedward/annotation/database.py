@@ -178,12 +178,8 @@ class Database:
             raise self._unusable(text, next((_REMEDIES[key] for key in _REMEDIES if key in text), _ALLOW)) from error
 
     def _unusable(self, found: str, remedy: str) -> DataError:
-        return DataError(
-            f"annotation queue {self.path}",
-            expected="a queue on a local disk that this account can read and write",
-            found=found,
-            remedy=remedy,
-        )
+        expected = "a queue on a local disk that this account can read and write"
+        return DataError(f"annotation queue {self.path}", expected=expected, found=found, remedy=remedy)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ class Queue:
     def request(
         self, run: str, round_: int, strategy: str, ids: Sequence[str], scores: Sequence[float | None] | None = None
     ) -> int:
-        """Ask for classes of images; return how many requests are new.
+        """Ask for the classes of images; return how many requests are new.
 
         The same image asked for again by the same run, round and strategy changes nothing, so a round can be resumed.
         No images at all are a sign of life: a run's questions are withdrawn once a later run has begun, until it comes

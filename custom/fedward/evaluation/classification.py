@@ -123,19 +123,13 @@ def _checked(
     where = "evaluation"
     scores, truth = np.asarray(probabilities, dtype=np.float64), np.asarray(labels)
     if truth.ndim != 1 or scores.shape != (len(truth), len(classes)):
-        raise DataError(
-            where,
-            expected=f"probabilities (N, {len(classes)}) and labels (N,)",
-            found=f"{scores.shape} and {truth.shape}",
-            remedy="Give one row of probabilities per image and one column per class.",
-        )
+        expected = f"probabilities (N, {len(classes)}) and labels (N,)"
+        remedy = "Give one row of probabilities per image and one column per class."
+        raise DataError(where, expected=expected, found=f"{scores.shape} and {truth.shape}", remedy=remedy)
     if len(truth) and (not np.issubdtype(truth.dtype, np.integer) or truth.min() < 0 or truth.max() >= len(classes)):
-        raise DataError(
-            where,
-            expected=f"integer labels 0..{len(classes) - 1}",
-            found=f"{truth.dtype} from {truth.min()} to {truth.max()}",
-            remedy="Evaluate labelled images only, with the classes the net was built for.",
-        )
+        found = f"{truth.dtype} from {truth.min()} to {truth.max()}"
+        remedy = "Evaluate labelled images only, with the classes the net was built for."
+        raise DataError(where, expected=f"integer labels 0..{len(classes) - 1}", found=found, remedy=remedy)
     wrong = ~(np.isfinite(scores) & (scores >= -SLACK) & (scores <= 1 + SLACK))
     if wrong.any():
         row = int(np.flatnonzero(wrong.any(axis=1))[0])

@@ -27,12 +27,9 @@ def mean_and_interval(values: Sequence[float]) -> Interval:
     """
     n = len(values)
     if n == 0 or not all(math.isfinite(value) for value in values):
-        raise ConfigError(
-            "mean over runs",
-            expected="at least one value, all finite",
-            found=str(list(values)),
-            remedy="Leave out runs without the metric on purpose, and say which.",
-        )
+        expected = "at least one value, all finite"
+        remedy = "Leave out runs without the metric on purpose, and say which."
+        raise ConfigError("mean over runs", expected=expected, found=str(list(values)), remedy=remedy)
     mean = math.fsum(values) / n
     if n == 1:
         return Interval(mean, None, None, None, 1)
@@ -49,10 +46,7 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
     Raises :class:`ConfigError` when the lengths differ.
     """
     if len(a) != len(b):
-        raise ConfigError(
-            "paired difference",
-            expected="as many values on both sides",
-            found=f"{len(a)} and {len(b)}",
-            remedy="Pair runs by seed and leave out seeds only one side has.",
-        )
+        expected = "as many values on both sides"
+        remedy = "Pair runs by seed and leave out seeds only one side has."
+        raise ConfigError("paired difference", expected=expected, found=f"{len(a)} and {len(b)}", remedy=remedy)
     return mean_and_interval([x - y for x, y in zip(a, b, strict=True)])

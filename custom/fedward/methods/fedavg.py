@@ -56,12 +56,9 @@ def class_weights(counts: Tensor) -> Tensor:
     """
     frequency = counts.to(torch.float32)
     if frequency.dim() != 1 or not len(frequency) or not bool(((frequency >= 0) & frequency.isfinite()).all()):
-        raise ConfigError(
-            "fedavg.class_weights",
-            expected="one finite count >= 0 for each class",
-            found=f"{counts.tolist()}",
-            remedy="Count the labelled training images of the site by class.",
-        )
+        expected = "one finite count >= 0 for each class"
+        remedy = "Count the labelled training images of the site by class."
+        raise ConfigError("fedavg.class_weights", expected=expected, found=f"{counts.tolist()}", remedy=remedy)
     present = frequency > 0
     weights = torch.full_like(frequency, ABSENT_CLASS_WEIGHT)
     if bool(present.any()):

@@ -80,5 +80,5 @@ class FedProx(Algorithm[GroupedState]):
         return [Phase(objective, self.settings.learning_rate)] if task == SUPERVISED and labelled else []
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
-        """Ask the labelled sites in every round."""
+        """Train the labelled sites in every round."""
         return self._groups.rounds(state, federation, self._groups.supervised_round)

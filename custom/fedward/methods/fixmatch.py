@@ -46,12 +46,9 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
     """
     _require_rows("fixmatch.pseudo_label", probabilities)
     if not 0 <= threshold <= 1:
-        raise ConfigError(
-            "fixmatch.pseudo_label",
-            expected="a threshold in [0, 1]",
-            found=f"{threshold}",
-            remedy="Set the confidence threshold τ of the method.",
-        )
+        expected = "a threshold in [0, 1]"
+        remedy = "Set the confidence threshold τ of the method."
+        raise ConfigError("fixmatch.pseudo_label", expected=expected, found=f"{threshold}", remedy=remedy)
     confidence, labels = probabilities.max(dim=1)
     return labels, confidence >= threshold
 
@@ -89,12 +86,9 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
     where = "fixmatch.pseudo_label_loss"
     _require_rows(where, logits_strong)
     if not labels.shape == keep.shape == logits_strong.shape[:1] or keep.dtype != torch.bool:
-        raise ConfigError(
-            where,
-            expected=f"{len(logits_strong)} labels and as many bools",
-            found=f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}",
-            remedy="Pass what pseudo_label returned for the same images.",
-        )
+        found = f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}"
+        remedy = "Pass what pseudo_label returned for the same images."
+        raise ConfigError(where, expected=f"{len(logits_strong)} labels and as many bools", found=found, remedy=remedy)
     drop = ~keep
     # Masked before the cross-entropy as well: 0 times the gradient of a NaN would still be NaN.
     logits = logits_strong.masked_fill(drop.unsqueeze(1), 0.0)
@@ -148,9 +142,6 @@ class FixMatchObjective(Stateless):
 
 def _require_rows(where: str, values: Tensor) -> None:
     if values.dim() != 2 or values.shape[1] == 0:
-        raise ConfigError(
-            where,
-            expected="a tensor (images, classes) with at least one class",
-            found=f"{tuple(values.shape)}",
-            remedy="Pass one row of class scores for each image.",
-        )
+        expected = "a tensor (images, classes) with at least one class"
+        remedy = "Pass one row of class scores for each image."
+        raise ConfigError(where, expected=expected, found=f"{tuple(values.shape)}", remedy=remedy)

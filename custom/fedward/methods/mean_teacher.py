@@ -54,12 +54,9 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """
     if p.dim() != 2 or not p.shape[1] or not 0 < temperature < float("inf"):
-        raise ConfigError(
-            "mean_teacher.sharpen",
-            expected="probabilities (images, classes) and a temperature > 0",
-            found=f"{tuple(p.shape)}, temperature {temperature}",
-            remedy="Pass softmax outputs.",
-        )
+        expected = "probabilities (images, classes) and a temperature > 0"
+        found = f"{tuple(p.shape)}, temperature {temperature}"
+        raise ConfigError("mean_teacher.sharpen", expected=expected, found=found, remedy="Pass softmax outputs.")
     logarithms = p.log()
     return torch.softmax((logarithms - logarithms.amax(dim=1, keepdim=True)) / temperature, dim=1)
 

@@ -36,5 +36,5 @@ class WFedAvg(Algorithm[GroupedState]):
         return [Phase(Supervised(), self.settings.learning_rate)] if task == SUPERVISED and labelled else []
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
-        """Ask the labelled sites in every round."""
+        """Train the labelled sites in every round."""
         return self._groups.rounds(state, federation, self._groups.supervised_round)

@@ -95,12 +95,9 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
         return _in_kit(open_kit(folder), before, models)
     runs = list(run_folders(folder))
     if not runs:
-        raise ConfigError(
-            str(folder),
-            expected="a startup kit, a run folder, or a folder with runs",
-            found="none of them",
-            remedy="Name the folder of a kit, or fedward/runs of the server's.",
-        )
+        expected = "a startup kit, a run folder, or a folder with runs"
+        remedy = "Name the folder of a kit, or fedward/runs of the server's."
+        raise ConfigError(str(folder), expected=expected, found="none of them", remedy=remedy)
     return _in_runs(runs, before, models)
 
 

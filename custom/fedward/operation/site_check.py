@@ -154,12 +154,9 @@ def _check_metrics(folder: Path, record: SiteRecord, reached: Mapping[str, int])
     for (site, round_), found in told.items():
         given = {row["metrics"] for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}
         if digest(found) not in given:
-            raise RunError(
-                f"metrics.jsonl, round {round_}, {site}",
-                expected=f"the numbers that the site gave, by {record.file}",
-                found="others",
-                remedy="Do not rely on them; ask the site for its own.",
-            )
+            expected = f"the numbers that the site gave, by {record.file}"
+            remedy = "Do not rely on them; ask the site for its own."
+            raise RunError(f"metrics.jsonl, round {round_}, {site}", expected=expected, found="others", remedy=remedy)
 
 
 def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError:
@@ -180,9 +177,5 @@ def _exchange(row: Row) -> tuple[int, int]:
 
 
 def _no_log(file: Path, found: str) -> RunError:
-    return RunError(
-        f"site's log {file}",
-        expected="a site's answers in this run",
-        found=found,
-        remedy="Ask a site for answers/<run id>.jsonl of its own folder; the id is in run.json.",
-    )
+    remedy = "Ask a site for answers/<run id>.jsonl of its own folder; the id is in run.json."
+    return RunError(f"site's log {file}", expected="a site's answers in this run", found=found, remedy=remedy)

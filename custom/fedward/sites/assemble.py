@@ -74,12 +74,9 @@ def assemble(
     from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
 
     if not readable.any():
-        raise DataError(
-            f"site {file.site}",
-            expected="at least one usable image",
-            found=f"none ({len(aside)} rows set aside)",
-            remedy="Check the site file.",
-        )
+        found = f"none ({len(aside)} rows set aside)"
+        remedy = "Check the site file."
+        raise DataError(f"site {file.site}", expected="at least one usable image", found=found, remedy=remedy)
     return divide(
         f"{file.site}",
         classes,
@@ -104,9 +101,6 @@ def check_set_aside(where: str, aside: Sequence[SetAside], total: int, limit: fl
     counted = [problem for problem in aside if problem.counted]
     if total and len(counted) > limit * total:
         first = "; ".join(f"row {problem.row} ({problem.sample_id}): {problem.reason}" for problem in counted[:5])
-        raise DataError(
-            where,
-            expected=f"at most {limit:.0%} of {total} rows unusable",
-            found=f"{len(counted)}, the first: {first}",
-            remedy="Fix the rows, or raise max_set_aside in the site file.",
-        )
+        expected = f"at most {limit:.0%} of {total} rows unusable"
+        remedy = "Fix the rows, or raise max_set_aside in the site file."
+        raise DataError(where, expected=expected, found=f"{len(counted)}, the first: {first}", remedy=remedy)

@@ -225,12 +225,9 @@ def decode_files(
         touch(target)
         keep_newest(cache)
     except OSError as error:
-        raise DataError(
-            f"site {site}, cache {cache}",
-            expected="room to write",
-            found=str(error),
-            remedy="Name another cache folder.",
-        ) from None
+        expected = "room to write"
+        remedy = "Name another cache folder."
+        raise DataError(f"site {site}, cache {cache}", expected=expected, found=str(error), remedy=remedy) from None
     return pixels, _reasons(failed)
 
 

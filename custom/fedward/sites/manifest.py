@@ -88,12 +88,9 @@ def _rows(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Row], list[S
     assert file.manifest is not None  # read_site_file has set it
     unknown = sorted(set(file.labels.values()) - set(classes))
     if unknown:
-        raise DataError(
-            f"site {file.site}, field labels",
-            expected=f"classes of the job ({', '.join(classes)})",
-            found=", ".join(unknown),
-            remedy="Map the site's labels to these classes, or name them in ignore_labels.",
-        )
+        expected = f"classes of the job ({', '.join(classes)})"
+        remedy = "Map the site's labels to these classes, or name them in ignore_labels."
+        raise DataError(f"site {file.site}, field labels", expected=expected, found=", ".join(unknown), remedy=remedy)
     columns = file.columns
     named = (columns.sample_id, columns.image, columns.label, columns.group, columns.split, *file.where)
     records, aside = read_table(file.manifest, [name for name in named if name is not None], f"{file.site}")
@@ -114,12 +111,9 @@ def _rows(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Row], list[S
         lines[row.sample_id] = record.line
         rows.append(row)
     if not total:
-        raise DataError(
-            f"site {file.site}, {file.manifest}",
-            expected="at least one row",
-            found="none that the site file selects",
-            remedy="Check 'where', 'ignore_labels' and the CSV.",
-        )
+        found = "none that the site file selects"
+        remedy = "Check 'where', 'ignore_labels' and the CSV."
+        raise DataError(f"site {file.site}, {file.manifest}", expected="at least one row", found=found, remedy=remedy)
     return rows, aside, total
 
 

@@ -62,21 +62,15 @@ def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
         with np.load(file.file, allow_pickle=False) as arrays:
             images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     except Exception as error:  # broken bytes end in a dozen kinds, from the archive, its compression and the header
-        raise DataError(
-            where,
-            expected=f"an npz file with {split}_images and {split}_labels",
-            found=f"{type(error).__name__}: {error}",
-            remedy="Fetch the file again, or fix 'file' in the site file.",
-        ) from None
+        expected = f"an npz file with {split}_images and {split}_labels"
+        remedy = "Fetch the file again, or fix 'file' in the site file."
+        raise DataError(where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy) from None
     pictures = images.dtype == np.uint8 and (images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3)))
     single = labels.shape in ((count := images.shape[:1]), (*count, 1)) and np.issubdtype(labels.dtype, np.integer)
     if not (pictures and single):
-        raise DataError(
-            where,
-            expected="uint8 images (N, H, W) or (N, H, W, 1 or 3) with one whole-number label each",
-            found=f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}",
-            remedy="Use a file of single-label 2D images.",
-        )
+        expected = "uint8 images (N, H, W) or (N, H, W, 1 or 3) with one whole-number label each"
+        found = f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}"
+        raise DataError(where, expected=expected, found=found, remedy="Use a file of single-label 2D images.")
     return images, labels.reshape(-1).astype(np.int64)
 
 
@@ -85,12 +79,9 @@ def class_names(file: NpzSite, classes: Sequence[str]) -> dict[int, str]:
     names = file.labels or dict(enumerate(classes))
     unknown = sorted(set(names.values()) - set(classes))
     if unknown:
-        raise DataError(
-            f"site {file.site}, field labels",
-            expected=f"classes of the job ({', '.join(classes)})",
-            found=", ".join(unknown),
-            remedy="Map the file's numbers to these classes.",
-        )
+        expected = f"classes of the job ({', '.join(classes)})"
+        remedy = "Map the file's numbers to these classes."
+        raise DataError(f"site {file.site}, field labels", expected=expected, found=", ".join(unknown), remedy=remedy)
     return names
 
 

@@ -85,12 +85,9 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
 
     place = _Place(1.0, _PUBLIC, Style()) if site == SERVER else _PLACES.get(site)
     if place is None:
-        raise DataError(
-            f"synthetic site {site}",
-            expected=f"one of {', '.join([*_PLACES, SERVER])}",
-            found=repr(site),
-            remedy="Rename the site, or give it a site file.",
-        )
+        expected = f"one of {', '.join([*_PLACES, SERVER])}"
+        remedy = "Rename the site, or give it a site file."
+        raise DataError(f"synthetic site {site}", expected=expected, found=repr(site), remedy=remedy)
     names = _diagnoses(site, place, spec, max(round(synthetic.images * place.relative_size), 1), seed)
     labels = np.array([spec.classes.index(name) for name in names], np.int64)
     ids = [f"{site}-{index:04d}" for index in range(len(names))]

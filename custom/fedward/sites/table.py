@@ -82,20 +82,13 @@ def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
     header = headers[best]
     missing = [name for name in needed if name not in header]
     if missing:
-        raise DataError(
-            f"{where}, line 1",
-            expected=f"columns {', '.join(needed)}",
-            found=f"{', '.join(header) or 'nothing':.500} (missing: {', '.join(missing)})",
-            remedy="Name the site's columns under 'columns' in the site file.",
-        )
+        found = f"{', '.join(header) or 'nothing':.500} (missing: {', '.join(missing)})"
+        remedy = "Name the site's columns under 'columns' in the site file."
+        raise DataError(f"{where}, line 1", expected=f"columns {', '.join(needed)}", found=found, remedy=remedy)
     repeated = sorted({name for name in header if name and header.count(name) > 1})
     if repeated:
-        raise DataError(
-            f"{where}, line 1",
-            expected="each column once",
-            found=f"{', '.join(repeated)} more than once",
-            remedy="Rename or drop a column.",
-        )
+        found = f"{', '.join(repeated)} more than once"
+        raise DataError(f"{where}, line 1", expected="each column once", found=found, remedy="Rename or drop a column.")
     return best
 
 

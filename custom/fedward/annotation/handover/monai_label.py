@@ -67,12 +67,9 @@ def read(folder: Path) -> Return:
     index = read_json(folder / INDEX, dict, f"a MONAI Label datastore with {INDEX}")
     objects = index.get("objects")
     if not isinstance(objects, dict):
-        raise DataError(
-            f"returned folder {folder}",
-            expected="'objects' in its index",
-            found=type(objects).__name__,
-            remedy="Send back the whole datastore.",
-        )
+        expected = "'objects' in its index"
+        remedy = "Send back the whole datastore."
+        raise DataError(f"returned folder {folder}", expected=expected, found=type(objects).__name__, remedy=remedy)
     answers: list[Returned] = []
     refused: list[Refused] = []
     left = 0

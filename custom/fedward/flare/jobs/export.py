@@ -87,7 +87,7 @@ def job_files(
     texts = {file: json.dumps(content, indent=2) + "\n" for file, content in files.items()}
     for app in () if clinical else (_APP, server):
         texts[f"{app}/custom/{MARKER.name}"] = MARKER.read_text(encoding="utf-8")
-    if not clinical and experiment == JOBS.get(name):
+    if not clinical and name in JOBS and experiment == JOBS[name]():
         texts[SCRIPT] = _SCRIPT.format(name=name)
     return texts
 
@@ -132,7 +132,7 @@ def export_job(
 def stale_jobs(folder: Path) -> list[str]:
     """Return the names of shipped jobs that ``folder`` lacks or has otherwise, and of jobs that are not shipped."""
     exported = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
-    fresh = {name for name, experiment in JOBS.items() if _read(folder / name) == job_files(experiment, name)}
+    fresh = {name for name, job in JOBS.items() if _read(folder / name) == job_files(job(), name)}
     return sorted((exported | set(JOBS)) - fresh)
 
 

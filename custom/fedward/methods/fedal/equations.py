@@ -42,12 +42,9 @@ def ensemble_entropy(p: Tensor) -> Tensor:
         ======================  ==============================================
     """
     if p.dim() != 3 or not p.shape[0] or not p.shape[2]:
-        raise ConfigError(
-            "fedal.ensemble_entropy",
-            expected="probabilities (models, images, classes) of at least one model and class",
-            found=f"{tuple(p.shape)}",
-            remedy="Stack the models' softmax outputs.",
-        )
+        expected = "probabilities (models, images, classes) of at least one model and class"
+        remedy = "Stack the models' softmax outputs."
+        raise ConfigError("fedal.ensemble_entropy", expected=expected, found=f"{tuple(p.shape)}", remedy=remedy)
     terms: Tensor = torch.special.entr(mean_over_models(p))
     return terms.sum(dim=1)
 
@@ -96,20 +93,14 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
     """
     where = "fedal.annotation_budget"
     if not 0 <= initial <= pool or steps < 1 or not 0 <= target_fraction <= 1:
-        raise ConfigError(
-            where,
-            expected="0 <= initial <= pool, 0 <= target_fraction <= 1, steps >= 1",
-            found=f"initial {initial}, pool {pool}, target_fraction {target_fraction}, steps {steps}",
-            remedy="Fix the schedule of active learning.",
-        )
+        expected = "0 <= initial <= pool, 0 <= target_fraction <= 1, steps >= 1"
+        found = f"initial {initial}, pool {pool}, target_fraction {target_fraction}, steps {steps}"
+        raise ConfigError(where, expected=expected, found=found, remedy="Fix the schedule of active learning.")
     total = round(target_fraction * pool) - initial
     if total < 0:
-        raise ConfigError(
-            where,
-            expected=f"at most {initial + total} images labelled at the start, {target_fraction:.3g} of {pool}",
-            found=f"{initial}",
-            remedy="Raise target_fraction, or start with fewer labels.",
-        )
+        expected = f"at most {initial + total} images labelled at the start, {target_fraction:.3g} of {pool}"
+        remedy = "Raise target_fraction, or start with fewer labels."
+        raise ConfigError(where, expected=expected, found=f"{initial}", remedy=remedy)
     reached = [(2 * step * total + steps) // (2 * steps) for step in range(steps + 1)]
     return [after - before for before, after in pairwise(reached)]
 
@@ -143,26 +134,17 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     """
     where = "fedal.select"
     if scores.dim() != 1 or len(scores) != len(ids) or budget < 0:
-        raise ConfigError(
-            where,
-            expected=f"one score for each of {len(ids)} ids, and a budget >= 0",
-            found=f"scores {tuple(scores.shape)}, budget {budget}",
-            remedy="Score the images of the pool, each once.",
-        )
+        expected = f"one score for each of {len(ids)} ids, and a budget >= 0"
+        found = f"scores {tuple(scores.shape)}, budget {budget}"
+        raise ConfigError(where, expected=expected, found=found, remedy="Score the images of the pool, each once.")
     if len(set(ids)) != len(ids):
-        raise ConfigError(
-            where,
-            expected="every id once",
-            found=f"{len(ids)} ids, {len(set(ids))} of them different",
-            remedy="Drop the repeated images from the pool.",
-        )
+        found = f"{len(ids)} ids, {len(set(ids))} of them different"
+        remedy = "Drop the repeated images from the pool."
+        raise ConfigError(where, expected="every id once", found=found, remedy=remedy)
     if not bool(scores.isfinite().all()):
         broken = int((~scores.isfinite()).nonzero()[0])
-        raise ConfigError(
-            where,
-            expected="finite scores",
-            found=f"{scores[broken].item()} for {ids[broken]!r}",
-            remedy="The model that made them is broken: use one of an earlier round.",
-        )
+        expected = "finite scores"
+        remedy = "The model that made them is broken: use one of an earlier round."
+        raise ConfigError(where, expected=expected, found=f"{scores[broken].item()} for {ids[broken]!r}", remedy=remedy)
     order: list[int] = scores.argsort(descending=True, stable=True)[:budget].tolist()
     return [ids[position] for position in order]

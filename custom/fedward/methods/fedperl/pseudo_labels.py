@@ -110,9 +110,6 @@ class FedPerlObjective(FixMatchObjective):
 
 def _require_peers(where: str, local: Tensor, peers: Tensor) -> None:
     if local.dim() != 2 or peers.shape[1:] != local.shape:
-        raise ConfigError(
-            where,
-            expected="probabilities (N, K) and peers (P, N, K)",
-            found=f"{tuple(local.shape)} and {tuple(peers.shape)}",
-            remedy="Stack one prediction of the same images for each peer, or an empty (0, N, K).",
-        )
+        found = f"{tuple(local.shape)} and {tuple(peers.shape)}"
+        remedy = "Stack one prediction of the same images for each peer, or an empty (0, N, K)."
+        raise ConfigError(where, expected="probabilities (N, K) and peers (P, N, K)", found=found, remedy=remedy)

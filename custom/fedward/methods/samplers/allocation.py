@@ -117,7 +117,7 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
     is for the federation's wire list to say.
     """
     if budget < 0:
-        raise ConfigError("allocate", expected="a budget >= 0", found=f"{budget}", remedy="Ask for at least none.")
+        raise ConfigError("allocate", expected="a budget >= 0", found=f"{budget}", remedy="Give a budget of 0 or more.")
     for site, values in scores.items():
         if values.dim() != 1 or not bool(values.isfinite().all()):
             raise DataError(

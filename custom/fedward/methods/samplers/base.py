@@ -60,7 +60,7 @@ class Sampler:
                 f"site {pool.site}, sampler {self.name}",
                 expected="a budget >= 0",
                 found=f"{budget}",
-                remedy="Ask for as many labels as the site still has to give.",
+                remedy="Ask for 0 or more labels.",
             )
         if not pool.ids:
             return []

@@ -132,9 +132,6 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def _require_alike(where: str, *logits: Tensor) -> None:
     shapes = [tuple(each.shape) for each in logits]
     if len(set(shapes)) != 1 or len(shapes[0]) != 2 or not shapes[0][1]:
-        raise ConfigError(
-            where,
-            expected="equal shapes (images, classes), a label an image, at least one class",
-            found=", ".join(map(str, shapes)),
-            remedy="Pass the outputs of one batch.",
-        )
+        expected = "equal shapes (images, classes), a label an image, at least one class"
+        remedy = "Pass the outputs of one batch."
+        raise ConfigError(where, expected=expected, found=", ".join(map(str, shapes)), remedy=remedy)

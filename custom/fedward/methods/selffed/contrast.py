@@ -95,12 +95,9 @@ def enqueue(queue: Tensor, keys: Tensor, size: int) -> Tensor:
     Deviates: MoCo starts with random vectors, which are easy to tell apart; here the queue starts empty and fills.
     """
     if queue.dim() != 2 or keys.dim() != 2 or queue.shape[1] != keys.shape[1] or size < 0:
-        raise ConfigError(
-            "selffed.enqueue",
-            expected="a queue (Q, D), keys (N, D) and a size >= 0",
-            found=f"{tuple(queue.shape)}, {tuple(keys.shape)}, size {size}",
-            remedy="Start from torch.empty(0, D).",
-        )
+        expected = "a queue (Q, D), keys (N, D) and a size >= 0"
+        found = f"{tuple(queue.shape)}, {tuple(keys.shape)}, size {size}"
+        raise ConfigError("selffed.enqueue", expected=expected, found=found, remedy="Start from torch.empty(0, D).")
     newest = keys[max(len(keys) - size, 0) :].to(queue)
     room = size - len(newest)
     return torch.cat([queue[max(len(queue) - room, 0) :], newest])

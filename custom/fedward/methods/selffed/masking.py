@@ -106,12 +106,9 @@ def denormalise_units(relative: Tensor, images: Tensor, grid: int) -> Tensor:
     where = "selffed.denormalise_units"
     units, mean, scale = _statistics(where, images, grid)
     if relative.shape != images.shape:
-        raise ConfigError(
-            where,
-            expected=f"relative pixels {tuple(images.shape)}",
-            found=f"{tuple(relative.shape)}",
-            remedy="Pass the prediction made from these images.",
-        )
+        expected = f"relative pixels {tuple(images.shape)}"
+        remedy = "Pass the prediction made from these images."
+        raise ConfigError(where, expected=expected, found=f"{tuple(relative.shape)}", remedy=remedy)
     return (relative.float().reshape(units.shape) * scale + mean).reshape(images.shape)
 
 
@@ -158,12 +155,9 @@ def masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     where = "selffed.masked_loss"
     height, width = _unit_size(where, prediction.shape, mask.shape)
     if target.shape != prediction.shape or mask.dtype != torch.bool:
-        raise ConfigError(
-            where,
-            expected=f"a target {tuple(prediction.shape)} and a mask of bool",
-            found=f"{tuple(target.shape)} and {mask.dtype}",
-            remedy="Compare the images with the prediction from them; True in the mask means hidden.",
-        )
+        expected = f"a target {tuple(prediction.shape)} and a mask of bool"
+        remedy = "Compare the images with the prediction from them; True in the mask means hidden."
+        raise ConfigError(where, expected=expected, found=f"{tuple(target.shape)} and {mask.dtype}", remedy=remedy)
     hidden = mask.repeat_interleave(height, dim=1).repeat_interleave(width, dim=2).unsqueeze(1)
     # Chosen before they are squared: the gradient of a visible NaN would be 0 · NaN.
     error = torch.where(hidden, prediction.float() - target.detach().float(), 0.0)
@@ -174,10 +168,7 @@ def _unit_size(where: str, images: torch.Size, mask: tuple[int, ...]) -> tuple[i
     """Return a unit's height and width in pixels, for a mask (B, g, g) of images (B, C, H, W)."""
     fits = len(images) == 4 and len(mask) == 3 and images[0] == mask[0] and mask[1] == mask[2] >= 1
     if not fits or any(side < mask[1] or side % mask[1] for side in images[2:]) or not images[1]:
-        raise ConfigError(
-            where,
-            expected="images (B, C, H, W), and units (B, g, g) with H and W multiples of g",
-            found=f"{tuple(images)} and {tuple(mask)}",
-            remedy="Cut the images into whole units.",
-        )
+        expected = "images (B, C, H, W), and units (B, g, g) with H and W multiples of g"
+        remedy = "Cut the images into whole units."
+        raise ConfigError(where, expected=expected, found=f"{tuple(images)} and {tuple(mask)}", remedy=remedy)
     return images[2] // mask[1], images[3] // mask[1]

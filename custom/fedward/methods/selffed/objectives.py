@@ -45,12 +45,9 @@ def add_projection(net: nn.Module) -> None:
     Raises ConfigError for a network that cannot fill in hidden parts of images.
     """
     if not hasattr(net, "reconstruct"):
-        raise ConfigError(
-            "method selffed",
-            expected=f"a network that can fill in hidden parts of images: {', '.join(MASKED_NETS)}",
-            found=f"a {type(net).__name__}",
-            remedy="Set net to the one for the job's image_size.",
-        )
+        expected = f"a network that can fill in hidden parts of images: {', '.join(MASKED_NETS)}"
+        remedy = "Set net to the one for the job's image_size."
+        raise ConfigError("method selffed", expected=expected, found=f"a {type(net).__name__}", remedy=remedy)
     width = cast(_MaskedNet, net).classifier.in_features
     net.add_module("projection", nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION)))
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedward.bench.fedal_paper import HOSPITALS, METRICS
-from fedward.bench.fedal_sites import CLASSES, site_of
 from fedward.client.labels import bought
 from fedward.errors import RunError
 from fedward.evaluation import best_global, last_round, mean_over_sites
 from fedward.report.run import Run
+from papers.fedal_paper import HOSPITALS, METRICS
+from papers.fedal_sites import CLASSES, site_of
 
 CHOOSES = "f1_macro"
 """Validation metric that chooses a round, mean over hospitals."""

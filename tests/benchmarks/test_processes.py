@@ -10,9 +10,9 @@ from threading import Event
 
 import pytest
 
-from fedward import cli
-from fedward.bench.processes import run_all
+import paper
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
+from papers.processes import run_all
 
 
 def square(number: int) -> str:
@@ -86,5 +86,5 @@ def test_an_error_stays_whole_on_its_way_from_another_process(kind: type[Fedward
 @pytest.mark.parametrize("workers", ["0", "-1", "two"])
 def test_no_workers_are_refused(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["bench", "fedperl", "--workers", workers])
+        paper.main(["fedperl", "--workers", workers])
     assert f"expected a whole number of at least 1, found {workers}" in capsys.readouterr().err

@@ -15,15 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedward.bench.fedal_paper import HOSPITALS
-from fedward.bench.fedal_results import CHOOSES, Schedule, classes_bought, curve_of, mean_over_hospitals, scores_of
-from fedward.bench.fedal_sites import CLASSES, POOL, Federation, federation, pooled, write_site_files
-from fedward.bench.processes import run_all
-from fedward.bench.runs import require_all, require_same_images, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.report.run import Run
 from fedward.storage.checkpoint import save_json
+from papers.fedal_paper import HOSPITALS
+from papers.fedal_results import CHOOSES, Schedule, classes_bought, curve_of, mean_over_hospitals, scores_of
+from papers.fedal_sites import CLASSES, POOL, Federation, federation, pooled, write_site_files
+from papers.processes import run_all
+from papers.runs import require_all, require_same_images, run_or_resume, without_result
 
 
 class Row(NamedTuple):
@@ -155,7 +155,7 @@ def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
     missing = without_result(todo, partial(result_file, out), experiment_of)
     if missing and not (data / "manifest.csv").is_file():
         raise ConfigError(
-            "fedward bench fedal",
+            "paper.py fedal",
             expected=f"manifest.csv in {data}",
             found="no such file",
             remedy="Name the folder of the skin lesions with --data, or its parent with FEDWARD_DATA.",

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedward import cli
-from fedward.bench import isofed
-from fedward.bench.isofed import Budget, Cell, cells, experiment_of, result_file, run_cell
-from fedward.bench.isofed_paper import PAPER, Scores
-from fedward.bench.isofed_table import adaptation, table
-from fedward.bench.runs import read_results
+import paper
 from fedward.errors import ConfigError, DataError, RunError
 from fedward.methods import method_of
 from fedward.report.run import Run
+from papers import isofed
+from papers.isofed import Budget, Cell, cells, experiment_of, result_file, run_cell
+from papers.isofed_paper import PAPER, Scores
+from papers.isofed_table import adaptation, table
+from papers.runs import read_results
 
 TINY = Budget(passes=9, images_at_most=16)
 
@@ -151,14 +151,14 @@ def test_adaptation_is_compared_at_the_last_common_round(data: Path, tmp_path: P
     "arguments", [[], ["--dataset", "blood", "--methods", "isofed", "magic"], ["--table", "1", "--data", "nowhere"]]
 )
 def test_wrong_use_is_told(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "isofed", *arguments, "--out", str(tmp_path)]) == 2
+    assert paper.main(["isofed", *arguments, "--out", str(tmp_path)]) == 2
     text = capsys.readouterr().err
     assert any(word in text for word in ("neither --table nor --dataset", "magic", "bloodmnist.npz"))
 
 
 def test_a_table_and_data_sets_are_not_asked_for_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["bench", "isofed", "--table", "2", "--dataset", "blood"])
+        paper.main(["isofed", "--table", "2", "--dataset", "blood"])
     assert "--dataset: not allowed with argument --table" in capsys.readouterr().err
 
 

@@ -17,9 +17,10 @@ from fedward.jobs import site_names
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS, Labels
 from fedward.sites.npz import read_split
-from fedward.sites.partition import dirichlet, read_skin
+from fedward.sites.partition import read_skin
 from fedward.sites.site_file import NpzSite
 from fedward.sites.split import group_split
+from papers.division import dirichlet
 
 SITES = 5
 """As in the paper's retina experiments."""
@@ -52,7 +53,7 @@ def divide(data: DataSet, gamma: float, seed: int) -> dict[str, Rows]:
 
     Args:
         data: its test and validation rows are the same for all seeds, its training rows are cut anew for each.
-        gamma: concentration of :func:`fedward.sites.partition.dirichlet`, ``even``.
+        gamma: concentration of :func:`papers.division.dirichlet`.
         seed: of every draw.
     """
     splits, names = np.asarray(data.splits), site_names(SITES)
@@ -65,7 +66,7 @@ def divide(data: DataSet, gamma: float, seed: int) -> dict[str, Rows]:
     train = rows["train"][~public]
     groups, first, member = np.unique([data.groups[row] for row in train], return_index=True, return_inverse=True)
     owners = np.empty(len(groups), np.int64)
-    cut = dirichlet(data.labels[train[first]], SITES, gamma, numpy_generator(seed, "dirichlet"), AT_LEAST, even=True)
+    cut = dirichlet(data.labels[train[first]], SITES, gamma, numpy_generator(seed, "dirichlet"), AT_LEAST)
     for site, mine in enumerate(cut):
         owners[mine] = site
     judges = {split: parts(rows[split], [1 / SITES] * SITES) for split in ("val", "test")}

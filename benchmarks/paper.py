@@ -1,17 +1,39 @@
-"""``fedward bench``: what may be asked of each paper's benchmark. Imports nothing heavy before it runs."""
+"""Run a paper's experiments again, in this process: the same tables and figures, beside the paper's numbers.
+
+python benchmarks/paper.py {fedperl,isofed,fedal,selffed} [--help]
+"""
 
 import argparse
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, FedwardError
 
 
-class _Once(argparse.Action):
-    """Keeps what is named twice once: a table would take one run for two."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a benchmark; 0 done, 1 a run or its data failed, 2 wrong use, 130 interrupted."""
+    parser = argparse.ArgumentParser(prog="paper.py", description="Run a paper's experiments again.")
+    papers = parser.add_subparsers(required=True, metavar="PAPER")
+    for add in (_add_fedperl, _add_isofed, _add_fedal, _add_selffed):
+        add(papers)
+    options = parser.parse_args(arguments)
+    try:
+        options.command(options)
+    except FedwardError as error:
+        print(f"paper.py: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    except KeyboardInterrupt:
+        print("paper.py: interrupted; finished runs are kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+class _Unique(argparse.Action):
+    """Stores each value once, in the order of first mention: a table would count a repeated run twice."""
 
     def __call__(
         self,
@@ -20,21 +42,10 @@ class _Once(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        """Store the values in the order in which they are named first."""
         setattr(namespace, self.dest, list(dict.fromkeys(values or ())))
 
 
-_SEVERAL: dict[str, Any] = {"nargs": "+", "action": _Once}
-
-
-def add_bench(commands: Any) -> None:
-    """Add ``bench`` and its papers to the ``fedward`` command."""
-    bench = commands.add_parser("bench", help="run a paper's experiments again, in this process")
-    papers = bench.add_subparsers(required=True, metavar="PAPER")
-    _add_fedperl(papers)
-    _add_isofed(papers)
-    _add_fedal(papers)
-    _add_selffed(papers)
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": _Unique}
 
 
 def _add_selffed(papers: Any) -> None:
@@ -102,19 +113,19 @@ def _workers(text: str) -> int:
     return int(text)
 
 
-def _isofed(options: argparse.Namespace) -> int:
-    from fedward.bench import isofed
-    from fedward.bench.isofed_table import adaptation, table
-    from fedward.bench.runs import read_results
+def _isofed(options: argparse.Namespace) -> None:
+    from papers import isofed
+    from papers.isofed_table import adaptation, table
+    from papers.runs import read_results
 
     datasets = options.dataset or isofed.TABLES.get(options.table)
     rows = _rows(options, isofed.ROWS, isofed.TABLE_ROWS)
     if not datasets:
         raise ConfigError(
-            "fedward bench isofed",
+            "paper.py isofed",
             expected="a table or a data set",
             found="neither --table nor --dataset",
-            remedy="Write for example: fedward bench isofed --dataset blood --gamma 0.8 --labelled 2",
+            remedy="Write for example: paper.py isofed --dataset blood --gamma 0.8 --labelled 2",
         )
     cells = isofed.cells(datasets, options.gamma, options.labelled, rows, options.seeds)
     if not options.show:
@@ -122,11 +133,10 @@ def _isofed(options: argparse.Namespace) -> int:
         isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
     print(table(read_results(cells, partial(isofed.result_file, options.out))))
     print(adaptation(options.out, cells))
-    return 0
 
 
-def _fedperl(options: argparse.Namespace) -> int:
-    from fedward.bench import fedperl
+def _fedperl(options: argparse.Namespace) -> None:
+    from papers import fedperl
 
     rows = _rows(options, fedperl.ROWS, list(fedperl.ROWS))
     runs = [fedperl.Cell(row, seed) for seed in options.seeds for row in rows]
@@ -134,14 +144,13 @@ def _fedperl(options: argparse.Namespace) -> int:
         changes = fedperl.Changes(options.set, options.set_fedperl)
         fedperl.run(runs, changes, options.out, options.site_files, options.workers)
     print(fedperl.table(runs, options.out))
-    return 0
 
 
-def _fedal(options: argparse.Namespace) -> int:
-    from fedward.bench import fedal
-    from fedward.bench.fedal_figure import curves, draw, numbers
-    from fedward.bench.fedal_table import bought_table, curve_table, table_3, table_4
-    from fedward.bench.runs import read_results
+def _fedal(options: argparse.Namespace) -> None:
+    from papers import fedal
+    from papers.fedal_figure import curves, draw, numbers
+    from papers.fedal_table import bought_table, curve_table, table_3, table_4
+    from papers.runs import read_results
 
     everything = not options.table and not options.fig
     tables = list(fedal.TABLES) if everything else options.table
@@ -166,14 +175,13 @@ def _fedal(options: argparse.Namespace) -> int:
             if found:
                 draw(found, picture)
             print(f"\n### Figure {figure}, split by {split}: {picture}\n{numbers(found)}")
-    return 0
 
 
-def _selffed(options: argparse.Namespace) -> int:
-    from fedward.bench import selffed
-    from fedward.bench.runs import read_results
-    from fedward.bench.selffed_runs import result_file, run
-    from fedward.bench.selffed_table import draw, figure_table, rows_table
+def _selffed(options: argparse.Namespace) -> None:
+    from papers import selffed
+    from papers.runs import read_results
+    from papers.selffed_runs import result_file, run
+    from papers.selffed_table import draw, figure_table, rows_table
 
     named: list[int | str] = [*options.fig, *["ablation"] * options.ablation, *["init"] * options.init]
     asked = named or [3, 6, "ablation", "init"]
@@ -190,7 +198,6 @@ def _selffed(options: argparse.Namespace) -> int:
             print(f"{figure_table(own, part)}\n\n{picture}")
         else:
             print(rows_table(own, {"ablation": "Ablations", "init": "FedPerl"}[part]))
-    return 0
 
 
 def _data_folder(name: str) -> Path:
@@ -202,9 +209,13 @@ def _rows(options: argparse.Namespace, known: Iterable[str], default: Sequence[s
     rows = options.methods or default
     if unknown := sorted(set(rows) - set(known)):
         raise ConfigError(
-            "fedward bench, --methods",
+            "paper.py --methods",
             expected=f"some of {', '.join(known)}",
             found=", ".join(unknown),
             remedy="Name rows of this paper's table.",
         )
     return list(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

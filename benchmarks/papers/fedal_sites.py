@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from fedward.bench.fedal_paper import HOSPITALS
 from fedward.errors import DataError
 from fedward.sites.data import SPLITS
 from fedward.sites.split import group_split
 from fedward.sites.table import read_table
+from papers.fedal_paper import HOSPITALS
 
 CLASSES = ("NV", "BKL", "MEL")
 SHARES = (0.7, 0.1, 0.2)

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fedward.bench.fedal import ROWS
-from fedward.bench.fedal_paper import METRICS
-from fedward.bench.svg import STYLE, save
+from papers.fedal import ROWS
+from papers.fedal_paper import METRICS
+from papers.svg import STYLE, save
 
 SPLIT = "test"
 """Whose scores are drawn; the results hold those of ``val`` too."""

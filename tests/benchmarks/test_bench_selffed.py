@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedward import cli
-from fedward.bench import selffed
-from fedward.bench.isofed import DATASETS
-from fedward.bench.selffed import (
+import paper
+from fedward.config import DataSpec
+from fedward.errors import ConfigError, RunError
+from fedward.jobs import site_names
+from fedward.methods import method_of
+from fedward.report.run import Run
+from fedward.sites import load_site
+from papers import selffed
+from papers.isofed import DATASETS
+from papers.selffed import (
     COMPARED,
     GAMMAS,
     OTHER_ROWS,
@@ -28,15 +34,9 @@ from fedward.bench.selffed import (
     pretraining_of,
     rows_of,
 )
-from fedward.bench.selffed_runs import pretrain, pretraining_folder, result_file, run, run_cell, write_sites
-from fedward.bench.selffed_sites import POOL, SERVER, DataSet, divide, write_npz, write_skin
-from fedward.bench.selffed_table import draw, figure_table, rows_table
-from fedward.config import DataSpec
-from fedward.errors import ConfigError, RunError
-from fedward.jobs import site_names
-from fedward.methods import method_of
-from fedward.report.run import Run
-from fedward.sites import load_site
+from papers.selffed_runs import pretrain, pretraining_folder, result_file, run, run_cell, write_sites
+from papers.selffed_sites import POOL, SERVER, DataSet, divide, write_npz, write_skin
+from papers.selffed_table import draw, figure_table, rows_table
 
 SITES = site_names(5)
 CLASSES = DATASETS["blood"].classes
@@ -314,7 +314,7 @@ def test_the_command_shows_what_is_finished(tmp_path: Path, capsys: pytest.Captu
     file = result_file(tmp_path, cell)
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({**result("mae", 1, 71.25), "scale": "small"}))
-    assert cli.main(["bench", "selffed", "--show", "--out", str(tmp_path)]) == 0
+    assert paper.main(["selffed", "--show", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "| federated MAE | 1 |" in shown
     assert "### Ablations" in shown
@@ -325,9 +325,9 @@ def test_a_seed_named_twice_is_one_run(tmp_path: Path, capsys: pytest.CaptureFix
     file = result_file(tmp_path, Cell("small", 1.0, 0.1, "mae", 1))
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({**result("mae", 1, 71.25), "scale": "small"}))
-    show = ["bench", "selffed", "--init", "--show", "--out", str(tmp_path), "--methods", "mae", "--seeds"]
-    assert cli.main([*show, "1"]) == 0
+    show = ["selffed", "--init", "--show", "--out", str(tmp_path), "--methods", "mae", "--seeds"]
+    assert paper.main([*show, "1"]) == 0
     once = capsys.readouterr().out
-    assert cli.main([*show, "1", "1"]) == 0
+    assert paper.main([*show, "1", "1"]) == 0
     assert capsys.readouterr().out == once
     assert "| federated MAE | 1 | 71.2 |" in once

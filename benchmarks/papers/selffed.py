@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from fedward.bench.isofed import DATASETS
-from fedward.bench.selffed_sites import SITES
 from fedward.config import Experiment
+from papers.isofed import DATASETS
+from papers.selffed_sites import SITES
 
 CHOOSES = "accuracy"
 """Validation metric that chooses a round, over all images."""

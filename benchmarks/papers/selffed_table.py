@@ -8,9 +8,9 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fedward.bench.numbers import difference, head, line, mean
-from fedward.bench.selffed import GAMMAS, ROWS, SHARES, USUAL_GAMMA, USUAL_SHARE
-from fedward.bench.svg import STYLE, save
+from papers.numbers import difference, head, line, mean
+from papers.selffed import GAMMAS, ROWS, SHARES, USUAL_GAMMA, USUAL_SHARE
+from papers.svg import STYLE, save
 
 Result = dict[str, Any]
 _AXES: dict[int, tuple[str, Sequence[float], Callable[[float], str], str]] = {

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedward import cli
-from fedward.bench import fedal
-from fedward.bench.fedal import ROWS, SCALES, Cell, cells, experiment_of, result_file, run_cell, site_folder
-from fedward.bench.fedal_figure import curves, draw, numbers
-from fedward.bench.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4, Score
-from fedward.bench.fedal_results import Schedule, classes_bought, curve_of, scores_of
-from fedward.bench.fedal_sites import CLASSES, COLUMNS, POOL, federation, pooled, site_of, write_site_files
-from fedward.bench.fedal_table import bought_table, curve_table, table_3, table_4
+import paper
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError, RunError
 from fedward.local import LocalTransport
@@ -25,6 +18,13 @@ from fedward.methods import method_of
 from fedward.report.run import Run
 from fedward.sites import SiteData, load_site
 from fedward.storage import QueryRow
+from papers import fedal
+from papers.fedal import ROWS, SCALES, Cell, cells, experiment_of, result_file, run_cell, site_folder
+from papers.fedal_figure import curves, draw, numbers
+from papers.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4, Score
+from papers.fedal_results import Schedule, classes_bought, curve_of, scores_of
+from papers.fedal_sites import CLASSES, COLUMNS, POOL, federation, pooled, site_of, write_site_files
+from papers.fedal_table import bought_table, curve_table, table_3, table_4
 
 IMAGES = 60
 """Of each class at each hospital; the first four show two lesions."""
@@ -286,7 +286,7 @@ def test_finished_cells_are_shown_and_not_run_again(out: Path, capsys: pytest.Ca
     file = result_file(out, Cell("tiny", "lesions", "fedal", 1))
     before = file.stat().st_mtime_ns
     arguments = ["--scale", "tiny", "--split", "lesions", "--seeds", "1", "--data", "nowhere", "--out", str(out)]
-    assert cli.main(["bench", "fedal", *arguments, "--methods", *ROWS_RUN]) == 0
+    assert paper.main(["fedal", *arguments, "--methods", *ROWS_RUN]) == 0
     assert file.stat().st_mtime_ns == before
     text = capsys.readouterr().out
     titles = (
@@ -297,7 +297,7 @@ def test_finished_cells_are_shown_and_not_run_again(out: Path, capsys: pytest.Ca
         "### Figure 3",
     )
     assert all(title in text for title in titles)
-    assert cli.main(["bench", "fedal", *arguments, "--methods", *ROWS, "--show"]) == 0
+    assert paper.main(["fedal", *arguments, "--methods", *ROWS, "--show"]) == 0
     assert capsys.readouterr().out == text, "rows that have not run are neither run nor shown"
     assert (out / "tiny" / "lesions" / "figure-2.svg").read_text().count("FedAL") == 1
 
@@ -485,7 +485,7 @@ def test_what_is_asked_for_decides_which_rows_run(tmp_path: Path, monkeypatch: p
     asked: list[list[Cell]] = []
     monkeypatch.setattr(fedal, "run", lambda todo, *_: asked.append(todo))
     for arguments in (["--fig", "3"], ["--table", "4"], [], ["--methods", "bald", "margin"]):
-        assert cli.main(["bench", "fedal", *arguments, "--seeds", "1", "--out", str(tmp_path)]) == 0
+        assert paper.main(["fedal", *arguments, "--seeds", "1", "--out", str(tmp_path)]) == 0
     rows = [{cell.row for cell in todo} for todo in asked]
     assert rows[0] == {"full", "fedal", "local_entropy", "global_entropy"}
     assert rows[1] == {*fedal.TABLES[4]}
@@ -499,7 +499,7 @@ def test_what_is_asked_for_decides_which_rows_run(tmp_path: Path, monkeypatch: p
 def test_wrong_use_of_the_fedal_benchmark_is_told(
     arguments: list[str], word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["bench", "fedal", *arguments, "--out", str(tmp_path)]) == 2
+    assert paper.main(["fedal", *arguments, "--out", str(tmp_path)]) == 2
     assert word in capsys.readouterr().err
 
 

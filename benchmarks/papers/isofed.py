@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from fedward.bench.isofed_paper import Scores
-from fedward.bench.processes import run_all
-from fedward.bench.runs import require_all, require_same_images, run_or_resume, without_result
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.jobs import site_names
 from fedward.report.run import Run
 from fedward.sites.partition import write_isolated_site_files
 from fedward.storage.checkpoint import save_json
+from papers.division import write_isolated_site_files
+from papers.isofed_paper import Scores
+from papers.processes import run_all
+from papers.runs import require_all, require_same_images, run_or_resume, without_result
 
 SITES = 4
 GAMMAS = (0.8, 0.5)

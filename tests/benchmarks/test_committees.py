@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedward.errors import ConfigError
-from fedward.evaluation.anonymity import (
+from committees import (
     chance,
     closest_committee,
     most_aligned_committee,
@@ -17,6 +16,7 @@ from fedward.evaluation.anonymity import (
     reconstruct,
     site_offsets,
 )
+from fedward.errors import ConfigError
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3])
 

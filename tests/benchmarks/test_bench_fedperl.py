@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fedward import cli
-from fedward.bench import fedperl
-from fedward.bench.fedperl import Cell, Changes, run_cell, run_folder, score, table
+import paper
 from fedward.errors import ConfigError, RunError
 from fedward.evaluation import last_round
 from fedward.report.run import Run
+from papers import fedperl
+from papers.fedperl import Cell, Changes, run_cell, run_folder, score, table
 
 FEW = ("rounds=2", "images_per_round=16", "synthetic.images=40", "data.image_size=16", "synthetic.sites=2")
 CHANGES = Changes(FEW, ("warm_up=1",))
@@ -60,8 +60,8 @@ def test_the_table_has_means_and_paired_differences(out: Path) -> None:
 
 def test_finished_runs_are_shown_and_not_run_again(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns
-    arguments = ["bench", "fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1", "2"]
-    assert cli.main([*arguments, *(word for change in FEW for word in ("--set", change))]) == 0
+    arguments = ["fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1", "2"]
+    assert paper.main([*arguments, *(word for change in FEW for word in ("--set", change))]) == 0
     assert len(lines_of(capsys.readouterr().out, "Lower (FedAvg, few labels)")) == len(fedperl.PROTOCOLS)
     assert (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns == before
 
@@ -94,12 +94,12 @@ def test_a_metric_without_any_value_is_named_with_its_run(out: Path, tmp_path: P
 
 
 def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "fedperl", "--methods", "magic"]) == 2
+    assert paper.main(["fedperl", "--methods", "magic"]) == 2
     assert "magic" in capsys.readouterr().err
 
 
 def test_results_of_other_settings_are_refused_not_shown_as_new(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1"]) == 2
+    assert paper.main(["fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1"]) == 2
     shown = capsys.readouterr()
     assert "lower/seed-1: expected a run with the settings that are asked for" in shown.err
     assert not shown.out

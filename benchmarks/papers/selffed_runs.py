@@ -5,10 +5,14 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from fedward.bench.isofed import DATASETS
-from fedward.bench.processes import run_all
-from fedward.bench.runs import require_same, require_same_images, run_or_resume, whole_run, without_result
-from fedward.bench.selffed import (
+from fedward.errors import ConfigError
+from fedward.jobs import site_names
+from fedward.report.run import Run
+from fedward.storage.checkpoint import save_json
+from papers.isofed import DATASETS
+from papers.processes import run_all
+from papers.runs import require_same, require_same_images, run_or_resume, whole_run, without_result
+from papers.selffed import (
     CHOOSES,
     SCALES,
     SKIN,
@@ -25,6 +29,7 @@ from fedward.errors import ConfigError
 from fedward.jobs import site_names
 from fedward.report.run import Run
 from fedward.storage.checkpoint import save_json
+from papers.selffed_sites import POOL, SITES, write_npz, write_skin
 
 
 def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
@@ -134,7 +139,7 @@ def _source(scale: str, data: Path) -> Path:
     needed = source if known else source / "manifest.csv"
     if not needed.is_file():
         raise ConfigError(
-            "fedward bench selffed",
+            "paper.py selffed",
             expected=f"{needed}",
             found="no such file",
             remedy="Name the folder that has medmnist/ and skin/ with --data or FEDWARD_DATA.",

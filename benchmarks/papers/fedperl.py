@@ -5,14 +5,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.bench.numbers import difference, head, line, mean
-from fedward.bench.processes import run_all
-from fedward.bench.runs import require_same, require_same_images, run_or_resume, whole_run
 from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.evaluation import Selection, best_global, best_per_site, last_round
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.report.run import Run
+from papers.numbers import difference, head, line, mean
+from papers.processes import run_all
+from papers.runs import require_same, require_same_images, run_or_resume, whole_run
 
 
 class Row(NamedTuple):

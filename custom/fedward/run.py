@@ -1,0 +1,132 @@
+"""``fedward run``: a job in this process or in FLARE's simulator. Imports nothing heavy before it runs."""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.jobs import JOBS, SETTING_HELP, load_experiment, simulated_sites, site_names
+
+
+def add_run(commands: Any) -> None:
+    """Add ``run`` to the ``fedward`` command."""
+    run = commands.add_parser("run", help="run a job in this process or in the FLARE simulator, or resume a run")
+    run.add_argument("job", nargs="?", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
+    run.add_argument("--out", type=Path, help="new run folder (default: runs/JOB)")
+    run.add_argument("--engine", choices=("local", "simulator"), default="local", help="default: local")
+    run.add_argument(
+        "--sites", type=int, help="number of sites, site-1 to site-N (default: those of --site-files, or the job's)"
+    )
+    run.add_argument(
+        "--site-files",
+        type=Path,
+        default=os.environ.get("FEDWARD_SITES") or None,
+        help="folder with a file SITE.yaml for each site, with data of its own (default: $FEDWARD_SITES)",
+    )
+    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
+    run.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="start from the last model of a finished run")
+    run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
+    run.set_defaults(command=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.engine == "simulator":
+        return _run_simulator(options)
+    from fedward.local import run_local
+
+    if options.resume:
+        return _resume(options)
+    experiment = load_experiment(_job(options), options.set)
+    options.out = _new_folder(options)
+    sites, folders = _sites(options, experiment), _site_folders(options)
+    options.hint = _hint(options)
+    run_local(experiment, options.out, sites=sites, site_folders=folders, init=options.init)
+    return 0
+
+
+def _resume(options: argparse.Namespace) -> int:
+    from fedward.local import run_local
+    from fedward.storage.run_folder import RunFolder
+
+    if options.set or options.job or options.init or options.out or options.sites is not None:
+        found = "a job, --sites, --out, --set or --init"
+        remedy = "A run goes on with the settings it was started with; start a new one for others."
+        raise ConfigError("fedward run --resume", expected="the run folder alone", found=found, remedy=remedy)
+    options.out = options.resume
+    if RunFolder.reopen(options.out).finished:
+        print(f"finished already: {options.out / 'report.html'}")
+        return 0
+    options.hint = _hint(options)
+    run_local(None, options.out, resume=True, site_folders=_site_folders(options))
+    return 0
+
+
+def _hint(options: argparse.Namespace) -> str:
+    """Return how to continue a run that is interrupted."""
+    files = ["--site-files", str(options.site_files)] if options.site_files else []
+    command = shlex.join(["fedward", "run", "--resume", str(options.out), *files])
+    return f"; finished rounds are kept, continue with `{command}`"
+
+
+def _run_simulator(options: argparse.Namespace) -> int:
+    from fedward.flare.jobs.export import export_job
+    from fedward.flare.launchers import ARENAS
+
+    if options.resume:
+        expected = "the local engine"
+        remedy = "Leave --engine away; the weights are the same. A FLARE job resumes through its run folder."
+        raise ConfigError("fedward run --resume", expected=expected, found="--engine simulator", remedy=remedy)
+    name, folder = Path(_job(options)).stem, _new_folder(options)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"folder {folder}", expected="a new or empty folder", found="files in it", remedy="Name another with --out."
+        )
+    job = folder / "job" / name
+    experiment = load_experiment(_job(options), options.set)
+    sites = _sites(options, experiment)
+    export_job(experiment, job, sites=sites, init=options.init)
+    environment = dict([ARENAS]) | os.environ
+    if options.site_files:
+        environment["FEDWARD_SITES"] = str(options.site_files.resolve())
+    command = [
+        sys.executable,
+        "-m",
+        "nvflare.cli",
+        "simulator",
+        str(job),
+        "-w",
+        str(folder / "workspace"),
+        "-c",
+        ",".join(sites),
+        "-t",
+        str(len(sites)),
+    ]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _job(options: argparse.Namespace) -> str:
+    if options.job is None:
+        raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
+    return str(options.job)
+
+
+def _new_folder(options: argparse.Namespace) -> Path:
+    folder: Path = options.out or Path("runs") / Path(_job(options)).stem
+    return folder
+
+
+def _sites(options: argparse.Namespace, experiment: Experiment) -> list[str]:
+    """Return the sites' names: as many as asked for, else those that have files, else the job's."""
+    from fedward.client.site_data import named_sites
+
+    named = named_sites(options.site_files) if options.site_files else []
+    return (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)
+
+
+def _site_folders(options: argparse.Namespace) -> list[Path]:
+    return [options.site_files] if options.site_files else []
