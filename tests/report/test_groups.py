@@ -41,7 +41,7 @@ def make_run(tmp_path):
 
 
 def test_shares_of_one_average_a_round_are_its_weights(make_run):
-    assert tables.effective_weights(Run.load(make_run(APART))) == {
+    assert groups.effective_weights(Run.load(make_run(APART))) == {
         "a": {1: 0.5, 2: 0.4, 3: 1.0},
         "b": {2: 0.25, 3: 0.35},
         "c": {1: 0.5, 2: 0.6},
@@ -51,7 +51,7 @@ def test_shares_of_one_average_a_round_are_its_weights(make_run):
 
 def test_shares_of_several_averages_worked_by_hand(make_run):
     """Round 2 has two averages: a is in both with 0.5 and 0.2, b and d in one each."""
-    table = tables.effective_weights(Run.load(make_run(PASSES)))
+    table = groups.effective_weights(Run.load(make_run(PASSES)))
     assert table["a"] == pytest.approx({1: 0.5, 2: 0.35})
     assert table["b"] == pytest.approx({2: 0.25, 3: 0.1})
     assert table["d"] == pytest.approx({2: 0.4, 3: 0.9})
@@ -65,7 +65,7 @@ def test_shares_of_a_round_sum_to_one(make_run):
             members = draw.choice(SITES, int(draw.integers(1, 5)), replace=False)
             weights = draw.dirichlet(np.ones(len(members))).tolist()
             rows.append(average(round_, part, "all", **{m: (w, 1.0) for m, w in zip(members, weights, strict=True)}))
-    table = tables.effective_weights(Run.load(make_run(rows)))
+    table = groups.effective_weights(Run.load(make_run(rows)))
     for round_ in range(1, 6):
         assert sum(line.get(round_, 0.0) for line in table.values()) == pytest.approx(1)
 
@@ -130,7 +130,7 @@ def test_many_sites_are_counted_instead_of_named(make_run):
     sites = tuple(f"s{i}" for i in range(16))
     members = dict.fromkeys(sites, (1 / 16, 1.0))
     run = Run.load(make_run([average(1, 0, "all", **members)], sites, rounds=60))
-    lines = tables.group_lines(run, tables.site_lines(run))
+    lines = groups.group_lines(run, tables.site_lines(run))
     assert words.grouping(run, lines).startswith("Sites with labels (8 of them) and sites without (8 of them)")
 
 

@@ -317,8 +317,8 @@ def test_peer_shares_and_bytes_worked_by_hand(make_run):
     lines = [dict(zip(keys, size, strict=True)) | {"up": 0} for size in sizes]
     (folder / "bytes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     run = Run.load(folder)
-    assert tables.peer_shares(run) == (["a", "b", "c"], [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]])
-    assert tables.peer_bytes(run) == {1: 200, 2: 100}
+    assert groups.peer_shares(run) == (["a", "b", "c"], [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]])
+    assert groups.peer_bytes(run) == {1: 200, 2: 100}
 
 
 def test_exchanges_of_one_round_are_added_up(make_run):

@@ -7,7 +7,8 @@ import pytest
 from fedward.config import DERMOSCOPY, DataSpec, SyntheticData
 from fedward.errors import DataError
 from fedward.sites import synthetic_site, synthetic_sites
-from fedward.sites.lesions import LOOKS, Style, draw
+from fedward.sites.lesions import draw
+from fedward.sites.looks import LOOKS, Style
 
 SPEC = DataSpec()
 SMALL = SyntheticData(images=60)

@@ -49,14 +49,10 @@ def classification_metrics(
     weighted means weight a class by its number of images. AUROC and AUPRC are one-vs-rest on the probabilities;
     AUPRC is the average precision (a step-wise sum, no interpolation). A class never predicted has precision 0.
 
-    ==========================================  =====================================================
-    case                                        result
-    ==========================================  =====================================================
-    N = 0                                       every value None, n = 0, support 0
-    class absent from the labels                its f1, auroc, auprc None; left out of every average
-    class of every image (only one present)     its auroc and auprc None, hence both macros None
-    absent class predicted                      costs accuracy and recall of the true class
-    ==========================================  =====================================================
+    - N = 0: every value None, n = 0, support 0
+    - class absent from the labels: its f1, auroc, auprc None; left out of every average
+    - class of every image (only one present): its auroc and auprc None, hence both macros None
+    - absent class predicted: costs accuracy and recall of the true class
 
     Raises:
         DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are not finite or not in [0, 1].

@@ -53,12 +53,10 @@ def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
         ConfigError: ``largest`` out of range. Counts are checked where they are used.
 
     Edge cases:
-        =========================  =====================================================================
-        one or two counts above 0  unchanged: of two sites each would count as much, whatever they hold
-        0                          stays 0
-        all equal                  unchanged
-        one huge, largest = 1/2    as much as all others together
-        =========================  =====================================================================
+        - one or two counts above 0: unchanged: of two sites each would count as much, whatever they hold
+        - 0: stays 0
+        - all equal: unchanged
+        - one huge, largest = 1/2: as much as all others together
     """
     if not 0 < largest <= 1:
         remedy = "Set largest_share to 1 for no cap."
@@ -124,14 +122,12 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
             state (the error names state and key).
 
     Edge cases:
-        ====================  ==============================================================================
-        one state             returned exactly
-        equal float32 states  returned exactly, whatever the weights
-        weight 0              the state is checked, but contributes nothing, not even its NaN; if it comes
-                              first, integer tensors are still its own
-        NaN, infinity         propagate to the elements they are in: replies are checked when they arrive
-        empty tensor, scalar  averaged like any other
-        ====================  ==============================================================================
+        - one state: returned exactly
+        - equal float32 states: returned exactly, whatever the weights
+        - weight 0: the state is checked, but contributes nothing, not even its NaN; if it comes first, integer tensors
+          are still its own
+        - NaN, infinity: propagate to the elements they are in: replies are checked when they arrive
+        - empty tensor, scalar: averaged like any other
 
     Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on loading; a count of
     batches has no meaningful average, and only BatchNorm without momentum reads it.
@@ -166,14 +162,12 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
         ConfigError: no state, ``trim`` out of range, or keys, shapes or dtypes that differ.
 
     Edge cases:
-        ===============  =============================================================
-        one or two       their plain mean: nothing can be cut off
-        three, β > 0     the median
-        β = 0            the plain mean
-        equal states     returned exactly
-        infinity         cut off as any other outlier
-        NaN              counts as the largest value; replies are checked on arrival
-        ===============  =============================================================
+        - one or two: their plain mean: nothing can be cut off
+        - three, β > 0: the median
+        - β = 0: the plain mean
+        - equal states: returned exactly
+        - infinity: cut off as any other outlier
+        - NaN: counts as the largest value; replies are checked on arrival
 
     Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that few models are protected.
     """

@@ -69,12 +69,7 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
         ConfigError: shapes that differ, or a number out of range.
 
     Edge cases:
-        ==========================  ===================================================
-        one site                    1
-        size 0                      0
-        equal sizes and distances   1 / K each
-        no images at all            refused
-        ==========================  ===================================================
+        one site: 1. size 0: 0. equal sizes and distances: 1 / K each. no images at all: refused.
     """
     n, d = sizes.to(torch.float64), distances.to(torch.float64)
     numbers = torch.cat([n.flatten(), d.flatten(), torch.tensor([scale], dtype=torch.float64)])

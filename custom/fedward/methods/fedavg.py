@@ -44,12 +44,10 @@ def class_weights(counts: Tensor) -> Tensor:
         ConfigError: not one-dimensional, no class, a count that is negative or not finite.
 
     Edge cases:
-        ==================  ==========================================================
-        equal counts        all 1
-        one present class   1 for it, 100 for the others
-        absent class        100; never used by a loss on that site's own labels
-        no label at all     all 100
-        ==================  ==========================================================
+        - equal counts: all 1
+        - one present class: 1 for it, 100 for the others
+        - absent class: 100; never used by a loss on that site's own labels
+        - no label at all: all 100
 
     Deviates: the equation divides by ``n_c`` itself. With 5000 images of one class and one of another it would give the
     one image 99.7 % of the loss of a batch of 16; here it is 77 % at most. Up to 1 : 50 nothing changes.
@@ -126,13 +124,11 @@ class FedAvg(Algorithm[ServerState]):
 
     What happens with fewer replies than asked for:
 
-    ==========================  =======================================================================
-    some sites fail             the mean is taken over those that replied
-    none replies                the model stays; three such rounds in a row end the run
-    a site without labels       takes no step and is reported, its weight is 0, never 1
-    late or second reply        not used: the first answer within the time stands
-    NaN, wrong shape, missing   refused on arrival, with the site's name; counts as failed
-    ==========================  =======================================================================
+    - some sites fail: the mean is taken over those that replied
+    - none replies: the model stays; three such rounds in a row end the run
+    - a site without labels: takes no step and is reported, its weight is 0, never 1
+    - late or second reply: not used: the first answer within the time stands
+    - NaN, wrong shape, missing: refused on arrival, with the site's name; counts as failed
     """
 
     settings_type = Settings

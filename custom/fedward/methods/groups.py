@@ -90,15 +90,13 @@ class Groups:
 
     What happens with fewer replies than asked for:
 
-    ================================  ============================================================================
-    some sites fail                   the mean is taken over those that replied
-    no labelled site replies          the model stays, whatever unlabelled sites have sent, if some were asked
-    a group of one                    its weight is 1
-    a site gains or loses its labels  its next answer says so, be it an evaluation; from then on it is in its group.
-                                      If they are many, the server accepts that once the run is resumed
-    no site has labels                the run ends, naming the sites; also after three rounds without an average
-    late, second, broken reply        as FedAvg
-    ================================  ============================================================================
+    - some sites fail: the mean is taken over those that replied
+    - no labelled site replies: the model stays, whatever unlabelled sites have sent, if some were asked
+    - a group of one: its weight is 1
+    - a site gains or loses its labels: its next answer says so, be it an evaluation; from then on it is in its group.
+      If they are many, the server accepts that once the run is resumed
+    - no site has labels: the run ends, naming the sites; also after three rounds without an average
+    - late, second, broken reply: as FedAvg
 
     Args:
         settings: of the method.

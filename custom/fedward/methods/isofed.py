@@ -45,11 +45,9 @@ def information_maximisation(p: Tensor) -> Tensor:
         ConfigError: not two-dimensional, or empty.
 
     Edge cases:
-        =======================  ========================================================
-        N = 1, equal rows        0 with a gradient of 0: one image says nothing of others
-        a probability of 0 or 1  finite value and gradient
-        NaN                      the loss is NaN: a broken net must be noticed
-        =======================  ========================================================
+        - N = 1, equal rows: 0 with a gradient of 0: one image says nothing of others
+        - a probability of 0 or 1: finite value and gradient
+        - NaN: the loss is NaN: a broken net must be noticed
 
     Deviates: eq. (4) prints "N is the number of classes"; the mean over classes is constant, its gradient 0, and only
     the entropy would be left, whose minimum is the collapse the term is there to prevent. N counts images.
@@ -94,11 +92,9 @@ class IsoFed(Algorithm[GroupedState]):
 
     With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
 
-    ===========================  ========================================================================
-    no unlabelled site replies   the labelled sites start from the global model
-    no unlabelled site at all    the first half of the round is left out
-    no labelled site replies     the model stays: what unlabelled sites sent is never the federation's
-    ===========================  ========================================================================
+    - no unlabelled site replies: the labelled sites start from the global model
+    - no unlabelled site at all: the first half of the round is left out
+    - no labelled site replies: the model stays: what unlabelled sites sent is never the federation's
     """
 
     settings_type = IsoFedSettings

@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedward.evaluation.selection import mean
-from fedward.report import figures, labels, tables, words
+from fedward.report import figures, groups, labels, tables, words
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
 
@@ -111,7 +111,7 @@ def _peers(run: Run) -> dict[str, Any]:
     order = figures.community_order(newest.similarity)
     sites = [newest.sites[i] for i in order]
     matrix = [[newest.similarity[i][j] for j in order] for i in order]
-    names, shares = tables.peer_shares(run)
+    names, shares = groups.peer_shares(run)
     rank = {site: place for place, site in enumerate(sites)}
     at = sorted(range(len(names)), key=lambda i: rank.get(names[i], len(rank)))
     frequency = [[shares[i][j] for j in at] for i in at]
@@ -134,13 +134,13 @@ def _peers(run: Run) -> dict[str, Any]:
 
 
 def _groups(run: Run, sites: Sequence[tables.SiteLine]) -> dict[str, Any]:
-    lines = tables.group_lines(run, sites)
+    lines = groups.group_lines(run, sites)
     shown = [line for line in lines if line.weights]
     if not shown:
         return {"groups": [], "grouping": "", "weights": []}
     last = max(max(line.weights) for line in shown)
     top = max(max(line.weights.values()) for line in shown) * 1.1
-    colours = dict(zip(tables.GROUPS, (figures.SERIES[0], figures.SERIES[1], figures.FAINT), strict=True))
+    colours = dict(zip(groups.GROUPS, (figures.SERIES[0], figures.SERIES[1], figures.FAINT), strict=True))
     return {
         "groups": lines,
         "grouping": words.grouping(run, lines),
@@ -181,7 +181,7 @@ def _costs(run: Run) -> dict[str, Any]:
             "kept_mean": (line[min(line)], line[max(line)]),
         }
     if rounds:
-        peers = tables.peer_bytes(run)
+        peers = groups.peer_bytes(run)
         at = [row.round for row in rounds]
         parts = {
             "global model, down": [(row.bytes_down - peers.get(row.round, 0.0)) / 1e6 for row in rounds],

@@ -38,15 +38,11 @@ class Run:
     def load(cls, folder: Path) -> "Run":
         """Read a run folder; the ``.jsonl`` files may be missing (a run that has not got there, or a method without).
 
-        ==================================  =========================================================
-        case                                result
-        ==================================  =========================================================
-        last line cut off (killed run)      left out, said in ``notes``
-        two rows of one round               both kept: a method may exchange more than once in a round
-        a metric that is not finite         None, counted in ``notes``
-        a broken line before the last       :class:`RunError` with file and line
-        no run.json, or another format      :class:`RunError`
-        ==================================  =========================================================
+        - last line cut off (killed run): left out, said in ``notes``
+        - two rows of one round: both kept: a method may exchange more than once in a round
+        - a metric that is not finite: None, counted in ``notes``
+        - a broken line before the last: :class:`RunError` with file and line
+        - no run.json, or another format: :class:`RunError`
         """
         info, notes = read_info(folder), list[str]()
 

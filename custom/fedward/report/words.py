@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from fedward.report.groups import GroupLine
 from fedward.report.run import Run
-from fedward.report.tables import Choices, GroupLine, SiteLine, test_values, title_of, took_no_step
+from fedward.report.tables import Choices, SiteLine, test_values, title_of, took_no_step
 
 _NAMED = 6
 """So many sites are named one by one; more are counted."""

@@ -13,7 +13,8 @@ import numpy as np
 from fedward.errors import DataError
 from fedward.sites.assemble import divide
 from fedward.sites.data import SPLITS, SiteData
-from fedward.sites.lesions import LOOKS, Colour, Style, draw
+from fedward.sites.lesions import draw
+from fedward.sites.looks import LOOKS, Colour, Style
 from fedward.sites.split import group_split
 
 if TYPE_CHECKING:

@@ -30,13 +30,11 @@ class FedAL(Algorithm[FedALState]):
 
     With fewer replies than asked for: as FedAvg, and
 
-    ===============================  ========================================================================
-    a site misses a query            it asks for what it missed at its next one; after the last, in its next round
-    a site tells no scores           it gets none of a budget that goes by scores, and what it would have had later;
-                                     after the last query this is its share by size
-    a site has not trained before    the global model stands for its own in the ensemble; its log says so
-    labels do not come               the site trains on those it has, or waits first, as its site file says
-    ===============================  ========================================================================
+    - a site misses a query: it asks for what it missed at its next one; after the last, in its next round
+    - a site tells no scores: it gets none of a budget that goes by scores, and what it would have had later; after the
+      last query this is its share by size
+    - a site has not trained before: the global model stands for its own in the ensemble; its log says so
+    - labels do not come: the site trains on those it has, or waits first, as its site file says
     """
 
     settings_type = ActiveSettings

@@ -34,12 +34,10 @@ class FedPerl(Algorithm[FedPerlState]):
 
     What happens with fewer replies than asked for: as SSFL; and
 
-    ==============================  =================================================================
-    a peer has left                 its last model still teaches: models are the server's
-    a site never trained            it gets no peer and is nobody's peer
-    one peer left, anonymised       no peer this round, unless ``allow_single_peer``
-    a policy leaves none            the site trains without peers, as in SSFL
-    ==============================  =================================================================
+    - a peer has left: its last model still teaches: models are the server's
+    - a site never trained: it gets no peer and is nobody's peer
+    - one peer left, anonymised: no peer this round, unless ``allow_single_peer``
+    - a policy leaves none: the site trains without peers, as in SSFL
     """
 
     settings_type = FedPerlSettings

@@ -30,11 +30,9 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
         ConfigError: a site outside the matrix, a negative T, a similarity that is NaN or infinite.
 
     Edge cases:
-        ===============================  =====================================================
-        fewer than T others seen         all of them
-        nobody else seen, or T = 0       none: the site trains without a peer
-        the site has not trained yet     its row means nothing: the workflow gives it no peer
-        ===============================  =====================================================
+        - fewer than T others seen: all of them
+        - nobody else seen, or T = 0: none: the site trains without a peer
+        - the site has not trained yet: its row means nothing: the workflow gives it no peer
 
     Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that has never trained gets
     random peers.
@@ -98,11 +96,9 @@ def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
         ConfigError: no state, or states that do not match.
 
     Edge cases:
-        ==============  =====================================================================
-        one peer        an exact copy of its model: nothing is anonymous about it
-        no peer         refused: where nobody is left, the workflow sends no model
-        order           irrelevant up to the last bit, integer tensors excepted
-        ==============  =====================================================================
+        - one peer: an exact copy of its model: nothing is anonymous about it
+        - no peer: refused: where nobody is left, the workflow sends no model
+        - order: irrelevant up to the last bit, integer tensors excepted
 
     The average is one of parameters, not of predictions: for a nonlinear net they differ.
     """

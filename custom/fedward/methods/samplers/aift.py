@@ -75,11 +75,9 @@ def entropy_and_diversity(p: Tensor, entropy_weight: float, diversity_weight: fl
         (N,) float64 >= 0. O(m² N K).
 
     Edge cases:
-        ========================  ==========================================================
-        one view, or equal views  λ_1 times the sum of their entropies
-        K = 1                     0
-        a probability of 0        counts as 2^-52 in the logarithm: the score stays finite
-        ========================  ==========================================================
+        - one view, or equal views: λ_1 times the sum of their entropies
+        - K = 1: 0
+        - a probability of 0: counts as 2^-52 in the logarithm: the score stays finite
     """
     p = p.to(torch.float64)
     logarithms = p.clamp_min(_SMALLEST).log()

@@ -106,12 +106,7 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
         DataError: scores of a site that are NaN, infinite, or not one-dimensional.
 
     Edge cases:
-        ==========================  ==============================
-        no site                     nothing
-        budget 0, all pools empty   0 for every site
-        budget >= Σ N_m             N_m
-        one site                    min(budget, N_m)
-        ==========================  ==============================
+        no site: nothing. budget 0, all pools empty: 0 for every site. budget >= Σ N_m: N_m. one site: min(budget, N_m).
 
     The order of sites or images does not matter. Scores are numbers about single images: what a site may send of them
     is for the federation's wire list to say.

@@ -48,12 +48,10 @@ class Sampler:
                 :func:`fedward.methods.samplers.pool.checked`.
 
         Edge cases:
-            =================  ====================================================================
-            empty pool         nothing, whatever else is missing
-            budget 0           nothing, but the pool is checked
-            budget >= N        all ids
-            a single class     all predictions are equal: by rising id where nothing else decides
-            =================  ====================================================================
+            - empty pool: nothing, whatever else is missing
+            - budget 0: nothing, but the pool is checked
+            - budget >= N: all ids
+            - a single class: all predictions are equal: by rising id where nothing else decides
         """
         if budget < 0:
             raise ConfigError(

@@ -38,11 +38,9 @@ def k_centre_greedy(features: Tensor, labelled: Tensor, budget: int, generator: 
         distances are rounded to about 1e-7 of the features' squared norms, and compared as they are.
 
     Edge cases:
-        =======================  ==========================================================
-        N = 0, or budget = 0     nothing
-        L = 0                    the first is drawn at random
-        equal images             0 apart, up to rounding: chosen when nothing else is left
-        =======================  ==========================================================
+        - N = 0, or budget = 0: nothing
+        - L = 0: the first is drawn at random
+        - equal images: 0 apart, up to rounding: chosen when nothing else is left
 
     O((L + budget) N D) operations and O(N) memory beside the features, in blocks of 256 centres.
     """

@@ -56,14 +56,12 @@ class SelfFed(Algorithm[SelfFedState]):
 
     Between two rounds of phase 2 the order is: average, contrast, send. What happens with fewer replies than asked for:
 
-    ================================  ============================================================================
-    some sites fail                   the mean is taken over those that replied; the others' F stays
-    none replies                      the model stays, nothing is contrasted; three such rounds in a row end the run
-    a site without labels             takes part in phase 1; in phase 2 it declines, whatever it could contrast, and
-                                      with ``upload = "encoder"`` its classifier is never trained
-    steps of phase 2 without labels   not used, as no site can take any
-    late, second, broken reply        as FedAvg; it does not count in F
-    ================================  ============================================================================
+    - some sites fail: the mean is taken over those that replied; the others' F stays
+    - none replies: the model stays, nothing is contrasted; three such rounds in a row end the run
+    - a site without labels: takes part in phase 1; in phase 2 it declines, whatever it could contrast, and with
+      ``upload = "encoder"`` its classifier is never trained
+    - steps of phase 2 without labels: not used, as no site can take any
+    - late, second, broken reply: as FedAvg; it does not count in F
 
     Deviates: the classifier travels and is averaged with the encoder. Where sites "send only the encoder part"
     (Sec. III-E), which is ``upload = "encoder"``, there is no one model to judge: metrics are then those of the global

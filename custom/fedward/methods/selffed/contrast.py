@@ -35,14 +35,12 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float, own:
         ConfigError: shapes that do not belong together, or a temperature that is not positive and finite.
 
     Edge cases:
-        ======================  =======================================================
-        Q = 0                   0 with a gradient of 0: there is nothing to tell apart
-        N = 0                   0 with a gradient of 0
-        a vector of zeros       has similarity 0 to all; gradients stay finite
-        all keys its own        0 with a gradient of 0, as Q = 0
-        small temperature       finite: computed in log space
-        NaN, infinity           the loss is NaN: a broken net is noticed
-        ======================  =======================================================
+        - Q = 0: 0 with a gradient of 0: there is nothing to tell apart
+        - N = 0: 0 with a gradient of 0
+        - a vector of zeros: has similarity 0 to all; gradients stay finite
+        - all keys its own: 0 with a gradient of 0, as Q = 0
+        - small temperature: finite: computed in log space
+        - NaN, infinity: the loss is NaN: a broken net is noticed
 
     Deviates: eq. (5) leaves the positive pair out of the denominator, so that the loss has no lower bound; MoCo, which
     has a million images, also tells an image from its own earlier keys.
@@ -86,11 +84,7 @@ def enqueue(queue: Tensor, keys: Tensor, size: int) -> Tensor:
         ConfigError: widths that differ, or a negative size.
 
     Edge cases:
-        =============  =====================================
-        N >= size      the last ``size`` keys
-        Q > size       shortened to the newest
-        size = 0       empty
-        =============  =====================================
+        N >= size: the last ``size`` keys. Q > size: shortened to the newest. size = 0: empty.
 
     Deviates: MoCo starts with random vectors, which are easy to tell apart; here the queue starts empty and fills.
     """

@@ -35,11 +35,7 @@ def mask_units(batch: int, grid: int, ratio: float, generator: torch.Generator) 
         ConfigError: a number out of range, or a generator of another device.
 
     Edge cases:
-        ===========  ===================
-        B = 0        empty
-        ratio = 0    nothing is hidden
-        ratio = 1    everything is
-        ===========  ===================
+        B = 0: empty. ratio = 0: nothing is hidden. ratio = 1: everything is.
     """
     if batch < 0 or grid < 1 or not 0 <= ratio <= 1 or generator.device.type != "cpu":
         raise ConfigError(
@@ -74,11 +70,7 @@ def normalise_units(images: Tensor, grid: int) -> Tensor:
         ConfigError: images that cannot be cut into so many units.
 
     Edge cases:
-        ===================  ==================================
-        a unit of one value  0
-        B = 0                empty
-        NaN                  NaN all over its unit, and no other
-        ===================  ==================================
+        a unit of one value: 0. B = 0: empty. NaN: NaN all over its unit, and no other.
 
     Deviates: MAE's code divides by the number of values less one: 0.07 % less for its units, 3 % for 4x4 grey pixels.
     """
@@ -143,11 +135,9 @@ def masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> Tensor:
         ConfigError: shapes that do not belong together, or a mask that is not bool.
 
     Edge cases:
-        =========================  =======================================================
-        nothing hidden, B = 0      0 with a gradient of 0
-        NaN, infinity, hidden      the loss is not finite: a broken net is noticed
-        NaN, infinity, visible     without effect, on the gradient too
-        =========================  =======================================================
+        - nothing hidden, B = 0: 0 with a gradient of 0
+        - NaN, infinity, hidden: the loss is not finite: a broken net is noticed
+        - NaN, infinity, visible: without effect, on the gradient too
 
     Deviates: eq. (3) prints the squared distance of a unit, without the mean over its pixels and channels: a constant
     factor, which the learning rates of Fed-MAE already contain.

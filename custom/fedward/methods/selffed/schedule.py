@@ -29,12 +29,10 @@ def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -
         ConfigError: shapes that differ, or a number out of range.
 
     Edge cases:
-        ====================  =========================================================================
-        one site              1
-        size 0                0, and its F_k does not matter
-        large F_k             only differences count: the site that took part least has the factor 1
-        no images at all      refused
-        ====================  =========================================================================
+        - one site: 1
+        - size 0: 0, and its F_k does not matter
+        - large F_k: only differences count: the site that took part least has the factor 1
+        - no images at all: refused
 
     Deviates: eq. (7) does not divide by the sum, and so shrinks the model itself: where all sites take part in every
     round, round i multiplies all weights by β^i, so that after 10 rounds with β = 0.9 less than 1 % is left of them.

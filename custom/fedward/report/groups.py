@@ -1,0 +1,92 @@
+"""What a report says of sites that are averaged in groups, and of the peers that sites were sent."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedward.evaluation.selection import mean
+from fedward.report.run import Run
+from fedward.report.tables import SiteLine
+
+GROUPS = ("labelled", "unlabelled", "never trained")
+"""Kinds of sites, in the order they are shown in."""
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    """One site's part in the averages of a run that forms groups."""
+
+    site: SiteLine
+    weights: Mapping[int, float]
+    """Round -> the site's share of its group's model; rounds it did not contribute to are absent."""
+    weight: float | None
+    """Mean of those after the warm-up."""
+    distance: float | None
+    """Distance of its model from the mean of those it was averaged with, mean over its averages after the warm-up."""
+
+    @property
+    def group(self) -> str:
+        """``labelled`` or ``unlabelled``; ``never trained`` where nothing is known of its images."""
+        if self.site.labelled is None:
+            return GROUPS[-1]
+        return "labelled" if self.site.labelled else "unlabelled"
+
+
+def group_lines(run: Run, sites: Sequence[SiteLine]) -> list[GroupLine]:
+    """Return one line per site, labelled ones first; empty for a run without groups."""
+    if not run.groups:
+        return []
+    weights, distances = effective_weights(run), _distances(run)
+    lines = [_group_line(run, site, weights.get(site.site, {}), distances.get(site.site, [])) for site in sites]
+    return sorted(lines, key=lambda line: GROUPS.index(line.group))
+
+
+def _group_line(run: Run, site: SiteLine, weights: Mapping[int, float], distances: Sequence[float]) -> GroupLine:
+    weight = mean(weight for round_, weight in weights.items() if round_ > run.warm_up)
+    return GroupLine(site, weights, weight, mean(distances))
+
+
+def effective_weights(run: Run) -> dict[str, dict[int, float]]:
+    """Return site -> round -> its share of the group's model.
+
+    Several averages of one group in one round count equally; a site that is not in one of them has no share in it.
+    """
+    averages = Counter((row.round, row.group) for row in run.groups)
+    table: dict[str, dict[int, float]] = {}
+    for row in run.groups:
+        for site, weight in zip(row.sites, row.weights, strict=True):
+            line = table.setdefault(site, {})
+            line[row.round] = line.get(row.round, 0.0) + weight / averages[row.round, row.group]
+    return table
+
+
+def _distances(run: Run) -> dict[str, list[float]]:
+    table: dict[str, list[float]] = {}
+    for row in run.groups:
+        if row.round <= run.warm_up:
+            continue
+        for site, distance in zip(row.sites, row.distances, strict=True):
+            table.setdefault(site, []).append(distance)
+    return table
+
+
+def peer_bytes(run: Run) -> dict[int, float]:
+    """Return round -> bytes of peer models sent down.
+
+    A site's message holds the global model and its peers, all of one size, so p peers are p / (p + 1) of it.
+    """
+    total: dict[int, float] = {}
+    for row in run.bytes:
+        total[row.round] = total.get(row.round, 0.0) + row.down * row.peer_models / (row.peer_models + 1)
+    return total
+
+
+def peer_shares(run: Run) -> tuple[list[str], list[list[float]]]:
+    """Return (sites, F): F[i][j] is the share of site i's choices of peers that fell on site j; rows sum to 1 or 0."""
+    counts: dict[str, Counter[str]] = {site: Counter() for site in run.info.sites}
+    for row in run.peers:
+        for site, peers in row.chosen.items():
+            counts.setdefault(site, Counter()).update(peers)
+    sites = list(counts)
+    totals: Mapping[str, int] = {site: sum(chosen.values()) for site, chosen in counts.items()}
+    return sites, [[counts[i][j] / totals[i] if totals[i] else 0.0 for j in sites] for i in sites]
