@@ -8,7 +8,7 @@ import pytest
 from pages import report
 from run_folders import average, write_run
 
-from fedward.report import Run, tables, words
+from fedward.report import Run, groups, tables, words
 
 SITES = ("a", "b", "c", "d")
 WARM_UP = (average(1, 0, "labelled", a=(0.5, 9.0), c=(0.5, 9.0)),)

@@ -12,7 +12,7 @@ from run_folders import CLASSES, SITES, write_run
 from fedward.errors import RunError
 from fedward.evaluation import best_global, best_per_site, last_round
 from fedward.evaluation.small_counts import withhold_small_counts
-from fedward.report import Run, figures, tables, write_report
+from fedward.report import Run, figures, groups, tables, write_report
 
 KEY = "balanced_accuracy"
 
