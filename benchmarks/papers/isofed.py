@@ -18,7 +18,6 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.jobs import site_names
 from fedward.report.run import Run
-from fedward.sites.partition import write_isolated_site_files
 from fedward.storage.checkpoint import save_json
 from papers.division import write_isolated_site_files
 from papers.isofed_paper import Scores

@@ -24,11 +24,6 @@ from papers.selffed import (
     pretraining_experiment,
     pretraining_of,
 )
-from fedward.bench.selffed_sites import POOL, SITES, write_npz, write_skin
-from fedward.errors import ConfigError
-from fedward.jobs import site_names
-from fedward.report.run import Run
-from fedward.storage.checkpoint import save_json
 from papers.selffed_sites import POOL, SITES, write_npz, write_skin
 
 

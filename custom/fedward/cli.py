@@ -65,12 +65,9 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
     except OSError:
         where = "standard output"
         _drop_output()
-    return FedwardError(
-        str(where),
-        expected="a place that can be read and written",
-        found=getattr(error, "strerror", None) or str(error),
-        remedy="Make room there, or name another folder.",
-    )
+    found = getattr(error, "strerror", None) or str(error)
+    remedy = "Make room there, or name another folder."
+    return FedwardError(str(where), expected="a place that can be read and written", found=found, remedy=remedy)
 
 
 def _drop_output() -> None:

@@ -93,19 +93,8 @@ def _run_simulator(options: argparse.Namespace) -> int:
     environment = dict([ARENAS]) | os.environ
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
-    command = [
-        sys.executable,
-        "-m",
-        "nvflare.cli",
-        "simulator",
-        str(job),
-        "-w",
-        str(folder / "workspace"),
-        "-c",
-        ",".join(sites),
-        "-t",
-        str(len(sites)),
-    ]
+    options_of_flare = ["-w", str(folder / "workspace"), "-c", ",".join(sites), "-t", str(len(sites))]
+    command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), *options_of_flare]
     return subprocess.run(command, env=environment, check=False).returncode
 
 

@@ -9,7 +9,7 @@ from fedward.annotation.queue import Queue, agreement, asked, decisions, pending
 from fedward.annotation.records import CANNOT_TELL, Request
 
 
-class Stale(Exception):  # noqa: N818 - no error of the program: the page is told to look again
+class Stale(Exception):  # noqa: N818 - not an error of the program: the page reloads its view
     """The page answered from a view that is no longer true; nothing was written."""
 
 

@@ -65,21 +65,15 @@ class Pictures:
         try:
             image = self._images[sample_id]
         except KeyError:
-            raise DataError(
-                f"site {self.site}, image {sample_id}",
-                expected="an image that the site file names",
-                found="none",
-                remedy="Check the site file; ids must stay the same from run to run.",
-            ) from None
+            where = f"site {self.site}, image {sample_id}"
+            remedy = "Check the site file; ids must stay the same from run to run."
+            raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy) from None
         try:
             shown = image()
         except BadRow as bad:
-            raise DataError(
-                f"site {self.site}, image {sample_id}",
-                expected="a whole image",
-                found=f"{bad}",
-                remedy="Fix the file; `fedward doctor` lists all that cannot be read.",
-            ) from None
+            where = f"site {self.site}, image {sample_id}"
+            remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
+            raise DataError(where, expected="a whole image", found=f"{bad}", remedy=remedy) from None
         if shown.mode not in ("L", "RGB"):
             shown = shown.convert("RGB")
         shown.thumbnail((LARGEST, LARGEST))

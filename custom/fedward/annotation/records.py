@@ -50,7 +50,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Returned:
-    """One answer as a hand-over file words it; ``time`` '' is none, ``where`` is its place in the file."""
+    """One answer as a hand-over file words it; an empty ``time`` means none, ``where`` is its place in the file."""
 
     where: str
     sample_id: str

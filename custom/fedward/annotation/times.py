@@ -23,7 +23,7 @@ def parse(text: str) -> str:
     """Return a moment given in ISO 8601; without a zone it is this machine's local time.
 
     Raises:
-        ValueError: it is none, or lies more than a day ahead, where it would outdate every answer to come.
+        ValueError: it is not valid, or lies more than a day ahead, where it would outdate every answer to come.
     """
     try:
         if not re.match(r"\d{4}-\d\d-\d\d", text):  # a bare number would be taken for seconds
@@ -37,7 +37,7 @@ def parse(text: str) -> str:
 
 
 def after(moment: str) -> str:
-    """Return the next moment that can be told from this one."""
+    """Return the next distinguishable moment."""
     parsed = datetime.strptime(moment, _FORMAT).replace(tzinfo=timezone.utc)
     return _text(parsed + timedelta(microseconds=1))
 

@@ -51,7 +51,7 @@ def model_distance(state: State, mean: State, norm: Literal["sum", "flat"] = "su
 
 
 def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
-    """Weigh sites by their images, and down the further their model is from the group's mean.
+    """Weight sites by their images, less the further their model is from the group's mean.
 
     ``c_k ∝ n_k exp(-λ d_k / n_k)``, scaled to a sum of 1.
 
@@ -68,8 +68,7 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
     Raises:
         ConfigError: shapes that differ, or a number out of range.
 
-    Edge cases:
-        one site: 1. size 0: 0. equal sizes and distances: 1 / K each. no images at all: refused.
+    Edge cases: one site: 1. size 0: 0. equal sizes and distances: 1 / K each. no images at all: refused.
     """
     n, d = sizes.to(torch.float64), distances.to(torch.float64)
     numbers = torch.cat([n.flatten(), d.flatten(), torch.tensor([scale], dtype=torch.float64)])
@@ -103,7 +102,7 @@ def measure(
 
 
 def images_of_group(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weigh a site by the images of its group: the labelled ones where it has any."""
+    """Weight a site by the images of its group: the labelled ones where it has any."""
     return labelled or unlabelled
 
 

@@ -88,9 +88,9 @@ def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpo
 
 
 def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weigh a site by its steps, of which all take equally many with FedVC: the mean is a plain one then.
+    """Weight a site by its steps. With FedVC all take equally many, so that the mean is a plain one.
 
-    Not by its images: a site without labels would then weigh nothing, or as much as one with many.
+    By images a site without labels would count nothing, or as much as one with many.
     """
     return steps
 

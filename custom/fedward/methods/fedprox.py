@@ -39,7 +39,7 @@ def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
 
 
 class FedProxSettings(WFedAvgSettings):
-    """FedProx's choices; sites are weighed by their images, as in federated averaging."""
+    """FedProx's choices; sites are weighted by their images, as in federated averaging."""
 
     proximal_weight: float = Field(0.01, ge=0.0)
     """mu. Paper: the best of 0.001, 0.01, 0.1 and 1."""

@@ -35,9 +35,8 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
     Raises:
         ConfigError: not two-dimensional, no class, a threshold outside [0, 1].
 
-    Edge cases:
-        max q_i = τ: kept. tied classes: the lowest class index. τ = 0: every row is kept (but see NaN). NaN in a row:
-        not kept, whatever τ; its label means nothing. N = 0: two empty tensors.
+    Edge cases: max q_i = τ: kept. tied classes: the lowest class index. τ = 0: every row is kept (but see NaN). NaN in
+    a row: not kept, whatever τ; its label means nothing. N = 0: two empty tensors.
     """
     _require_rows("fixmatch.pseudo_label", probabilities)
     if not 0 <= threshold <= 1:
@@ -73,7 +72,7 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
         - NaN in a kept row: the loss is NaN: a broken net must be noticed
 
     Deviates: FixMatch, paper and common code, divides by the number of all unlabelled images, so that few kept images
-    weigh little. FedPerl's code averages over the kept ones and adds nothing if there is none, which is what is done
+    count little. FedPerl's code averages over the kept ones and adds nothing if there is none, which is what is done
     here; multiply by ``keep.float().mean()`` for the other reading.
     """
     where = "fixmatch.pseudo_label_loss"

@@ -15,7 +15,7 @@ State: TypeAlias = Mapping[str, torch.Tensor]
 
 
 SCORE = "score"
-"""Task of an exchange in which sites train nothing, but tell how the scores of their images are distributed."""
+"""Task of an exchange in which sites train nothing, but report how the scores of their images are distributed."""
 
 
 @dataclass(frozen=True)

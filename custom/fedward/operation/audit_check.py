@@ -1,4 +1,4 @@
-"""Is a run what it says? Its audit log is checked against itself, all its files, and the logs of the sites."""
+"""Checks a run's audit log against itself, the run's files and the sites' logs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Verified:
     answers: int
     """Lines of sites' logs, with all of which the audit log agrees."""
     later: int
-    """Answers that the audit log tells of and that come after the end of their site's log."""
+    """Answers in the audit log that come after the end of their site's log."""
 
     def __str__(self) -> str:
         log = f"{LOG}: {self.lines} lines, last hash {self.last_hash}"
@@ -52,7 +52,7 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         sites: files ``answers/<run id>.jsonl`` out of sites' own folders.
 
     Raises:
-        RunError: names the first line that is wrong, and what is wrong with it; or a file that is none.
+        RunError: names the first line that is wrong, and what is wrong with it; or a file that is not a log.
     """
     run = RunFolder.reopen(folder)
     lines, rest = read(folder / LOG)

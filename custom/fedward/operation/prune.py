@@ -1,7 +1,7 @@
 """What can be removed of old runs and kits, and its removal.
 
-Where something lies decides what it is; no path comes out of a file. How old it is, is when the newest file in it was
-last written, and no date that a file tells.
+Where something lies decides what it is; no path comes out of a file. Its age is the time of the newest write in it,
+not a date inside a file.
 """
 
 import json
@@ -47,7 +47,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Kept:
-    """Something that is old, and stays."""
+    """Something that is old and is kept."""
 
     path: Path
     reason: str
@@ -55,7 +55,7 @@ class Kept:
 
 @dataclass
 class Found:
-    """What can be removed, and what stays for a reason."""
+    """What can be removed, and what is kept for a reason."""
 
     items: list[Item] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
@@ -83,7 +83,7 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
         models: also the models of finished runs. Their audit logs then verify no longer.
 
     Raises:
-        ConfigError: the folder is none of these, or fewer days; or jobs of this kit run in containers, and nothing
+        ConfigError: the folder is not one of these, or fewer days; or jobs of this kit run in containers, and nothing
             names where the participant keeps its state.
     """
     if days < 1:

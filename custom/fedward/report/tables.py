@@ -137,22 +137,22 @@ class ClassAtSite:
     site: str
     auroc: float | None
     support: int | None
-    """Test images of the class; None where the site does not tell."""
+    """Test images of the class; None where the site does not report it."""
     why: str
     """Why there is no AUROC; empty where there is one."""
 
 
 @dataclass(frozen=True)
 class ClassLine:
-    """One class at one round: test values per site and their mean over the sites that tell theirs."""
+    """One class at one round: test values per site and their mean over the sites that report theirs."""
 
     name: str
     support: int
-    """Test images of the class over the sites that tell."""
+    """Test images of the class over the sites that report it."""
     sites: int
-    """Sites that tell how many."""
+    """Sites that report how many."""
     untold: int
-    """Sites that do not tell whether they have any."""
+    """Sites that do not report whether they have any."""
     f1: float | None
     auroc: float | None
     auprc: float | None
@@ -233,7 +233,7 @@ def _pairs(a: Selection, b: Selection) -> list[tuple[float, float]]:
 
 
 def names(runs: Sequence[Run]) -> list[str]:
-    """Return a short name per run, each another: its title where that tells them apart, else with :func:`_ends`."""
+    """Return a short name per run, all different: its title where that is enough, else with :func:`_ends`."""
     folders: dict[str, list[Path]] = {}
     for run in runs:
         folders.setdefault(run.title, []).append(run.folder)

@@ -32,7 +32,7 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> S
     """Load a site's data as its site file says.
 
     Splits, the labelled share and the order of the images (by sample id within each set) depend on the rows and the
-    file's seed, not on the order of the rows. They are decided before an image is opened, so mending one file moves no
+    file's seed, not on the order of the rows. They are decided before an image is opened, so fixing one file moves no
     other image.
 
     Args:

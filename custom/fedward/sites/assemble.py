@@ -1,4 +1,4 @@
-"""From checked images with splits to a site's four sets; and the point at which too much was set aside."""
+"""From checked images with splits to a site's four sets; and the limit on rejected rows."""
 
 from collections.abc import Sequence
 
@@ -92,7 +92,7 @@ def assemble(
 
 
 def check_set_aside(where: str, aside: Sequence[SetAside], total: int, limit: float) -> None:
-    """Refuse a site of which too large a share had to be set aside.
+    """Refuse a site with too many rejected rows.
 
     Raises:
         DataError: more than ``limit`` of the ``total`` rows, not counting those that are not ``counted``; lists the

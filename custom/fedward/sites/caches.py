@@ -49,8 +49,8 @@ def building(folder: Path) -> Iterator[None]:
 def keep_newest(folder: Path) -> None:
     """Remove all but the newest files and those that a process has mapped, and what a killed process has left.
 
-    Newest is what :func:`touch` was told of last. What cannot be removed stays. Whoever opens a file in the moment of
-    its removal reads it to the end, or makes it anew.
+    The newest is the one last passed to :func:`touch`. What cannot be removed is left. Whoever opens a file in the
+    moment of its removal reads it to the end, or makes it anew.
     """
     for file in sorted(folder.glob("*.npy"), key=_age)[KEPT:]:
         with suppress(OSError), _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):

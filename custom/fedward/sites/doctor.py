@@ -1,4 +1,4 @@
-"""What a site should know about its data before it joins: counts, what was set aside, leaks, and a contact sheet."""
+"""What a site should know about its data before it joins: counts, what was rejected, leaks, and a contact sheet."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from fedward.config import DataSpec
 
 TINY = 5
-"""A class with fewer images than this in a split is too small to be judged there."""
+"""A class with fewer images than this in a split is too small to be evaluated there."""
 _WIDTH = 80
 
 
 @dataclass(frozen=True)
 class Report:
-    """The findings about one site; ``leaks`` must be mended, ``notes`` should be known."""
+    """The findings about one site; ``leaks`` must be fixed, ``notes`` should be known."""
 
     data: SiteData
     leaks: tuple[str, ...]
@@ -41,7 +41,7 @@ class Report:
             f"labels seen: {len(data.labelled)} of {train} training images ({_percent(data.labelled, train)})",
         ]
         for title, items in (
-            ("LEAKS (must be mended)", self.leaks),
+            ("LEAKS (must be fixed)", self.leaks),
             ("Notes", self.notes),
             (f"Set aside: {len(data.set_aside)} rows", _set_aside(data)),
         ):

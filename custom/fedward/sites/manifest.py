@@ -51,7 +51,7 @@ def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> S
     aside += [SetAside(row.line, row.sample_id, problems[row.sample_id]) for row in rows if row.sample_id in problems]
     aside.sort(key=lambda problem: problem.row)
     check_set_aside(f"site {file.site}, {file.manifest}", aside, total, file.max_set_aside)
-    # Files that cannot be read go last, when all is decided: mending one then moves no other image.
+    # Unreadable files are dropped last, so that fixing one moves no other image.
     return assemble(
         file,
         spec.classes,
@@ -68,7 +68,7 @@ def read_rows(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Row], li
     """Read the CSV and check every row, without opening an image.
 
     Returns:
-        The usable rows, whose files exist; the rows set aside; and the number of rows the site selects (both together,
+        The usable rows, whose files exist; the rejected rows; and the number of rows the site selects (both together,
         without rows that may be another site's).
 
     Raises:

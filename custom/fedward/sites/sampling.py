@@ -9,7 +9,7 @@ def virtual_client(pool: int, images: int, generator: torch.Generator) -> torch.
     """Draw which of a site's images one round trains on: a fixed number, whatever the site's size.
 
     Source: Hsu et al. 2020, Sec. 3.2: without replacement if the site has enough images. Deviates for smaller sites:
-    instead of drawing with replacement, the pool is passed through in fresh orders until enough are drawn, so that
+    instead of drawing with replacement, the images are passed through in fresh orders until enough are drawn, so that
     every image occurs ``images // pool`` or one more times.
 
     Args:

@@ -65,7 +65,7 @@ class _SiteFile(_Part):
     annotation: Annotation = "none"
     """Who answers a job that asks for labels."""
     minutes_per_label: float | None = Field(None, ge=0.0)
-    """What a label costs here, for the report; unset: not told."""
+    """What a label costs here, for the report; unset: not reported."""
     wait_for_labels: float = Field(0.0, ge=0.0)
     """Seconds a round waits at most for labels just asked for; later ones are used from the round after they came."""
 

@@ -24,9 +24,9 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
     """Read a CSV in UTF-8 (with or without BOM), UTF-16 (with BOM) or cp1252, separated by ``, ; | tab``.
 
     The delimiter is the one that makes every needed column appear in the first line. Empty lines are skipped; a row
-    with more or fewer cells than the header is set aside, by its cell in the first needed column if it has one. A line
-    number counts from the header (1); of a row with line breaks in its cells it is the first. Columns without a name
-    may repeat, as spreadsheets write them behind the last one.
+    with more or fewer cells than the header is rejected, named by its cell in the first needed column if it has one. A
+    line number counts from the header (1); of a row with line breaks in its cells it is the first. Columns without a
+    name may repeat, as spreadsheets write them behind the last one.
 
     Raises:
         DataError: no such file, an unknown encoding, no or repeated or missing columns, or broken quoting.

@@ -88,9 +88,6 @@ def appears_whole(path: Path) -> Iterator[Path]:
             private.shut(Path(folder))
             os.rename(Path(folder) / path.name, path)
     except OSError as error:
-        raise DataError(
-            f"export {path}",
-            expected="room to write",
-            found=error.strerror or str(error),
-            remedy="Name another place, or make room.",
-        ) from None
+        found = error.strerror or str(error)
+        remedy = "Name another place, or make room."
+        raise DataError(f"export {path}", expected="room to write", found=found, remedy=remedy) from None

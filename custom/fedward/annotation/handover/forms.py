@@ -32,6 +32,6 @@ def write(form: str, path: Path, content: Content, classes: Sequence[str], pictu
         if form == "csv":
             return Exported(path, csv_file.write(target, content))
         if form == "label-studio":
-            # Label Studio is told where the folder will be, not where it is being written.
+            # Label Studio gets the folder's final path, not the temporary one.
             return Exported(path, *label_studio.write(target, path.name, content, classes, picture))
         return Exported(path, *monai_label.write(target, content, picture))

@@ -35,7 +35,7 @@ class Guard:
     """Checks every request before the application sees it, and puts the security headers on every answer.
 
     The token comes once, in the address; a cookie keeps it from then on, which no script can read and no other site
-    can make the browser send. Changes need a second secret, which only the page's own content tells. A request must
+    can make the browser send. Changes need a second secret, which only the page's own content holds. A request must
     name the machine by a name that no foreign DNS can point here (DNS rebinding): ``localhost``, an IP address, the
     host that was bound or the machine's own name.
 

@@ -21,7 +21,7 @@ class FedALState(ServerState):
 
 
 def labels_at_present(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weigh a site by its images labelled at present (eq. (2))."""
+    """Weight a site by its images labelled at present (eq. (2))."""
     return labelled
 
 
@@ -31,8 +31,8 @@ class FedAL(Algorithm[FedALState]):
     With fewer replies than asked for: as FedAvg, and
 
     - a site misses a query: it asks for what it missed at its next one; after the last, in its next round
-    - a site tells no scores: it gets none of a budget that goes by scores, and what it would have had later; after the
-      last query this is its share by size
+    - a site reports no scores: it gets none of a budget that goes by scores, and what it would have had later; after
+      the last query this is its share by size
     - a site has not trained before: the global model stands for its own in the ensemble; its log says so
     - labels do not come: the site trains on those it has, or waits first, as its site file says
     """

@@ -32,9 +32,8 @@ def ensemble_entropy(p: Tensor) -> Tensor:
     Raises:
         ConfigError: not three-dimensional, no model, or no class.
 
-    Edge cases:
-        N = 0: empty. K = 1: 0. a probability of 0: adds 0, as the limit of -p log p. T = 1, equal members: the entropy
-        of that model. NaN: the row's H is NaN; :func:`select` refuses it.
+    Edge cases: N = 0: empty. K = 1: 0. a probability of 0: adds 0, as the limit of -p log p. T = 1, equal members: the
+    entropy of that model. NaN: the row's H is NaN; :func:`select` refuses it.
     """
     if p.dim() != 3 or not p.shape[0] or not p.shape[2]:
         expected = "probabilities (models, images, classes) of at least one model and class"
@@ -76,8 +75,7 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
     Raises:
         ConfigError: a number out of range, or more labelled at the start than at the end.
 
-    Edge cases:
-        the target is reached already: zeros. fewer images than steps: ones among zeros. N_m = 0: zeros.
+    Edge cases: the target is reached already: zeros. fewer images than steps: ones among zeros. N_m = 0: zeros.
 
     Deviates: eq. (1) multiplies γ by the unlabelled images alone and does not round. With the first 10 % labelled and
     γ = 0.5 it would end at 55 % of the data, where the tables say 50 %.
@@ -114,8 +112,8 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     Raises:
         ConfigError: not one score for each id, a negative budget, an id twice, a score that is NaN or infinite.
 
-    Edge cases:
-        N = 0, or budget = 0: nothing. budget >= N: all of them, highest first. equal scores: the first ``budget`` ids.
+    Edge cases: N = 0, or budget = 0: nothing. budget >= N: all of them, highest first. equal scores: the first
+    ``budget`` ids.
 
     Deviates: eq. (4) leaves the sum over S out, and calls the pool D_m.
     """

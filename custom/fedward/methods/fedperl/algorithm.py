@@ -125,7 +125,7 @@ class FedPerl(Algorithm[FedPerlState]):
         if choice.policy == "gated_validation":
             return gated_validation_policy(peers, accuracy, choice.gate)
         if choice.policy == "gated_similarity":
-            # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can judge them.
+            # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can use them.
             return gated_similarity_policy(peers, matrix, site, choice.gate) if len(matrix) > 2 else []
         return peers
 

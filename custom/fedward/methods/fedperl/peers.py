@@ -44,12 +44,9 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     row: list[float] = similarity[site].tolist()
     for index in candidates:
         if not abs(row[index]) < float("inf"):
-            raise ConfigError(
-                f"fedperl.top_peers, sites {site} and {index}",
-                expected="a finite similarity",
-                found=f"{row[index]}",
-                remedy="Use a matrix that fedperl.similarity returned.",
-            )
+            where = f"fedperl.top_peers, sites {site} and {index}"
+            remedy = "Use a matrix that fedperl.similarity returned."
+            raise ConfigError(where, expected="a finite similarity", found=f"{row[index]}", remedy=remedy)
     return sorted(candidates, key=lambda index: (-row[index], index))[:committee]
 
 

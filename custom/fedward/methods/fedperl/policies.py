@@ -34,8 +34,7 @@ def validation_policy(peers: Sequence[int], accuracy: Accuracy, site: int) -> li
     Raises:
         ConfigError: the accuracy of the site or of a peer is not known.
 
-    Edge cases:
-        equal accuracy: kept. NaN of a peer: not kept. NaN of the site: nothing is kept.
+    Edge cases: equal accuracy: kept. NaN of a peer: not kept. NaN of the site: nothing is kept.
     """
     own = _accuracy_of(site, accuracy)
     return [peer for peer in peers if _accuracy_of(peer, accuracy) >= own]

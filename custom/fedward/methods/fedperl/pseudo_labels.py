@@ -71,9 +71,8 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
     Raises:
         ConfigError: shapes that do not belong together.
 
-    Edge cases:
-        P = 0, or N = 0: 0 with a gradient of 0. peers equal to local: 0. NaN, infinity: the loss is not finite: a
-        broken net is noticed.
+    Edge cases: P = 0, or N = 0: 0 with a gradient of 0. peers equal to local: 0. NaN, infinity: the loss is not finite:
+    a broken net is noticed.
 
     Deviates: the authors' code detaches both sides, so that the term is logged but never trains the net, and skips it
     where no pseudo label is kept. Eq. (8) is minimised over the local weights, which is done here, on every image.

@@ -11,7 +11,7 @@ from fedward.methods.samplers.base import Sampler, ScoreSampler
 from fedward.methods.samplers.pool import Pool, checked
 
 SCORE_INTERVALS = 64
-"""Equal intervals in which a site counts its scores: all that is told of them."""
+"""Equal intervals in which a site counts its scores: all that a site reports of them."""
 SMALLEST_GROUP = 5
 """Images that are counted together: no number is about fewer."""
 
@@ -105,8 +105,8 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
         ConfigError: a negative budget.
         DataError: scores of a site that are NaN, infinite, or not one-dimensional.
 
-    Edge cases:
-        no site: nothing. budget 0, all pools empty: 0 for every site. budget >= Σ N_m: N_m. one site: min(budget, N_m).
+    Edge cases: no site: nothing. budget 0, all pools empty: 0 for every site. budget >= Σ N_m: N_m. one site:
+    min(budget, N_m).
 
     The order of sites or images does not matter. Scores are numbers about single images: what a site may send of them
     is for the federation's wire list to say.

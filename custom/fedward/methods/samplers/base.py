@@ -54,12 +54,9 @@ class Sampler:
             - a single class: all predictions are equal: by rising id where nothing else decides
         """
         if budget < 0:
-            raise ConfigError(
-                f"site {pool.site}, sampler {self.name}",
-                expected="a budget >= 0",
-                found=f"{budget}",
-                remedy="Ask for 0 or more labels.",
-            )
+            where = f"site {pool.site}, sampler {self.name}"
+            remedy = "Ask for 0 or more labels."
+            raise ConfigError(where, expected="a budget >= 0", found=f"{budget}", remedy=remedy)
         if not pool.ids:
             return []
         pool = checked(pool, self.uses, self.name)

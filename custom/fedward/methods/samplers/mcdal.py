@@ -80,8 +80,8 @@ def discrepancy(first: Tensor, second: Tensor, main: Tensor) -> Tensor:
     Raises:
         ConfigError: shapes that do not belong together.
 
-    Edge cases:
-        N = 0: 0 with a gradient of 0. K = 1: 0 with a gradient of 0. NaN: the loss is NaN: a broken net is noticed.
+    Edge cases: N = 0: 0 with a gradient of 0. K = 1: 0 with a gradient of 0. NaN: the loss is NaN: a broken net is
+    noticed.
     """
     _require_alike("mcdal.discrepancy", first, second, main)
     outputs = torch.stack([first, second, main.detach()]).softmax(dim=2)

@@ -36,7 +36,7 @@ def margin(p: Tensor) -> Tensor:
 
 @torch.no_grad()
 def bald(p: Tensor) -> Tensor:
-    """Return how much the label of an image would tell about which model is right.
+    """Return how much the label of an image says about which model is right.
 
     ``I(y; φ | x) = H(p̄) - (1/T) Σ_t H(p_t)``, the Jensen-Shannon divergence of the T predictions, in nats.
 

@@ -47,7 +47,7 @@ class SelfFedState(ServerState):
 
 
 def images_of_phase(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weigh a site by all its images in phase 1, and by the labelled ones in phase 2: n_k of eq. (7)."""
+    """Weight a site by all its images in phase 1, and by the labelled ones in phase 2: n_k of eq. (7)."""
     return labelled + unlabelled if task == PRETRAIN else labelled
 
 
@@ -64,9 +64,9 @@ class SelfFed(Algorithm[SelfFedState]):
     - late, second, broken reply: as FedAvg; it does not count in F
 
     Deviates: the classifier travels and is averaged with the encoder. Where sites "send only the encoder part"
-    (Sec. III-E), which is ``upload = "encoder"``, there is no one model to judge: metrics are then those of the global
-    encoder with each site's own classifier, as its last training left it. The decoder is averaged in phase 1, as in
-    Fed-MAE. There is no contrastive step after the last round: no site would fit its classifier to it.
+    (Sec. III-E), which is ``upload = "encoder"``, there is no single model to evaluate: metrics are then those of the
+    global encoder with each site's own classifier, as its last training left it. The decoder is averaged in phase 1, as
+    in Fed-MAE. There is no contrastive step after the last round: no site would fit its classifier to it.
     """
 
     settings_type = SelfFedSettings

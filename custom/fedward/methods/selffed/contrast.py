@@ -83,8 +83,7 @@ def enqueue(queue: Tensor, keys: Tensor, size: int) -> Tensor:
     Raises:
         ConfigError: widths that differ, or a negative size.
 
-    Edge cases:
-        N >= size: the last ``size`` keys. Q > size: shortened to the newest. size = 0: empty.
+    Edge cases: N >= size: the last ``size`` keys. Q > size: shortened to the newest. size = 0: empty.
 
     Deviates: MoCo starts with random vectors, which are easy to tell apart; here the queue starts empty and fills.
     """

@@ -34,8 +34,7 @@ def mask_units(batch: int, grid: int, ratio: float, generator: torch.Generator) 
     Raises:
         ConfigError: a number out of range, or a generator of another device.
 
-    Edge cases:
-        B = 0: empty. ratio = 0: nothing is hidden. ratio = 1: everything is.
+    Edge cases: B = 0: empty. ratio = 0: nothing is hidden. ratio = 1: everything is.
     """
     if batch < 0 or grid < 1 or not 0 <= ratio <= 1 or generator.device.type != "cpu":
         raise ConfigError(
@@ -69,8 +68,7 @@ def normalise_units(images: Tensor, grid: int) -> Tensor:
     Raises:
         ConfigError: images that cannot be cut into so many units.
 
-    Edge cases:
-        a unit of one value: 0. B = 0: empty. NaN: NaN all over its unit, and no other.
+    Edge cases: a unit of one value: 0. B = 0: empty. NaN: NaN all over its unit, and no other.
 
     Deviates: MAE's code divides by the number of values less one: 0.07 % less for its units, 3 % for 4x4 grey pixels.
     """
