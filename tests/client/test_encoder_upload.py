@@ -82,7 +82,7 @@ def by_hand(experiment: Experiment, folder: Path) -> tuple[list[dict[str, Tensor
 # --- a run
 
 
-def test_encoders_are_averaged_and_each_site_goes_on_with_its_own_classifier(run: Path, tmp_path: Path) -> None:
+def test_encoders_are_averaged_and_classifiers_stay_at_sites(run: Path, tmp_path: Path) -> None:
     models, heads = by_hand(uploading(), tmp_path)
     assert_equal(dict(StoredState(run / "model.safetensors")), models[-1])
     for site in SITES:
@@ -102,14 +102,14 @@ def test_encoders_are_averaged_and_each_site_goes_on_with_its_own_classifier(run
     assert found == expected
 
 
-def test_sites_start_from_the_servers_classifier_which_pre_training_leaves_as_it_is(tmp_path: Path) -> None:
+def test_sites_start_from_the_servers_classifier(tmp_path: Path) -> None:
     pretrained = run_local(uploading(rounds=1), tmp_path / "run", sites=SITES)
     first = initial_model(uploading(), None)[0]
     for site in SITES:
         assert_equal(head_of(pretrained, site), {name: first[name] for name in first if name in HEAD})
 
 
-def test_what_goes_up_is_what_a_phase_trains_without_the_classifier(run: Path) -> None:
+def test_an_upload_is_what_a_phase_trains_but_the_classifier(run: Path) -> None:
     model = StoredState(run / "model.safetensors")
     for round_, parts in ((1, {"encoder", "mask_token", "decoder"}), (2, {"encoder"}), (3, {"encoder"})):
         expected = sum(model[name].nbytes for name in model if name.split(".")[0] in parts)
@@ -118,9 +118,7 @@ def test_what_goes_up_is_what_a_phase_trains_without_the_classifier(run: Path) -
 
 
 @pytest.mark.parametrize(("round_", "answered"), [(2, 1), (3, 1), (3, 2)])
-def test_a_killed_run_resumes_to_the_same_weights_classifiers_and_rows(
-    run: Path, tmp_path: Path, round_: int, answered: int
-) -> None:
+def test_a_killed_run_resumes_with_the_same_classifiers(run: Path, tmp_path: Path, round_: int, answered: int) -> None:
     interrupted(uploading(), tmp_path / "run", SITES, round_, answered)
     resumed = run_local(None, tmp_path / "run", resume=True)
     assert_equal(dict(StoredState(resumed / "model.safetensors")), dict(StoredState(run / "model.safetensors")))
@@ -151,9 +149,7 @@ def test_a_classifier_that_is_sent_all_the_same_is_refused(tmp_path: Path, monke
         assert expected in row["failed"][SITES[0]]
 
 
-def test_a_site_that_lost_its_classifier_says_once_that_it_uses_the_servers(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_site_without_its_classifier_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = initial_model(uploading(), None)[0]
     site = Site(SITES[0], uploading(), tmp_path)
 
@@ -170,15 +166,13 @@ def test_a_site_that_lost_its_classifier_says_once_that_it_uses_the_servers(
     assert evaluate(3) == []
 
 
-def test_sites_that_remember_and_those_of_other_runs_do_not_say_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_sites_with_their_classifier_do_not_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for upload in ("encoder", "model"):
         run_local(uploading(upload=upload, rounds=2), tmp_path / upload, sites=SITES[:1])
     assert "of its own is remembered" not in caplog.text
 
 
-def test_sites_that_contrast_keep_queue_and_target_beside_the_classifier(tmp_path: Path) -> None:
+def test_contrast_keeps_queue_and_target_at_the_site(tmp_path: Path) -> None:
     client = run_local(uploading(contrastive="client", rounds=2), tmp_path / "run", sites=SITES[:1])
     (newest,) = sorted((client / "sites").glob("*/memory/*/00002-000.safetensors"))
     assert {name.split("/")[0] for name in StoredState(newest)} == {"target", "queue", OWN}

@@ -25,7 +25,7 @@ RUN = "0" * 32
 FILE = "{kind: npz, file: images.npz}"
 
 
-def test_a_site_among_others_with_files_does_not_fall_back_on_synthetic_images(tmp_path: Path) -> None:
+def test_one_missing_site_file_gives_no_synthetic_images(tmp_path: Path) -> None:
     (tmp_path / "hospital-a.yaml").write_text(FILE)
     found = r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
     with pytest.raises(ConfigError, match=found):
@@ -131,9 +131,7 @@ def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pyt
     assert "Traceback" not in caplog.text, "its text says all"
 
 
-def test_an_unexpected_error_leaves_its_traceback_in_the_sites_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unexpected_error_is_traced_in_the_sites_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     experiment = tiny("fedavg")
     request = requests(experiment, Exchange(1, build(experiment.net, 8, 3, seed=3).state_dict(), {}), ["site-1"])[
         "site-1"
@@ -145,7 +143,7 @@ def test_an_unexpected_error_leaves_its_traceback_in_the_sites_log(
     assert "Traceback" in caplog.text
 
 
-def test_a_run_resumed_without_its_site_files_is_refused_and_goes_on_with_them(tmp_path: Path) -> None:
+def test_a_run_resumes_only_with_its_site_files(tmp_path: Path) -> None:
     folders = [write_sites(tmp_path / "sites")]
     experiment = isolated("wfedavg", synthetic=SyntheticData(images=40))
     straight = run_local(experiment, tmp_path / "straight", sites=ISOLATED, site_folders=folders)

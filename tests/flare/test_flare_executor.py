@@ -109,7 +109,7 @@ def test_one_process_builds_its_site_once(tmp_path, sent, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [MemoryError("patient-0017.png"), RuntimeError("CUDA out of memory"), KeyError("x")])
-def test_whatever_fails_at_the_site_becomes_an_answer_without_details(tmp_path, sent, monkeypatch, error):
+def test_failures_at_a_site_become_answers_without_details(tmp_path, sent, monkeypatch, error):
     def fails(self, *_):
         raise error
 
@@ -232,7 +232,7 @@ def test_what_leaves_is_in_the_sites_log_as_the_filters_left_it(tmp_path, sent):
     "a site's log is full or spoilt, so that metrics and losses would leave as FLARE's events without a line in it",
     "nothing leaves: the scalars are sent after the line is written, as the filters left them",
 )
-def test_what_cannot_be_written_into_the_sites_log_does_not_leave(tmp_path, sent, monkeypatch):
+def test_an_answer_the_site_cannot_log_does_not_leave(tmp_path, sent, monkeypatch):
     executor = executor_of(tmp_path, tiny("fedavg"))
     result = answered(executor, tmp_path)
 

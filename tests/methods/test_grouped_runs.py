@@ -134,7 +134,7 @@ def test_the_log_of_groups_makes_the_last_model(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("answered", [1, 2])
 @pytest.mark.parametrize("number", [2, 3])
-def test_isofed_killed_in_either_half_of_a_round_resumes_to_the_same_weights(
+def test_isofed_killed_in_half_a_round_resumes_bit_identically(
     number: int, answered: int, straight: dict[str, Path], exchanges: list[int], tmp_path: Path
 ) -> None:
     """Exchange 2 asks the unlabelled sites, 3 the labelled ones, both of round 2."""
@@ -151,7 +151,7 @@ def test_isofed_killed_in_either_half_of_a_round_resumes_to_the_same_weights(
 
 
 @pytest.mark.parametrize(("method", "number"), [("mt_wfedavg", 3), ("rscfed", 4), ("rscfed", 6)])
-def test_the_baselines_killed_in_a_round_resume_to_the_same_weights(
+def test_baselines_killed_in_a_round_resume_bit_identically(
     method: str, number: int, straight: dict[str, Path], exchanges: list[int], tmp_path: Path
 ) -> None:
     """RSCFed in the third pass of round 2, and in the second of round 3, all drawn sites having answered."""
@@ -162,7 +162,7 @@ def test_the_baselines_killed_in_a_round_resume_to_the_same_weights(
 
 
 @pytest.mark.parametrize(("task", "broken", "part"), [("unsupervised", "site-6", 0), ("supervised", "site-9", 1)])
-def test_a_site_that_breaks_in_one_half_is_named_and_the_run_ends(
+def test_a_run_ends_naming_the_site_that_broke_in_one_half(
     task: str, broken: str, part: int, straight: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     whole = Site._work
@@ -202,7 +202,7 @@ def test_below_the_minimum_of_labelled_replies_the_model_stays(tmp_path: Path) -
     assert_same(weights(folder), build("small_cnn", 8, 3, seed=3).state_dict())
 
 
-def test_below_the_minimum_of_unlabelled_replies_the_labelled_start_from_the_global_model(tmp_path: Path) -> None:
+def test_too_few_unlabelled_replies_leave_the_global_start(tmp_path: Path) -> None:
     """With one unlabelled site and two replies needed its model is not used: it may as well be another."""
     sites = ["site-1", "site-2", "site-9"]
     folders = []

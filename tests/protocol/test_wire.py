@@ -107,7 +107,7 @@ def without_what_is_withheld() -> Message:
     return reply
 
 
-def test_what_is_withheld_is_not_sent_and_the_server_keeps_its_own():
+def test_withheld_tensors_are_not_sent_and_the_server_keeps_its():
     trained = {**MODEL, "a.weight": torch.tensor([1.5, 1.0]), "bn.mean": torch.tensor([9.0])}
     assert wire.travelling(MODEL, WITHHELD) == ["a.weight"]
     assert wire.shapes(request(), WITHHELD) == {"a.weight": (2,)}
@@ -128,7 +128,7 @@ def test_an_answer_with_what_is_withheld_is_refused_by_name():
         check(answer(), "s", request("idle"), withheld=WITHHELD)
 
 
-def test_an_answer_without_what_it_should_send_is_refused_by_name():
+def test_an_answer_with_missing_tensors_is_refused_by_name():
     with pytest.raises(WireError, match=r"diff/bn\.mean of s.*nothing"):
         check(without_what_is_withheld(), "s", request())
 
@@ -315,7 +315,7 @@ def test_an_idle_site_may_not_upload_a_model():
         check(answer(), "s", request("idle"))
 
 
-def test_a_request_of_another_shape_is_refused_with_the_tensor_name():
+def test_a_request_of_another_shape_names_the_tensor():
     with pytest.raises(WireError, match=r"model/bn\.mean"):
         wire.unflatten("model", {"model/a.weight": np.zeros(2, np.float32)}, MODEL)
 

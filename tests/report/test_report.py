@@ -260,7 +260,7 @@ def test_sites_lost_in_the_last_evaluation_are_said(make_run):
     }
 
 
-def test_a_model_that_no_site_evaluated_is_not_called_the_final_one(make_run):
+def test_a_model_never_evaluated_is_not_called_final(make_run):
     _, page = report(lose_last_evaluation(make_run(rounds=3), *SITES))
     assert "The newest measured model (round 2) has a test" in page.text
     assert "The final model (" not in page.text

@@ -39,7 +39,7 @@ def file_of(folder: Path) -> Path:
     "a job runs at a site that asks for approval, before its administrator has looked at it",
     "the site answers that the job waits, and reads no data",
 )
-def test_a_job_waits_until_it_is_approved_and_again_when_that_is_withdrawn(tmp_path):
+def test_a_job_waits_until_approved_and_when_withdrawn(tmp_path):
     assert asked(tmp_path) == {"site": HERE, "round": 1, "waiting": JOB.digest}
     (entry,) = approvals(tmp_path).entries()
     assert (entry.digest, entry.approved, entry.experiment) == (JOB.digest, None, JOB.model_dump(mode="json"))

@@ -130,7 +130,7 @@ def test_sums_at_the_limit_are_exact():
     assert not numbers[5000:].any()
 
 
-def test_equal_updates_make_other_ciphertexts_and_the_order_of_a_sum_does_not_matter():
+def test_ciphertexts_differ_and_sums_ignore_their_order():
     values = np.linspace(-1, 1, 10)
     one, other = (KEY.encrypt(update(values), 3)["cipher/00000"] for _ in range(2))
     assert not np.array_equal(one, other)
@@ -558,7 +558,7 @@ def test_second_answers_are_not_added(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RunError, ConfigError])
-def test_an_abort_during_decryption_ends_the_run_and_costs_no_round(tmp_path, error):
+def test_an_abort_during_decryption_costs_no_round(tmp_path, error):
     """As FLARE's transport raises it; the round is asked for again when the run is resumed."""
     experiment = secure(options={"rounds": 2})
 

@@ -98,7 +98,7 @@ def test_a_run_that_too_few_sites_accept_ends_at_once(tmp_path, capsys):
     assert "site-3 refuses" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_run_that_enough_sites_accept_goes_on_without_the_others(tmp_path):
+def test_a_run_needs_only_enough_consenting_sites(tmp_path):
     experiment = hospital(minimum_replies=2, options={"rounds": 2})
     hospitals = Hospitals(tmp_path, experiment, Policy(minimum_replies=2, minimum_batch=9), TWO)
     folder = hospitals.run()
@@ -144,7 +144,7 @@ def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatc
     assert "no site waits for approval any more" in out
 
 
-def test_a_run_goes_on_without_a_site_that_waits_where_replies_are_enough(tmp_path, monkeypatch):
+def test_a_waiting_site_holds_up_no_run_with_enough_replies(tmp_path, monkeypatch):
     experiment = hospital(minimum_replies=2, options={"rounds": 2})
     hospitals = Hospitals(tmp_path, experiment, Policy(approval="required", minimum_replies=2), TWO)
     pauses = meanwhile(monkeypatch)
@@ -156,7 +156,7 @@ def test_a_run_goes_on_without_a_site_that_waits_where_replies_are_enough(tmp_pa
     assert hospitals.info["summary"]["not_evaluated"] == {LAST: told}
 
 
-def test_an_approval_taken_back_stops_the_site_at_its_next_request(tmp_path, monkeypatch):
+def test_a_withdrawn_approval_stops_the_site_at_once(tmp_path, monkeypatch):
     hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
     digest = hospitals.experiment.digest
     hospitals.approvals.approve(digest)
@@ -176,7 +176,7 @@ def test_an_approval_taken_back_stops_the_site_at_its_next_request(tmp_path, mon
     assert [row["replied"] for row in rows(folder, "rounds")] == [SITES] * 2
 
 
-def test_a_run_stopped_while_it_waits_is_resumed_with_the_weights_of_an_undisturbed_one(tmp_path, monkeypatch):
+def test_a_run_stopped_while_waiting_resumes_bit_identically(tmp_path, monkeypatch):
     def stop() -> None:
         raise KeyboardInterrupt
 

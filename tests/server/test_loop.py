@@ -146,7 +146,7 @@ def die_in_exchange(monkeypatch, number: int, answered: int = 1) -> None:
 
 @pytest.mark.parametrize("interrupt_after", [1, 2])
 @pytest.mark.parametrize("method", ["fedavg", "fedperl"])
-def test_an_interrupted_run_resumes_to_the_same_weights_and_rows(tmp_path, method, interrupt_after, monkeypatch):
+def test_an_interrupted_run_resumes_bit_identically(tmp_path, method, interrupt_after, monkeypatch):
     experiment = tiny(method, options={"rounds": 4})
     straight = run_local(experiment, tmp_path / "straight", sites=SITES)
     with monkeypatch.context() as patch:
@@ -387,7 +387,7 @@ def test_a_model_that_was_not_used_is_nobodys_peer(tmp_path, monkeypatch):
     assert any(not torch.equal(value, third[key]) for key, value in second.items())
 
 
-def test_a_site_without_labels_takes_no_supervised_step_and_weighs_nothing(tmp_path):
+def test_a_site_without_labels_takes_no_supervised_step(tmp_path):
     experiment = tiny("fedavg", synthetic={"images": 40, "labelled": 0.0}, options={"rounds": 2})
     folder = tmp_path / "run"
     with in_vain():
@@ -427,7 +427,7 @@ def test_resume_with_other_settings_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["validation", "gated_validation"])
-def test_validation_policies_judge_models_on_the_servers_own_images(tmp_path, policy):
+def test_validation_policies_use_the_servers_own_images(tmp_path, policy):
     """With a gate of 0 every peer passes, so both policies may only drop peers, never add some."""
     options = {"rounds": 4, "participants": 3, "policy": policy, "gate": 0.0, "allow_single_peer": True}
     folder = run_local(tiny(options=options), tmp_path / "run", sites=SITES)
@@ -446,7 +446,7 @@ def test_validation_policies_judge_models_on_the_servers_own_images(tmp_path, po
 # --- answers without a step
 
 
-def test_a_site_that_took_no_step_is_heard_with_the_model_it_was_sent(tmp_path, monkeypatch):
+def test_a_site_without_a_step_keeps_the_model_it_was_sent(tmp_path, monkeypatch):
     heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
     experiment = tiny("ssfl", options={"participants": 3, "rounds": 2})
@@ -483,7 +483,7 @@ def test_a_site_that_only_judged_is_heard_without_steps(tmp_path, monkeypatch):
     ("minimum", "heard_of"),
     [(1, {"site-1": 2, "site-2": 0}), (2, {"site-2": 0}), (3, {"site-2": 0})],
 )
-def test_below_the_minimum_of_replies_with_steps_only_those_without_are_heard(tmp_path, monkeypatch, minimum, heard_of):
+def test_too_few_replies_with_steps_are_not_averaged(tmp_path, monkeypatch, minimum, heard_of):
     """Of three sites one trains, one has nothing to learn from, and one is silent."""
     heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
@@ -568,7 +568,7 @@ def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("without_report")
-def test_a_note_written_by_a_round_that_never_ended_is_cut_on_resume(tmp_path, monkeypatch):
+def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
     """The server dies after the rows of round 2 are on disk, and before its state is."""
     on_disk: list[list[int]] = []
     note_rounds(monkeypatch, tmp_path / "run", on_disk)
@@ -599,7 +599,7 @@ def test_a_note_written_by_a_round_that_never_ended_is_cut_on_resume(tmp_path, m
         ([], "no answer within 3600 s"),
     ],
 )
-def test_a_site_lost_in_the_last_evaluation_is_told_in_the_summary(tmp_path, capsys, answers, reason):
+def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, answers, reason):
     """The rows of no round could: the last model's mean would be one over fewer sites, without a word."""
 
     def lost(site, answer):
@@ -732,13 +732,11 @@ def test_rounds_of_one_exchange_are_part_0(tmp_path):
     [
         ("wfedavg", 2, 1),
         ("mt_wfedavg", 3, 2),
-        *[("isofed", number, 1) for number in (2, 3, 4, 5)],
-        *[("rscfed", number, 3) for number in (2, 4, 5, 6, 7, 10)],
+        *[("isofed", number, 1) for number in (2, 3)],
+        *[("rscfed", number, 3) for number in (4, 5, 6)],
     ],
 )
-def test_an_interrupted_run_of_several_exchanges_resumes_to_the_same_weights_and_rows(
-    tmp_path, monkeypatch, method, exchange, answered
-):
+def test_a_run_of_several_exchanges_resumes_bit_identically(tmp_path, monkeypatch, method, exchange, answered):
     """Of RSCFed every site takes part in all three passes, and its teacher goes on in each of them."""
     folders = [write_sites(tmp_path / "sites")]
     experiment = isolated(method)

@@ -83,7 +83,7 @@ def test_blank_images_and_unknown_labels_are_set_aside(tmp_path):
         load_site(site(tmp_path, max_set_aside=0.01), SPEC)
 
 
-@pytest.mark.parametrize("index", range(0, 60, 7))
+@pytest.mark.parametrize("index", [0, 28, 59])
 def test_mending_an_image_moves_no_other(tmp_path, index):
     def members():
         data = load_site(site(tmp_path, labelled=0.5), SPEC)

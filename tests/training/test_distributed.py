@@ -58,8 +58,7 @@ def test_a_shared_net_keeps_tensor_names_and_timms_activation() -> None:
     assert layers.SyncBatchNormAct in kinds
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
-@pytest.mark.parametrize("images", [0, 1, 2, 7, 16])
+@pytest.mark.parametrize(("images", "processes"), [(0, 2), (1, 3), (7, 1), (7, 3), (2, 8), (16, 8)])
 def test_every_row_of_a_batch_has_one_process(images: int, processes: int) -> None:
     rows = [range(images)[rows_of(rank, images, processes)] for rank in range(processes)]
     assert [row for share in rows for row in share] == list(range(images))
