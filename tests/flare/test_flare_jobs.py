@@ -40,8 +40,7 @@ def test_exports_are_the_same_bytes_every_time(tmp_path):
     assert one == two
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("clinical", [False, True])
+@pytest.mark.parametrize(("clinical", "method"), [*((True, method) for method in METHODS), (False, "fedavg")])
 def test_server_and_sites_get_the_experiment_that_was_exported(tmp_path, clinical, method):
     """It stands in the job once, with all settings of its method; the executor has no arguments."""
     experiment = tiny(method, synthetic=None) if clinical else tiny(method)
@@ -57,7 +56,7 @@ def test_server_and_sites_get_the_experiment_that_was_exported(tmp_path, clinica
     assert next(iter(server)) == next(iter(client)) == "format_version"
 
 
-def test_a_clinical_job_has_no_code_no_stand_in_data_and_a_scope(tmp_path):
+def test_a_clinical_job_has_a_scope_and_no_code_or_fake_data(tmp_path):
     export_job(tiny(), tmp_path / "job")
     export_job(tiny(), tmp_path / "job", clinical=True)
     assert not (tmp_path / "job" / "app" / "custom").exists(), "FLARE takes an empty one for code"
@@ -67,7 +66,7 @@ def test_a_clinical_job_has_no_code_no_stand_in_data_and_a_scope(tmp_path):
     assert server["workflows"][0]["args"]["experiment"]["synthetic"] is None
 
 
-def test_a_clinical_job_replaces_the_script_of_a_shipped_one_too(tmp_path):
+def test_a_clinical_job_replaces_the_script_of_a_shipped_one(tmp_path):
     export_job(JOBS["fedavg"](), tmp_path / "fedavg")
     assert (tmp_path / "fedavg" / "job.py").is_file()
     export_job(JOBS["fedavg"](), tmp_path / "fedavg", clinical=True)
@@ -149,7 +148,7 @@ def test_weights_are_no_code_to_flare(finished, tmp_path, clinical):
     assert [bool(found.get("byoc")) for found in (meta, at_server[1], at_site[1])] == [not clinical] * 3
 
 
-def test_a_research_job_with_weights_names_the_simulations_sites(finished, tmp_path):
+def test_a_research_job_with_weights_names_its_sites(finished, tmp_path):
     export_job(tiny(), tmp_path / "job", init=finished)
     deploy_map = json.loads((tmp_path / "job" / "meta.json").read_text())["deploy_map"]
     assert deploy_map == {"app_server": ["server"], "app": site_names(10)}
@@ -170,7 +169,7 @@ def test_weights_that_do_not_fit_are_not_exported(finished, tmp_path):
 
 
 @pytest.mark.parametrize("inside", ["app_server/config", "runs/one", "."])
-def test_weights_inside_the_job_that_is_replaced_are_refused_and_kept(finished, tmp_path, inside):
+def test_weights_inside_the_replaced_job_are_refused_and_kept(finished, tmp_path, inside):
     export_job(tiny(), tmp_path / "job", init=finished)
     init = tmp_path / "job" / inside
     shutil.copytree(finished, init, dirs_exist_ok=True)

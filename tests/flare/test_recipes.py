@@ -47,7 +47,7 @@ def kit(tmp_path):
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_every_shipped_job_has_a_script_that_is_no_part_of_its_recipe(tmp_path, name):
+def test_every_shipped_job_has_a_script_outside_its_recipe(tmp_path, name):
     FedwardRecipe(JOBS[name](), name).export(str(tmp_path))
     shipped = files_of(SHIPPED / name)
     compile(shipped.pop("job.py"), "job.py", "exec")

@@ -101,7 +101,7 @@ def test_the_projection_comes_on_top_and_changes_no_logit() -> None:
     assert (first.in_features, first.out_features, last.out_features) == (64, 64, PROJECTION)
 
 
-def test_other_networks_are_refused_and_those_that_fit_are_named() -> None:
+def test_unfit_networks_are_refused_with_those_that_fit() -> None:
     assert list(MASKED_NETS) == [name for name in OWN if name.startswith("masked_")]
     with pytest.raises(ConfigError, match=r"masked_swin_28, masked_swin_32, .* found a SwinClassifier"):
         build("swin_28", CLASSES, extend=add_projection)
@@ -155,14 +155,14 @@ def test_the_reconstruction_loss_equals_its_equations() -> None:
     torch.testing.assert_close(found["loss_reconstruction"], expected, rtol=0, atol=0)
 
 
-def test_each_step_hides_other_units_and_equal_draws_hide_the_same() -> None:
+def test_hidden_units_are_new_each_step_and_follow_the_draw() -> None:
     net, inputs = make_net(), inputs_of(7)
     first, second = (losses_of("masked", net, inputs).terms["loss_reconstruction"] for _ in range(2))
     assert first != second
     assert losses_of("masked", net, inputs_of(7)).terms["loss_reconstruction"] == first
 
 
-def test_a_perfect_prediction_shows_the_image_and_what_is_visible_is_shown_as_it_is() -> None:
+def test_a_perfect_prediction_shows_the_image() -> None:
     """The masks are those of the generator; hidden units are grey before they are filled in."""
     net, images = make_net().eval(), pictures(0, 3)
     mask = mask_units(3, 7, 0.6, torch_generator(5))
@@ -176,7 +176,7 @@ def test_a_perfect_prediction_shows_the_image_and_what_is_visible_is_shown_as_it
     assert torch.equal(found["reconstruction"][~hidden], images[~hidden])
 
 
-def test_a_shown_prediction_is_the_networks_own_within_the_range_of_pixels() -> None:
+def test_a_shown_prediction_is_clipped_to_the_pixel_range() -> None:
     net, images = make_net().eval(), pictures(0, 2)
     for parameter in net.decoder.parameters():
         parameter.data.mul_(20)
@@ -235,7 +235,7 @@ def test_target_and_queue_follow_each_step() -> None:
     assert given == {}, "what is remembered is for the caller to keep"
 
 
-def test_an_image_that_comes_again_is_not_told_from_its_own_keys() -> None:
+def test_a_repeated_image_is_no_negative_of_itself() -> None:
     """Half of the batch is in the queue from the step before, beside keys of others."""
     net, batch = make_net(), batch_for("contrastive")
     keys = torch.randn(IMAGES, PROJECTION, generator=torch_generator(7))
