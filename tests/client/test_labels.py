@@ -309,7 +309,7 @@ labels.renew(1, 0, 3, "fedal", first, lambda: bool((folder / "waits").touch()))
 
 
 def test_a_kill_between_question_and_answer_loses_nothing(tmp_path, queue):
-    process = subprocess.Popen([sys.executable, "-c", KILLED, Path(__file__).parents[1], tmp_path])
+    process = subprocess.Popen([sys.executable, "-c", KILLED, Path(__file__).parent, tmp_path])
     while not (tmp_path / "waits").exists():
         assert process.poll() is None
         time.sleep(0.05)
