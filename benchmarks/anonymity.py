@@ -40,7 +40,7 @@ from committees import (
     reconstruct,
     site_offsets,
 )
-from fedward.client.site import Site
+from fedward.client.client import Client
 from fedward.config import Experiment
 from fedward.jobs import load_experiment, site_names
 from fedward.local import LocalTransport
@@ -110,7 +110,7 @@ class Recording(LocalTransport):
 
     def __init__(self, experiment: Experiment, names: Sequence[str], folder: Path) -> None:
         super().__init__(experiment, names, folder)
-        self.history = History(proportions={name: proportions(site) for name, site in self._sites.items()})
+        self.history = History(proportions={name: proportions(site) for name, site in self._clients.items()})
         self._nets = [build(experiment.net, len(experiment.data.classes)) for _ in range(2)]
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
@@ -131,7 +131,7 @@ class Recording(LocalTransport):
     def _says(self, site: str, role: str, request: Message) -> np.ndarray:
         net = self._nets[role == "model"]
         net.load_state_dict(unflatten(role, request.arrays, net.state_dict()))
-        own = Pixels.of(self._sites[site].data.unlabelled, torch.device("cpu"))
+        own = Pixels.of(self._clients[site].data.unlabelled, torch.device("cpu"))
         return predict(net, own).mean(dim=0).numpy()
 
 
@@ -140,7 +140,7 @@ def vector(role: str, message: Message) -> np.ndarray:
     return np.concatenate([message.arrays[key].ravel() for key in sorted(message.arrays) if key.startswith(f"{role}/")])
 
 
-def proportions(site: Site) -> np.ndarray:
+def proportions(site: Client) -> np.ndarray:
     """Return the class proportions (K,) of a site's labelled images of all splits."""
     labels = np.concatenate([part.labels for part in (site.data.labelled, site.data.val, site.data.test)])
     return np.bincount(labels, minlength=len(site.data.classes)) / len(labels)

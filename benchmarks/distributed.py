@@ -23,7 +23,8 @@ from typing import Any
 
 import torch
 
-from fedward.client.ranks import RankSite
+from fedward.client.ranks import rank_learner
+from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.nets import build
 from fedward.training.distributed.launch import launch, private_folder, work
@@ -49,13 +50,14 @@ def measure(folder: Path, rank: int, processes: int) -> None:
     asked = json.loads((folder / "asked.json").read_text())
     spec = Experiment.model_validate(asked["experiment"])
     with group(folder, rank, processes) as device:
-        site = RankSite("site-1", spec, folder / str(rank), rank=rank, processes=processes, device=device)
+        data = DataSource("site-1", spec, folder / str(rank)).read()
+        learner = rank_learner("site-1", spec, data, rank=rank, processes=processes, device=device)
         model = build(spec.net, len(spec.data.classes)).state_dict()
         seconds = []
         for repeat in range(asked["repeats"] + 1):
             torch.distributed.barrier()
             started = time.perf_counter()
-            site.train(model, [], repeat + 1)
+            learner.train(model, [], repeat + 1)
             torch.distributed.barrier()
             seconds.append(time.perf_counter() - started)
     if rank == 0:

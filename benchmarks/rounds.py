@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedward.client.site import Site
 from fedward.config import Experiment
 from fedward.flare.jobs.export import export_job
 from fedward.jobs import load_experiment, site_names
@@ -40,6 +39,7 @@ from fedward.report import write_report
 from fedward.report.console import Console
 from fedward.server.loop import run_experiment
 from fedward.storage.checkpoint import StoredState
+from fedward.training.learner import Learner
 
 LIMITS = {"overhead": 0.05, "memory": 0.1}
 SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "synthetic.images=240", "evaluate_every=4")
@@ -97,8 +97,8 @@ def overhead(folder: Path, quick: bool) -> None:
     print("| method and network | rounds | CPU s a round | share beside training, CPU | wall | aim |")
     print("|---|--:|--:|--:|--:|---|")
     timed = Timed()
-    plain = Site.train, Site.evaluate
-    Site.train, Site.evaluate = map(timed.wrap, plain)  # type: ignore[method-assign]
+    plain = Learner.train, Learner.evaluate
+    Learner.train, Learner.evaluate = map(timed.wrap, plain)  # type: ignore[method-assign]
     cases = {
         "FedPerl, small_cnn, 32 px": ("fedperl", SMALL),
         "SSFL, small_cnn, 32 px": ("ssfl", SMALL),
@@ -120,7 +120,7 @@ def overhead(folder: Path, quick: bool) -> None:
             f"| at most {LIMITS['overhead']:.0%} |",
             flush=True,
         )
-    Site.train, Site.evaluate = plain  # type: ignore[method-assign]
+    Learner.train, Learner.evaluate = plain  # type: ignore[method-assign]
 
 
 def simulator(folder: Path, quick: bool) -> None:

@@ -12,17 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from fedward.client.ranks import RankSite
-from fedward.client.site import Site
+from fedward.client.ranks import rank_learner
+from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.methods.workflow import State
 from fedward.nets import build, image_size
+from fedward.sites import SiteData
 from fedward.storage.checkpoint import save_json, save_model
 from fedward.training.distributed.launch import work
 from fedward.training.distributed.sharing import group
+from fedward.training.learner import Learner
 from isolated import isolated
 from tiny import tiny
 
@@ -40,16 +41,16 @@ class Case:
     peers: int = 0
 
     def train(
-        self, make: Callable[..., Site], folder: Path, sites: Path
+        self, make: Callable[[str, Experiment, SiteData], Learner], folder: Path, sites: Path
     ) -> tuple[State, dict[str, Tensor], tuple[int, dict[str, float]]]:
         """Return the model, what the site remembers, and its steps and mean losses, after the third round."""
         experiment = self.experiment
-        site = make(self.site, experiment, folder, [] if experiment.synthetic else [sites])
-        site.device = torch.device("cpu")
+        source = DataSource(self.site, experiment, folder, () if experiment.synthetic else (sites,))
+        learner = make(self.site, experiment, source.read())
         classes = len(experiment.data.classes)
         model, *peers = (build(experiment.net, classes, seed=seed).state_dict() for seed in range(self.peers + 1))
         memory: dict[str, State] = {}
-        trained, steps, means = site.train(model, peers, 3, task=self.task, memory=memory)
+        trained, steps, means = learner.train(model, peers, 3, task=self.task, memory=memory)
         flat = {f"{role}/{key}": tensor for role, state in memory.items() for key, tensor in state.items()}
         return trained, flat, (steps, {name: value for name, value in means.items() if name != "seconds"})
 
@@ -100,7 +101,7 @@ CASES = {
 def train_all(folder: Path, rank: int, processes: int) -> None:
     """Train every case in turn, and leave what came out in a folder of the case and the process."""
     with group(folder, rank, processes) as device:
-        make = partial(RankSite, rank=rank, processes=processes, device=device)
+        make = partial(rank_learner, rank=rank, processes=processes, device=device)
         for name, case_ in CASES.items():
             there = folder / name / str(rank)
             model, memory, (steps, means) = case_.train(make, there / "site", folder / "sites")

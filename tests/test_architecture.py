@@ -31,7 +31,7 @@ MAY_USE: dict[str, set[str]] = {
     "methods": {"errors", "seeds"},
     "config": {"digests", "errors", "evaluation", "methods", "nets"},
     "jobs": {"config", "errors", "yaml_text"},
-    "training": {"errors", "methods", "seeds", "sites", "views"},
+    "training": {"config", "errors", "evaluation", "methods", "nets", "seeds", "sites", "views"},
     "protocol": {"digests", "errors", "evaluation", "methods", "terminal", "training"},
     "storage": {"config", "digests", "errors", "evaluation", "methods", "nets", "protocol"},
     "report": {"config", "errors", "evaluation", "storage", "terminal"},
@@ -44,10 +44,10 @@ MAY_USE: dict[str, set[str]] = {
         *("client", "config", "digests", "errors", "evaluation", "methods", "protocol", "report", "sites"),
         *("storage", "terminal", "training"),
     },
-    "local": {"client", "config", "protocol", "report", "security", "server", "storage"},
+    "local": {"client", "config", "methods", "protocol", "report", "security", "server", "storage"},
     "flare": {
         *("annotation", "client", "config", "errors", "evaluation", "jobs", "methods", "protocol", "report"),
-        *("security", "server", "sites", "storage", "terminal"),
+        *("security", "server", "sites", "storage", "terminal", "training"),
     },
     "operation": {
         *("client", "config", "digests", "errors", "flare", "methods", "protocol", "report", "server", "sites"),

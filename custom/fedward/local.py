@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedward.client.site import Site
-from fedward.client.site_data import named_sites, require_same_source
+from fedward.client.admission import Admission
+from fedward.client.client import Client
+from fedward.client.site_data import DataSource, named_sites
+from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
+from fedward.methods import method_of
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.report import write_report
@@ -30,19 +33,23 @@ class LocalTransport:
         key: SiteKey | None = None,
         cache: Path | None = None,
     ) -> None:
-        def site(name: str) -> Site:
-            return Site(name, experiment, folder / name, site_folders, key, cache / name if cache else None)
+        algorithm = method_of(experiment)
 
-        self._sites = {name: site(name) for name in sorted(names)}
+        def client(name: str) -> Client:
+            own = folder / name
+            source = DataSource(name, experiment, own, tuple(site_folders), cache / name if cache else None)
+            return Client(source, algorithm, SiteLog(own, name, experiment), Admission(name, experiment, own), key)
+
+        self._clients = {name: client(name) for name in sorted(names)}
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
-        return list(self._sites)
+        return list(self._clients)
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         """Let each site answer its request; a site in this process cannot be late, so ``timeout`` is not used."""
         for name, request in sorted(requests.items()):
-            deliver(name, self._sites[name].handle(request))
+            deliver(name, self._clients[name].handle(request))
 
 
 def run_local(
@@ -71,7 +78,7 @@ def run_local(
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites
         for site in sites:
-            require_same_source(site, site_folders, folder / "sites" / site, run.id)
+            DataSource(site, experiment, folder / "sites" / site, tuple(site_folders)).require_same(run.id)
     assert experiment is not None
     refuse_sites_file(sites, site_folders)
     transport = local_transport(experiment, sites, folder, site_folders, cache)

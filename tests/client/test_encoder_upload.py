@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from asking import requests
+from clients import new_client
 from fedward.client.memory import OWN, SiteMemory
-from fedward.client.site import Site
 from fedward.config import Experiment
 from fedward.local import LocalTransport, run_local
 from fedward.methods import METHODS, method_of, settings_of
@@ -64,12 +64,12 @@ def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
 
 def by_hand(experiment: Experiment, folder: Path) -> tuple[list[dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
     """Return the global model after each round and each site's classifier: sites train, encoders are averaged."""
-    sites = {name: Site(name, experiment, folder / name) for name in SITES}
+    sites = {name: new_client(name, experiment, folder / name) for name in SITES}
     models, heads = [dict(initial_model(experiment, None)[0])], {name: {} for name in SITES}
     for round_, task in ((1, PRETRAIN), (2, FINE_TUNE), (3, FINE_TUNE)):
         model, sent, sizes = models[-1], [], []
         for name, site in sites.items():
-            trained = site.train({**model, **heads[name]}, [], round_, task=task)[0]
+            trained = site.learner.train({**model, **heads[name]}, [], round_, task=task)[0]
             heads[name] = {key: trained[key] for key in trained if key in HEAD}
             travelled = {key: model[key] + (trained[key] - model[key]) for key in model if key not in HEAD}
             sent.append(travelled)
@@ -92,7 +92,7 @@ def test_encoders_are_averaged_and_classifiers_stay_at_sites(run: Path, tmp_path
     for name in HEAD:
         assert torch.equal(models[-1][name], models[0][name]), "the server's is the first one"
     (site,) = SITES[:1]
-    measured = Site(site, uploading(), tmp_path / site).evaluate({**models[-1], **heads[site]})
+    measured = new_client(site, uploading(), tmp_path / site).learner.evaluate({**models[-1], **heads[site]})
     expected = {(row["split"], row["name"]): row["value"] for row in measured if "/" not in row["name"]}
     found = {
         (row["split"], row["name"]): row["value"]
@@ -151,7 +151,7 @@ def test_a_classifier_that_is_sent_all_the_same_is_refused(tmp_path: Path, monke
 
 def test_a_site_without_its_classifier_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model = initial_model(uploading(), None)[0]
-    site = Site(SITES[0], uploading(), tmp_path)
+    site = new_client(SITES[0], uploading(), tmp_path)
 
     def evaluate(round_: int) -> list[str]:
         caplog.clear()

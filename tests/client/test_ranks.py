@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +17,23 @@ import pytest
 import torch
 
 from asking import requests
+from clients import new_client
 from fedward.client import ranks
-from fedward.client.ranks import Processes
-from fedward.client.site import Site
+from fedward.client.client import Client
+from fedward.client.ranks import Processes, check_processes
+from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
-from fedward.methods.settings import Settings
+from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol.wire import Message
+from fedward.sites import SiteData
 from fedward.sites.site_file import read_site_file
 from fedward.storage.checkpoint import StoredState
+from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder
+from fedward.training.learner import Learner
+from fedward.training.networks import Networks
 from isolated import write_sites
 from rank_cases import CASES, grouped
 from tiny import batch_norm_net, tiny
@@ -42,12 +50,11 @@ def never() -> bool:
 # --- the same numbers
 
 
-class TwiceTheBatch(Site):
-    """One process, to which the job says twice the batch."""
-
-    @property
-    def _settings(self) -> Settings:
-        return super()._settings.model_copy(update={"batch": 2 * self.experiment.options["batch"]})
+def one_process(site: str, experiment: Experiment, data: SiteData, times: int = 1) -> Learner:
+    """What trains in one process with so many times the job's batch."""
+    algorithm = method_of(experiment)
+    networks, batch = Networks(experiment, algorithm, CPU), times * algorithm.settings.batch
+    return Learner(site, experiment, algorithm, networks, DeviceData(data, CPU), batch)
 
 
 def assert_close(found: State, expected: State) -> None:
@@ -70,8 +77,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_are_one_with_twice_the_batch(name: str, trained: Path, tmp_path: Path) -> None:
     case = CASES[name]
-    model, memory, (_, means) = case.train(TwiceTheBatch, tmp_path / "one", trained / "sites")
-    steps = case.train(Site, tmp_path / "job", trained / "sites")[2][0]
+    model, memory, (_, means) = case.train(partial(one_process, times=2), tmp_path / "one", trained / "sites")
+    steps = case.train(one_process, tmp_path / "job", trained / "sites")[2][0]
     for rank in ("0", "1"):
         there = trained / name / rank
         assert_close(StoredState(there / "model.safetensors"), model)
@@ -90,7 +97,7 @@ def test_each_case_trains_and_the_batch_matters(name: str, trained: Path, tmp_pa
     moved = max(float((two[key] - start[key]).abs().max()) for key in two)
     assert moved > 1000 * TOLERANCE
     if name not in ("less_than_a_batch", "one_image"):
-        one = case.train(Site, tmp_path / "one", trained / "sites")[0]
+        one = case.train(one_process, tmp_path / "one", trained / "sites")[0]
         assert max(float((two[key] - one[key]).abs().max()) for key in two) > 100 * TOLERANCE
 
 
@@ -105,7 +112,7 @@ def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
 # --- a site that its own file gives two processes
 
 
-def request(site: Site, task: str) -> Message:
+def request(site: Client, task: str) -> Message:
     model = build(site.experiment.net, len(site.experiment.data.classes), seed=3).state_dict()
     exchange = Exchange(3, model, {site.name: ClientTask(task)})
     return requests(site.experiment, exchange, [site.name])[site.name]
@@ -120,9 +127,12 @@ def test_a_site_answers_from_as_many_processes_as_its_file_says(
     file = sites / f"{case.site}.yaml"
     file.write_text(file.read_text() + "\nprocesses: 2\n")
     assert read_site_file(file).processes == 2
-    two = Site(case.site, case.experiment, tmp_path / "two", [sites])
-    one = TwiceTheBatch(case.site, case.experiment, tmp_path / "one", [sites])
-    one.device = two.device = CPU
+    two = new_client(case.site, case.experiment, tmp_path / "two", [sites], device=CPU)
+    options = {**case.experiment.options, "batch": 2 * case.experiment.options["batch"]}
+    twice = case.experiment.model_copy(update={"options": options})
+    assert two.data.processes == 2
+    file.write_text(file.read_text().replace("processes: 2", "processes: 1"))
+    one = new_client(case.site, twice, tmp_path / "one", [sites], device=CPU)
     expected, found = one.handle(request(one, case.task)), two.handle(request(two, case.task))
     assert "error" not in found.meta
     assert found.meta["metrics"] == expected.meta["metrics"]
@@ -142,7 +152,7 @@ def test_one_process_is_the_default_and_starts_no_other(tmp_path: Path, monkeypa
     sites = write_sites(tmp_path / "sites")
     case = grouped("rscfed", "site-2", "unsupervised")
     assert read_site_file(sites / "site-2.yaml").processes == 1
-    site = Site(case.site, case.experiment, tmp_path / "one", [sites])
+    site = new_client(case.site, case.experiment, tmp_path / "one", [sites])
     assert site.handle(request(site, case.task)).meta["steps"] > 0
 
 
@@ -154,27 +164,26 @@ def test_a_number_of_processes_that_is_none_is_refused(tmp_path: Path, processes
         read_site_file(file)
 
 
-def train(site: Site) -> object:
+def train(site: Client) -> object:
     model = build("small_cnn_gn", 8, seed=1).state_dict()
-    return Processes(site, 2).train(model, [], 1, task="train", part=0, memory={}, aborted=never)
+    return Processes(site.source, site.learner, 2).train(model, [], 1, task="train", part=0, memory={}, aborted=never)
 
 
 def test_batch_norm_is_refused_where_statistics_cannot_be_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranks, "build", lambda *_: batch_norm_net(1))
-    site = Site("site-1", tiny("fedavg"), tmp_path)
-    site.device = CPU
+    monkeypatch.setattr("fedward.training.networks.build", lambda *_, **__: batch_norm_net(1))
+    site = new_client("site-1", tiny("fedavg"), tmp_path, device=CPU)
     with pytest.raises(ConfigError, match=r"site-1.*BatchNorm.*Lower `processes`"):
         train(site)
 
 
 def test_more_processes_than_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    site = Site("site-1", tiny("fedavg"), tmp_path)
-    site.device = torch.device("cuda")
+    learner = new_client("site-1", tiny("fedavg"), tmp_path).learner
+    networks = Networks(learner.experiment, learner.algorithm, torch.device("cuda"))
     with pytest.raises(DataError, match=r"site-1.*each of 1 GPUs.*found 2"):
-        train(site)
+        check_processes(replace(learner, networks=networks), 2)
 
 
 @pytest.fixture
@@ -184,20 +193,19 @@ def _leave_the_group() -> Iterator[None]:
 
 
 def test_auxiliary_heads_are_trained_in_one_process_alone(tmp_path: Path) -> None:
-    site = Site("site-1", tiny("fedal", options={"sampler": "mcdal"}), tmp_path)
+    site = new_client("site-1", tiny("fedal", options={"sampler": "mcdal"}), tmp_path)
     with pytest.raises(ConfigError, match=r"site-1, processes: .*auxiliary heads"):
-        ranks._check(site, 2)
+        check_processes(site.learner, 2)
 
 
 @pytest.mark.usefixtures("_leave_the_group")
 def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     """Processes read it themselves, and may find other images than the site's process counted."""
-    site = Site("site-1", tiny("fedavg"), tmp_path / "site")
+    site = new_client("site-1", tiny("fedavg"), tmp_path / "site")
     same = ranks._digest(site.data)
-    assert same == ranks._digest(Site("site-1", tiny("fedavg"), tmp_path / "again").data)
-    assert same != ranks._digest(Site("site-2", tiny("fedavg"), tmp_path / "other").data)
-    what = {"site": "site-1", "experiment": site.experiment.model_dump(mode="json"), "data": "other"}
-    where = {"folder": str(tmp_path), "cache": str(tmp_path), "site_folders": [], "labels": None}
-    (tmp_path / "request.json").write_text(json.dumps({**what, **where}))
+    assert same == ranks._digest(new_client("site-1", tiny("fedavg"), tmp_path / "again").data)
+    assert same != ranks._digest(new_client("site-2", tiny("fedavg"), tmp_path / "other").data)
+    asked = {"source": ranks._to_json(site.source), "labels": None, "data": "other"}
+    (tmp_path / "request.json").write_text(json.dumps(asked))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from asking import RUN, requests
-from fedward.client.site import Site
+from clients import new_client
+from fedward.client.client import Client
 from fedward.methods.fedavg import FedAvg, Supervised, class_weights
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
 from fedward.methods.workflow import ClientTask, Exchange, State
@@ -18,6 +19,7 @@ from fedward.nets import build
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
 from fedward.training.batches import Pixels, RoundBatches
+from fedward.training.machine import limit_threads
 from fedward.training.trainer import train
 from fedward.views import VIEWS, Views
 from isolated import SITES, isolated, write_sites
@@ -48,11 +50,11 @@ def stay() -> bool:
 @pytest.mark.proves(
     "lead", "a job that asks for a million threads at each site", "as many are used as the machine has cores"
 )
-def test_a_job_has_no_more_threads_than_there_are_cores(tmp_path, monkeypatch):
+def test_a_job_has_no_more_threads_than_there_are_cores(monkeypatch):
     used = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     for threads in (1, 10**6, 0):
-        Site("site-1", tiny("fedavg", threads=threads), tmp_path)
+        limit_threads(threads)
     assert used == [1, os.cpu_count()], "0 leaves torch's own choice"
 
 
@@ -64,16 +66,16 @@ def test_phases_share_one_net_with_own_rates_and_draws(tmp_path, monkeypatch, op
     """As if each were trained by itself, from what the one before it left."""
     phased(monkeypatch, lambda: Phase(Supervised(), 0.01, ("first",)), lambda: Phase(Supervised(), 0.002))
     experiment = tiny("fedavg", options={"optimizer": optimizer})
-    site, model = Site("site-1", experiment, tmp_path), start(experiment)
+    site, model = new_client("site-1", experiment, tmp_path).learner, start(experiment)
     trained, steps, means = site.train(model, [], 2)
 
-    labelled, net = Pixels.of(site.data.labelled, site.device), build(experiment.net, 8, 3, seed=3)
-    net = net.to(site.device, memory_format=torch.channels_last)  # as the site's: other kernels round otherwise
-    inputs = RoundInputs(class_weights(torch.bincount(labelled.labels.cpu(), minlength=8)).to(site.device))
-    settings = site._method.settings
+    device, settings = site.networks.device, site.algorithm.settings
+    labelled, net = Pixels.of(site.images.data.labelled, device), build(experiment.net, 8, 3, seed=3)
+    net = net.to(device, memory_format=torch.channels_last)  # as the site's: other kernels round otherwise
+    inputs = RoundInputs(class_weights(torch.bincount(labelled.labels.cpu(), minlength=8)).to(device))
     for rate, stream in ((0.01, ("site-1", 2, "first")), (0.002, ("site-1", 2))):
         batches = RoundBatches(labelled, None, [], settings, experiment.seed, stream)
-        last = train(net, batches, Phase(Supervised(), rate), inputs, settings, device=site.device, aborted=stay)
+        last = train(net, batches, Phase(Supervised(), rate), inputs, settings, device=device, aborted=stay)
     assert steps == 4
     for key, value in net.state_dict().items():
         torch.testing.assert_close(trained[key], value.cpu(), msg=key)
@@ -96,12 +98,12 @@ class _Watching(Objective[None]):
         return Losses({"loss_supervised": sum(parameter.sum() for parameter in net.parameters())})
 
 
-def watch(tmp_path, monkeypatch, uses: Uses, round_: int = 1, **options) -> tuple[Site, RoundInputs, list[Batch]]:
+def watch(tmp_path, monkeypatch, uses: Uses, round_: int = 1, **options) -> tuple[Client, RoundInputs, list[Batch]]:
     seen: list = []
     phased(monkeypatch, lambda: Phase(_Watching(uses, seen), 1e-3))
     experiment = tiny("fedavg", options=options)
-    site = Site("site-1", experiment, tmp_path)
-    site.train(start(experiment), [], round_)
+    site = new_client("site-1", experiment, tmp_path)
+    site.learner.train(start(experiment), [], round_)
     inputs, *batches = seen
     return site, inputs, batches
 
@@ -127,8 +129,8 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(tmp_path, monkeypatch, 
     monkeypatch.setitem(VIEWS, "upright", recipe)
     experiment = tiny("fedavg", options={"images_per_round": None})
     experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"views": "upright"})})
-    site = Site("site-1", experiment, tmp_path)
-    _, steps, _ = site.train(start(experiment), [], 1)
+    site = new_client("site-1", experiment, tmp_path)
+    _, steps, _ = site.learner.train(start(experiment), [], 1)
     data = site.data
     assert len(data.labelled) != len(data.unlabelled) > 0
     if not labelled and unlabelled == "none":
@@ -178,7 +180,7 @@ def test_pictures_are_varied_by_the_recipe_of_the_data(tmp_path, monkeypatch):
         drawn.clear()
         experiment = tiny("ssfl")
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"views": name})})
-        Site("site-1", experiment, tmp_path).train(start(experiment), [], 1)
+        new_client("site-1", experiment, tmp_path).learner.train(start(experiment), [], 1)
         assert drawn == [f"{name} weak", f"{name} weak", f"{name} strong"]
 
 
@@ -223,7 +225,7 @@ def test_the_phases_of_a_round_share_the_sites_memory(tmp_path, monkeypatch):
     seen: list = []
     phased(monkeypatch, *[lambda: Phase(_Watching(Uses(), seen), 1e-3)] * 2)
     experiment, memory = tiny("fedavg"), {"teacher": {"w": torch.ones(2)}}
-    Site("site-1", experiment, tmp_path).train(start(experiment), [], 1, memory=memory)
+    new_client("site-1", experiment, tmp_path).learner.train(start(experiment), [], 1, memory=memory)
     inputs = [item for item in seen if isinstance(item, RoundInputs)]
     assert len(inputs) == 2
     assert all(each.memory is memory for each in inputs)
@@ -234,23 +236,23 @@ def test_the_phases_of_a_round_share_the_sites_memory(tmp_path, monkeypatch):
 
 def test_parts_of_a_round_draw_other_numbers(tmp_path):
     experiment = tiny("ssfl")
-    site, model = Site("site-1", experiment, tmp_path), start(experiment)
-    found = [site.train(model, [], 2, part=part)[0] for part in (0, 1, 2)]
+    site, model = new_client("site-1", experiment, tmp_path), start(experiment)
+    found = [site.learner.train(model, [], 2, part=part)[0] for part in (0, 1, 2)]
     assert moved(found[0], found[1])
     assert moved(found[1], found[2])
     assert moved(found[0], found[2])
-    assert same(found[1], site.train(model, [], 2, part=1)[0])
-    assert same(found[0], site.train(model, [], 2)[0])
+    assert same(found[1], site.learner.train(model, [], 2, part=1)[0])
+    assert same(found[0], site.learner.train(model, [], 2)[0])
 
 
 def test_the_global_generator_is_left_alone(tmp_path):
     experiment = tiny("ssfl")
-    site, model = Site("site-1", experiment, tmp_path), start(experiment)
+    site, model = new_client("site-1", experiment, tmp_path), start(experiment)
     found = []
     for seed in (1, 2):
         torch.manual_seed(seed)
         chance = torch.get_rng_state()
-        found.append(site.train(model, [], 1)[0])
+        found.append(site.learner.train(model, [], 1)[0])
         assert torch.equal(torch.get_rng_state(), chance)
     assert same(*found)
 
@@ -259,17 +261,17 @@ def test_peers_of_an_earlier_request_do_not_stay(tmp_path):
     """The nets they are loaded into do; a site restarted in between answers the same."""
     experiment = tiny(options={"warm_up": 0})
     model, peers = start(experiment), [start(experiment, seed) for seed in (7, 8)]
-    old = Site("site-1", experiment, tmp_path)
+    old = new_client("site-1", experiment, tmp_path)
     for committee in (peers, peers[:1], [], peers[::-1]):
-        fresh = Site("site-1", experiment, tmp_path)
-        assert same(old.train(model, committee, 2)[0], fresh.train(model, committee, 2)[0])
-    assert moved(old.train(model, peers, 2)[0], old.train(model, [], 2)[0])
+        fresh = new_client("site-1", experiment, tmp_path)
+        assert same(old.learner.train(model, committee, 2)[0], fresh.learner.train(model, committee, 2)[0])
+    assert moved(old.learner.train(model, peers, 2)[0], old.learner.train(model, [], 2)[0])
 
 
 # --- tasks
 
 
-def ask(site: Site, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN) -> Message:
+def ask(site: Client, model: State, task: str, round_: int = 2, part: int = 0, run: str = RUN) -> Message:
     exchange = Exchange(round_, model, {site.name: ClientTask(task)}, part=part)
     (request,) = requests(site.experiment, exchange, run=run).values()
     return request
@@ -287,9 +289,9 @@ def ask(site: Site, model: State, task: str, round_: int = 2, part: int = 0, run
 def test_a_task_for_the_other_group_is_declined(tmp_path, method, site, task):
     """Site 1 has labels, site 2 has none: the answer says so, and carries no model."""
     experiment = isolated(method)
-    here = Site(site, experiment, tmp_path / site, [write_sites(tmp_path / "sites")])
+    here = new_client(site, experiment, tmp_path / site, [write_sites(tmp_path / "sites")])
     model = start(experiment)
-    trained, steps, means = here.train(model, [], 2, task=task)
+    trained, steps, means = here.learner.train(model, [], 2, task=task)
     assert trained is model
     assert (steps, means) == (0, {})
     answer = here.handle(ask(here, model, task, part=int(method == "isofed")))
@@ -303,14 +305,14 @@ def test_a_task_for_the_other_group_is_declined(tmp_path, method, site, task):
 # --- memory
 
 
-def rscfed(tmp_path, folder: str, site: str = "site-2") -> Site:
+def rscfed(tmp_path, folder: str, site: str = "site-2") -> Client:
     """A site without labels, whose teacher lasts; or the one that has labels."""
     experiment = isolated("rscfed", options={"warm_up": 0})
     sites = tmp_path / "sites"
-    return Site(site, experiment, tmp_path / folder, [sites if sites.exists() else write_sites(sites)])
+    return new_client(site, experiment, tmp_path / folder, [sites if sites.exists() else write_sites(sites)])
 
 
-def exchanges(site: Site, task: str = "unsupervised") -> list[Message]:
+def exchanges(site: Client, task: str = "unsupervised") -> list[Message]:
     """The requests of four rounds, one of them without this site, each with another model."""
     places = [(1, 0), (1, 2), (2, 0), (2, 1), (2, 2), (4, 1)]
     return [ask(site, start(site.experiment, seed), task, round_, part) for seed, (round_, part) in enumerate(places)]
@@ -419,7 +421,7 @@ def test_a_run_id_that_could_lead_elsewhere_is_refused(tmp_path, run):
 @pytest.mark.parametrize("method", ["fedavg", "ssfl", "fedperl"])
 def test_methods_without_a_memory_write_none(tmp_path, method):
     experiment = tiny(method)
-    site = Site("site-1", experiment, tmp_path / "own")
+    site = new_client("site-1", experiment, tmp_path / "own")
     assert site.handle(ask(site, start(experiment), "train")).meta["steps"] == 2
     assert not (tmp_path / "own" / "memory").exists()
 

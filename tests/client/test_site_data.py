@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from asking import requests
-from fedward.client.site import Site
-from fedward.client.site_data import named_sites, note_source, require_same_source, site_data
+from clients import new_client, public_images
+from fedward.client.site_data import DataSource, named_sites
 from fedward.config import SyntheticData
 from fedward.errors import ConfigError, DataError
 from fedward.local import run_local
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
-from fedward.server.public import PublicImages
 from interrupted import interrupted
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
@@ -29,21 +28,21 @@ def test_one_missing_site_file_gives_no_synthetic_images(tmp_path: Path) -> None
     (tmp_path / "hospital-a.yaml").write_text(FILE)
     found = r"expected a file site-1.yaml in one of .*no site's file at all.*found hospital-a.yaml"
     with pytest.raises(ConfigError, match=found):
-        site_data("site-1", tiny("fedavg"), tmp_path, [tmp_path])
+        DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,)).read()
 
 
 def test_of_many_files_the_first_are_named(tmp_path: Path) -> None:
     for index in range(7):
         (tmp_path / f"hospital-{index}.yaml").write_text(FILE)
     with pytest.raises(ConfigError, match=r"hospital-3.yaml, hospital-4.yaml and 2 more"):
-        site_data("site-1", tiny("fedavg"), tmp_path, [tmp_path])
+        DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path,)).read()
 
 
 def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> None:
     (tmp_path / "server.yaml").write_text(FILE)
     (tmp_path / "resources.json").write_text("{}")
-    with_folders = site_data("site-1", tiny("fedavg"), tmp_path, [tmp_path, tmp_path / "absent"])
-    assert with_folders.labelled.ids == site_data("site-1", tiny("fedavg"), tmp_path, []).labelled.ids
+    with_folders = DataSource("site-1", tiny("fedavg"), tmp_path, (tmp_path, tmp_path / "absent")).read()
+    assert with_folders.labelled.ids == DataSource("site-1", tiny("fedavg"), tmp_path).read().labelled.ids
 
 
 def test_sites_are_named_by_their_files(tmp_path: Path) -> None:
@@ -94,9 +93,9 @@ def test_site_files_that_are_none_never_mean_synthetic_images(
 
 
 def test_the_server_has_no_stand_in_among_sites_with_files(tmp_path: Path) -> None:
-    assert PublicImages(tiny("selffed"), tmp_path, [tmp_path]).there
+    assert public_images(tiny("selffed"), tmp_path, [tmp_path]).there
     (tmp_path / "site-1.yaml").write_text(FILE)
-    images = PublicImages(tiny("selffed"), tmp_path, [tmp_path])
+    images = public_images(tiny("selffed"), tmp_path, [tmp_path])
     assert not images.there
     with pytest.raises(ConfigError, match=r"no file server.yaml"):
         images.require()
@@ -109,23 +108,27 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
     for folder in (tmp_path / "sites", moved):
         folder.mkdir()
         (folder / "site-1.yaml").write_text(FILE)
-    note_source("site-1", folders[began_with_file], tmp_path, RUN)
-    note_source("site-1", folders[not began_with_file], tmp_path, RUN)  # only the first one counts
-    require_same_source("site-1", folders[began_with_file], tmp_path, RUN)
-    require_same_source("site-1", folders[not began_with_file], tmp_path, "1" * 32)  # another run
+
+    def source(site_folders: list[Path]) -> DataSource:
+        return DataSource("site-1", tiny("fedavg"), tmp_path, tuple(site_folders))
+
+    source(folders[began_with_file]).record(RUN)
+    source(folders[not began_with_file]).record(RUN)  # only the first one counts
+    source(folders[began_with_file]).require_same(RUN)
+    source(folders[not began_with_file]).require_same("1" * 32)  # another run
     with pytest.raises(DataError, match=r"site site-1: expected .*, as when this run began"):
-        require_same_source("site-1", folders[not began_with_file], tmp_path, RUN)
+        source(folders[not began_with_file]).require_same(RUN)
     if began_with_file:
-        require_same_source("site-1", [moved], tmp_path, RUN)
+        source([moved]).require_same(RUN)
 
 
 def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()
     (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
-    note_source("site-1", [write_sites(tmp_path / "sites")], tmp_path, RUN)
+    DataSource("site-1", experiment, tmp_path, (write_sites(tmp_path / "sites"),)).record(RUN)
     with caplog.at_level(logging.ERROR):
-        answer = Site("site-1", experiment, tmp_path).handle(request)
+        answer = new_client("site-1", experiment, tmp_path).handle(request)
     assert answer.meta["error"].startswith("DataError: the site's data or settings")
     assert "as when this run began" in caplog.text
     assert "Traceback" not in caplog.text, "its text says all"
@@ -138,7 +141,7 @@ def test_an_unexpected_error_is_traced_in_the_sites_log(tmp_path: Path, caplog: 
     ]
     del request.meta["evaluate"]
     with caplog.at_level(logging.ERROR):
-        Site("site-1", experiment, tmp_path).handle(request)
+        new_client("site-1", experiment, tmp_path).handle(request)
     assert "KeyError" in caplog.text
     assert "Traceback" in caplog.text
 

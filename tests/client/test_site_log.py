@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from asking import LAST_HASH, RUN, requests
-from fedward.client.site import Site
+from clients import new_client
+from fedward.client.client import Client
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, digest
@@ -38,7 +39,7 @@ def request(round_: Any = 1, task: str = "train", seed: int = 3, peers: tuple[in
     return Message({**asked.meta, "task": task, **sums, **meta}, asked.arrays)
 
 
-class Quick(Site):
+class Quick(Client):
     """Answers with a made-up update, and counts how often it would have read its data."""
 
     worked = 0
@@ -56,11 +57,11 @@ class Quick(Site):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Quick:
-    return Quick("s", EXPERIMENT, tmp_path)
+    return new_client("s", EXPERIMENT, tmp_path, kind=Quick)
 
 
-def lines(site: Site) -> list[dict[str, Any]]:
-    path = site.folder / "answers" / f"{RUN}.jsonl"
+def lines(site: Client) -> list[dict[str, Any]]:
+    path = site.source.folder / "answers" / f"{RUN}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -91,7 +92,7 @@ def test_a_line_holds_what_was_asked_and_what_was_given(site):
     assert (row["gave"], row["norm"]) == (arrays_digest(answer.arrays), 1.0)
     assert (row["labelled"], row["unlabelled"], row["steps"]) == (3, 4, 2)
     assert row["metrics"] == digest(answer.meta["metrics"])
-    assert read_site_log(site.folder / "answers" / f"{RUN}.jsonl").sites == ["s"]
+    assert read_site_log(site.source.folder / "answers" / f"{RUN}.jsonl").sites == ["s"]
 
 
 def test_an_error_is_in_the_log_as_it_left(site):
@@ -104,7 +105,7 @@ def test_an_error_is_in_the_log_as_it_left(site):
 
 def test_the_log_is_the_sites_alone_and_survives_its_process(site, tmp_path):
     site.handle(request(1))
-    Quick("s", EXPERIMENT, tmp_path).handle(request(2))
+    new_client("s", EXPERIMENT, tmp_path, kind=Quick).handle(request(2))
     assert [row["round"] for row in lines(site)] == [1, 2]
     (path,) = (tmp_path / "answers").glob("*.jsonl")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -122,7 +123,7 @@ def test_what_cannot_be_written_does_not_leave(site, monkeypatch):
 
 def test_a_log_that_somebody_changed_ends_the_answers(site):
     site.handle(request(1))
-    path = site.folder / "answers" / f"{RUN}.jsonl"
+    path = site.source.folder / "answers" / f"{RUN}.jsonl"
     path.write_text(path.read_text().replace('"norm":1.0', '"norm":2.0'))
     before = path.read_bytes()
     answer = site.handle(request(2))
@@ -138,7 +139,7 @@ def test_a_log_that_somebody_changed_ends_the_answers(site):
 
 def test_half_a_line_costs_no_answer(site):
     site.handle(request(1))
-    path = site.folder / "answers" / f"{RUN}.jsonl"
+    path = site.source.folder / "answers" / f"{RUN}.jsonl"
     with path.open("ab") as file:
         file.write(b'{"event":"answered"')
     assert site.handle(request(2)).arrays
@@ -160,7 +161,7 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
     "refused: a job writes logs of three runs at most, each of a bounded length",
 )
 def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
-    site = Quick("s", EXPERIMENT, tmp_path, log=SiteLog(tmp_path, "s", EXPERIMENT, "job-1"))
+    site = new_client("s", EXPERIMENT, tmp_path, log=SiteLog(tmp_path, "s", EXPERIMENT, "job-1"), kind=Quick)
     for number in range(9):
         answer = site.handle(request(0, run=f"{number:032x}"))
         assert "error" in answer.meta
@@ -203,7 +204,7 @@ def test_a_round_that_the_job_does_not_have_is_refused(site, meta, named):
 @pytest.mark.parametrize(("method", "parts"), [("fedavg", 1), ("isofed", 2), ("rscfed", 3), ("fedal", 1)])
 def test_a_round_has_as_many_parts_as_its_method(tmp_path, method, parts):
     experiment = tiny(method, options={"passes": 3} if method == "rscfed" else {})
-    site = Quick("s", experiment, tmp_path)
+    site = new_client("s", experiment, tmp_path, kind=Quick)
     net = build(experiment.net, len(experiment.data.classes)).state_dict()
     for part in range(parts + 1):
         asked = requests(experiment, Exchange(1, net, {"s": ClientTask()}, part=part))["s"]
@@ -291,7 +292,7 @@ def test_rounds_go_forward(site):
 def test_a_job_works_on_one_run(tmp_path):
     def asked(run: str, job: str) -> Message:
         log = SiteLog(tmp_path, "s", EXPERIMENT, job)
-        return Quick("s", EXPERIMENT, tmp_path, log=log).handle(request(1, run=run))
+        return new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick).handle(request(1, run=run))
 
     assert asked(RUN, "job-1").arrays
     assert asked(RUN, "job-2").arrays, "a run goes on in another job"
@@ -310,10 +311,10 @@ def test_of_two_requests_at_once_one_is_answered(tmp_path):
         def _work(self, request: Message, aborted: Any) -> Message:
             if self.worked == 0:
                 self.worked += 1
-                assert Quick("s", EXPERIMENT, tmp_path).handle(other).arrays
+                assert new_client("s", EXPERIMENT, tmp_path, kind=Quick).handle(other).arrays
             return super()._work(request, aborted)
 
-    answer = Slow("s", EXPERIMENT, tmp_path).handle(request(2))
+    answer = new_client("s", EXPERIMENT, tmp_path, kind=Slow).handle(request(2))
     assert "expected the model of the request that this site has answered" in answer.meta["error"]
     assert not answer.arrays
 
@@ -326,7 +327,9 @@ def test_of_two_requests_at_once_one_is_answered(tmp_path):
 def test_the_same_job_sent_again_is_another_run(tmp_path):
     for number in (1, 2, 3):
         log = SiteLog(tmp_path, "s", EXPERIMENT, f"job-{number}")
-        assert Quick("s", EXPERIMENT, tmp_path, log=log).handle(request(1, run=f"{number}" * 32)).arrays
+        assert (
+            new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick).handle(request(1, run=f"{number}" * 32)).arrays
+        )
     assert len(list((tmp_path / "answers").glob("*.jsonl"))) == 3
 
 
@@ -370,11 +373,11 @@ def test_nothing_that_a_server_sends_makes_a_line_long(site):
     for meta in wrong:
         site.handle(Message({**request().meta, **meta}, {}))
     assert len(lines(site)) == len(wrong)
-    assert max(map(len, (site.folder / "answers" / f"{RUN}.jsonl").read_text().splitlines())) < 3000
+    assert max(map(len, (site.source.folder / "answers" / f"{RUN}.jsonl").read_text().splitlines())) < 3000
     assert all(len(row["error"] or "") <= LONGEST_REASON for row in lines(site))
 
 
 def test_what_a_run_in_one_process_asks_is_admitted(tmp_path):
     """The same experiment and version at both ends, of course."""
     experiment = Experiment.model_validate(json.loads(EXPERIMENT.model_dump_json()))
-    assert Quick("s", experiment, tmp_path).handle(request()).arrays
+    assert new_client("s", experiment, tmp_path, kind=Quick).handle(request()).arrays

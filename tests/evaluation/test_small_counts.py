@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from asking import requests
-from fedward.client.site import Site
-from fedward.client.site_data import site_data
+from clients import new_client
+from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable, withhold_small_counts
 from fedward.methods.workflow import Exchange
@@ -86,7 +86,7 @@ ATTACKS = [
 
 def everything_sent(folder: Path, own: Path, models: Sequence[dict[str, Tensor]]) -> list[Any]:
     """The whole answers of a site that evaluates one model after the other."""
-    site = Site("site-1", EXPERIMENT, own, [folder])
+    site = new_client("site-1", EXPERIMENT, own, [folder])
     answers = []
     for number, model in enumerate(models, 1):
         answer = site.handle(requests(EXPERIMENT, Exchange(number, model, {}), ["site-1"])["site-1"])
@@ -178,8 +178,8 @@ def test_an_update_tells_the_classes_of_training_images(tmp_path):
     folder = write_site(tmp_path / "files", (9, 6, 0, 0), (9, 6, 0, 0))
     options = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": 1.0, "class_weighting": "none"}
     job = EXPERIMENT.model_copy(update={"options": {**options, "images_per_round": None, "batch": 32}})
-    site, model = Site("site-1", job, tmp_path / "own", [folder]), crafted([0.0] * 4, [0.0] * 4)
-    trained, steps, _ = site.train(model, [], 1)
+    site, model = new_client("site-1", job, tmp_path / "own", [folder]), crafted([0.0] * 4, [0.0] * 4)
+    trained, steps, _ = site.learner.train(model, [], 1)
     found = (trained["classifier.bias"] + 0.25) * 24
     assert steps == 1
     assert found.tolist() == pytest.approx([6.0] * 4, abs=1e-4)
@@ -201,15 +201,15 @@ def test_training_images_and_the_servers_own_are_all_used(tmp_path, caplog):
     folder = write_site(tmp_path / "files", (9, 2, 0, 0), (5, 5, 5, 1))
     write_site(folder, (9, 2, 0, 0), (5, 5, 5, 1), name=SERVER)
     with caplog.at_level("INFO"):
-        data = site_data("site-1", EXPERIMENT, tmp_path, [folder])
+        data = DataSource("site-1", EXPERIMENT, tmp_path, (folder,)).read()
     assert (len(data.labelled), len(data.val), len(data.test)) == (24, 9, 15)
     assert "site-1: 2 of 11 val images are not evaluated" in caplog.text
     assert "site-1: 1 of 16 test images are not evaluated" in caplog.text
-    assert len(site_data(SERVER, EXPERIMENT, tmp_path, [folder]).val) == 11
+    assert len(DataSource(SERVER, EXPERIMENT, tmp_path, (folder,)).read().val) == 11
 
 
 def test_synthetic_images_are_evaluated_without_rare_classes(tmp_path):
-    site = Site("site-1", tiny("fedavg"), tmp_path)
+    site = new_client("site-1", tiny("fedavg"), tmp_path)
     exchange = Exchange(1, build("small_cnn", 8, seed=0).state_dict(), {})
     answer = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
     found, counts = rows(answer.meta, "test"), np.bincount(site.data.test.labels, minlength=8)

@@ -13,7 +13,8 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from asking import REPORTED, RUN, requests
-from fedward.client.site import Site
+from clients import new_client
+from fedward.client.client import Client
 from fedward.client.site_log import SiteLog
 from fedward.config import DERMOSCOPY
 from fedward.digests import arrays_digest
@@ -82,7 +83,7 @@ def test_the_answer_is_the_sites(tmp_path, sent):
     experiment = tiny("fedavg")
     executor = executor_of(tmp_path, experiment)
     meta, arrays = run(executor, request(), tmp_path)
-    expected = Site("site-1", experiment, tmp_path).handle(request())
+    expected = new_client("site-1", experiment, tmp_path).handle(request())
     meta["train"].pop("seconds"), expected.meta["train"].pop("seconds")
     assert meta == expected.meta
     assert list(arrays) == list(expected.arrays)
@@ -100,8 +101,8 @@ def test_an_evaluation_needs_no_arrays(tmp_path, sent):
 
 def test_one_process_builds_its_site_once(tmp_path, sent, monkeypatch):
     built = []
-    start = Site.__init__
-    monkeypatch.setattr(Site, "__init__", lambda self, *args, **kw: (built.append(self), start(self, *args, **kw))[1])
+    start = Client.__init__
+    monkeypatch.setattr(Client, "__init__", lambda self, *args, **kw: (built.append(self), start(self, *args, **kw))[1])
     executor = executor_of(tmp_path, tiny("fedavg"))
     for _ in range(2):
         run(executor, request("idle"), tmp_path)
@@ -113,7 +114,7 @@ def test_failures_at_a_site_become_answers_without_details(tmp_path, sent, monke
     def fails(self, *_):
         raise error
 
-    monkeypatch.setattr(Site, "answer", fails)
+    monkeypatch.setattr(Client, "answer", fails)
     meta, arrays = run(executor_of(tmp_path, tiny()), request(), tmp_path)
     assert (meta["site"], meta["round"], arrays) == ("site-1", 1, {})
     assert meta["error"].startswith(type(error).__name__)

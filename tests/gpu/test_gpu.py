@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from clients import new_client
 from fedward.client.ranks import Processes
-from fedward.client.site import Site
 from fedward.local import run_local
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
@@ -96,10 +97,9 @@ def test_strong_views_are_the_cpus_but_for_pixels_on_an_edge(recipe: str) -> Non
 
 def trained_on(device: torch.device, folder: Path) -> tuple[State, State, dict[str, float]]:
     """Return the model a site with two peers is sent, its model after a round, and its mean losses."""
-    site = Site("site-1", tiny(net="small_cnn_gn"), folder / device.type)
-    site.device = device
+    site = new_client("site-1", tiny(net="small_cnn_gn"), folder / device.type, device=device)
     model, *peers = (build("small_cnn_gn", CLASSES, seed=seed).state_dict() for seed in (5, 1, 2))
-    trained, steps, means = site.train(model, peers, 2)
+    trained, steps, means = site.learner.train(model, peers, 2)
     assert steps == 2
     return model, trained, means
 
@@ -125,11 +125,11 @@ def test_a_process_per_gpu_equals_one_with_a_larger_batch(net: str, tmp_path: Pa
     """One net without BatchNorm, and one whose statistics are to be those of the whole batch."""
     count = torch.cuda.device_count()
     experiment = tiny("ssfl", net=net, options={"images_per_round": 16 * count})
-    one, model = Site("site-1", experiment, tmp_path / "one"), build(net, CLASSES, seed=5).state_dict()
-    method = one._method
-    method.settings = method.settings.model_copy(update={"batch": method.settings.batch * count})
-    _, steps, expected = one.train(model, [], 2)
-    train_together = Processes(Site("site-1", experiment, tmp_path / "many"), count).train
+    one, model = new_client("site-1", experiment, tmp_path / "one").learner, build(net, CLASSES, seed=5).state_dict()
+    whole = replace(one, batch=one.algorithm.settings.batch * count)
+    _, steps, expected = whole.train(model, [], 2)
+    many = new_client("site-1", experiment, tmp_path / "many")
+    train_together = Processes(many.source, many.learner, count).train
     after, batches, found = train_together(model, [], 2, task="train", part=0, memory={}, aborted=lambda: False)
     assert (steps, batches) == (2, 2 * count)
     for name in set(expected) - {"seconds"}:

@@ -10,7 +10,7 @@ import torch
 from grouped import assert_same
 from torch import Tensor
 
-from fedward.client.site import Site
+from fedward.client.client import Client
 from fedward.config import Experiment, SyntheticData
 from fedward.errors import RunError
 from fedward.local import LocalTransport, run_local
@@ -165,14 +165,14 @@ def test_baselines_killed_in_a_round_resume_bit_identically(
 def test_a_run_ends_naming_the_site_that_broke_in_one_half(
     task: str, broken: str, part: int, straight: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole = Site._work
+    whole = Client._work
 
-    def work(self: Site, request: Any, aborted: Any) -> Any:
+    def work(self: Client, request: Any, aborted: Any) -> Any:
         if self.name == broken and request.meta["task"] == task and request.meta["round"] == 2:
             raise MemoryError("no room")
         return whole(self, request, aborted)
 
-    monkeypatch.setattr(Site, "_work", work)
+    monkeypatch.setattr(Client, "_work", work)
     folder = run(tmp_path / "run", "isofed")
     assert json.loads((folder / "run.json").read_text())["status"] == "finished"
     for row in rows(folder, "rounds")[1:]:

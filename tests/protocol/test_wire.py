@@ -14,7 +14,8 @@ import torch
 from pydantic import ValidationError
 
 from asking import REPORTED, facts, requests
-from fedward.client.site import Site, public_text
+from clients import new_client
+from fedward.client.client import public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
@@ -24,6 +25,7 @@ from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
 from fedward.storage import QueryRow, row_of
+from fedward.training.learner import Learner
 from tiny import tiny
 
 MODEL = {
@@ -336,8 +338,8 @@ def test_a_request_of_another_shape_names_the_tensor():
 def test_every_method_sends_exactly_the_listed_names(method, task, options, kept, tmp_path):
     """The whole answer of a real site, as it would be serialised: names, shapes and dtypes."""
     experiment = tiny(method, options=options)
-    site = Site("site-1", experiment, tmp_path)
-    model = site._template
+    site = new_client("site-1", experiment, tmp_path)
+    model = site.learner.networks.template
     exchange = Exchange(2, {key: value.clone() for key, value in model.items()}, {"site-1": ClientTask(task)})
     reply = site.handle(requests(experiment, exchange, ["site-1"])["site-1"])
     assert "error" not in reply.meta
@@ -352,8 +354,8 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
 
 def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
     experiment = tiny(synthetic=None)
-    site = Site("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
-    exchange = Exchange(1, dict(site._template), {"site-1": ClientTask()})
+    site = new_client("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
+    exchange = Exchange(1, dict(site.learner.networks.template), {"site-1": ClientTask()})
     reply = site.handle(requests(experiment, exchange)["site-1"])
     assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
     assert not reply.arrays
@@ -523,20 +525,20 @@ def test_a_mean_that_is_no_arrays_is_refused(mean):
 
 
 def test_what_was_found_in_a_refused_answer_stays_at_the_site(tmp_path, monkeypatch):
-    site = Site("site-1", tiny(), tmp_path)
+    site = new_client("site-1", tiny(), tmp_path)
     rows = [row(name="f1/image_0042.png")]
-    monkeypatch.setattr(site, "evaluate", lambda model: rows)
-    exchange = Exchange(1, dict(site._template), {})
+    monkeypatch.setattr(Learner, "evaluate", lambda self, model: rows)
+    exchange = Exchange(1, dict(site.learner.networks.template), {})
     reply = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
     assert reply.meta["error"].startswith("metrics of site-1, name: expected one of")
     assert "0042" not in reply.meta["error"]
 
 
 def test_the_path_of_a_damaged_file_stays_at_the_site(tmp_path, caplog):
-    site = Site("site-1", tiny("rscfed"), tmp_path)
+    site = new_client("site-1", tiny("rscfed"), tmp_path)
     (tmp_path / "memory" / RUN).mkdir(parents=True)
     (tmp_path / "memory" / RUN / "00001-000.safetensors").write_bytes(b"")
-    exchange = Exchange(2, dict(site._template), {})
+    exchange = Exchange(2, dict(site.learner.networks.template), {})
     reply = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
     assert reply.meta["error"] == "RunError: what it keeps of the run; the details are in the site's own log"
     assert str(tmp_path) in caplog.text

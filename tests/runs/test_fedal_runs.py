@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from asking import RUN, requests
+from clients import new_client
 from fedward.annotation import Queue, queue_folder
 from fedward.annotation.desk import Desk, Message
-from fedward.client.site import Site
+from fedward.client.client import Client
 from fedward.config import DataSpec, SyntheticData
 from fedward.local import LocalTransport, run_local
 from fedward.methods.fedal import ensemble_entropy
@@ -64,19 +65,19 @@ def known(folder: Path, round_: int) -> dict[str, int]:
     return json.loads((folder / "memory" / RUN / f"{round_:05d}-000.json").read_text())["labels"]
 
 
-def own_model(site: Site, sent: wire.Message, answer: wire.Message) -> dict[str, torch.Tensor]:
-    return wire.rebuild(wire.unflatten("model", sent.arrays, site._template), answer)
+def own_model(site: Client, sent: wire.Message, answer: wire.Message) -> dict[str, torch.Tensor]:
+    return wire.rebuild(wire.unflatten("model", sent.arrays, site.learner.networks.template), answer)
 
 
 def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
     """Computed once more by hand: the own model as it left round 1, the global one as it came in round 2."""
     experiment = active()
-    site = Site("site-1", experiment, tmp_path)
+    site = new_client("site-1", experiment, tmp_path)
     sent = [request(experiment, 1, "train", 5), request(experiment, 2, "query", 6)]
     first, second = (site.handle(message) for message in sent)
     assert "error" not in second.meta
     initial, after = known(tmp_path, 1), known(tmp_path, 2)
-    given = site._given.labelled
+    given = site.data.labelled
     truth = dict(zip(given.ids, given.labels.tolist(), strict=True))
     assert initial == {name: truth[name] for name in initial}
     assert after == {name: truth[name] for name in after}
@@ -85,9 +86,9 @@ def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
     )
 
     rest = [name for name in given.ids if name not in initial]
-    pixels = Pixels.of(given.named(rest), site.device)
-    models = [own_model(site, sent[0], first), wire.unflatten("model", sent[1].arrays, site._template)]
-    outputs = [predict(site._load(site._network(), state), pixels) for state in models]
+    pixels = Pixels.of(given.named(rest), site.learner.networks.device)
+    models = [own_model(site, sent[0], first), wire.unflatten("model", sent[1].arrays, site.learner.networks.template)]
+    outputs = [predict(site.learner.networks.load(state), pixels) for state in models]
     scores = ensemble_entropy(torch.stack(outputs))
     highest = {rest[index] for index in scores.topk(5).indices.tolist()}
     assert set(after) - set(initial) == highest
@@ -97,11 +98,11 @@ def test_a_query_takes_the_highest_entropy_of_both_models(tmp_path):
 def test_a_random_query_draws_and_looks_at_no_model(tmp_path, monkeypatch):
     monkeypatch.setattr("fedward.training.pool.predict", None)
     experiment = active(sampler="random")
-    site = Site("site-1", experiment, tmp_path)
+    site = new_client("site-1", experiment, tmp_path)
     for message in (request(experiment, 1, "train", 5), request(experiment, 2, "query", 6)):
         assert "error" not in site.handle(message).meta
     initial = known(tmp_path, 1)
-    rest = sorted(name for name in site._given.labelled.ids if name not in initial)
+    rest = sorted(name for name in site.data.labelled.ids if name not in initial)
     order = torch.randperm(len(rest), generator=torch_generator(3, "site-1", "query", 2)).tolist()
     assert set(known(tmp_path, 2)) - set(initial) == {rest[index] for index in order[:5]}
     assert not list((tmp_path / "memory" / RUN).glob("*.safetensors")), "no sampler here needs the own model"
@@ -112,13 +113,13 @@ def test_the_first_labels_are_the_same_for_all_samplers(tmp_path, sampler):
     folders = [tmp_path / "fedal", tmp_path / sampler]
     for folder, name in zip(folders, ["fedal", sampler], strict=True):
         experiment = active(sampler=name)
-        Site("site-1", experiment, folder).handle(request(experiment, 1, "train", 5))
+        new_client("site-1", experiment, folder).handle(request(experiment, 1, "train", 5))
     assert known(folders[0], 1) == known(folders[1], 1)
 
 
 def test_a_late_site_is_told_the_global_model_replaces_its_own(tmp_path, caplog):
     experiment = active()
-    site = Site("site-1", experiment, tmp_path)
+    site = new_client("site-1", experiment, tmp_path)
     assert site.handle(request(experiment, 3, "query", 5)).meta["label_counts"]["asked"] == 5
     (tmp_path / "memory" / RUN / "00003-000.safetensors").unlink()
     assert site.handle(request(experiment, 4, "query", 5)).meta["label_counts"]["asked"] == 9, "what it missed, too"
@@ -127,7 +128,7 @@ def test_a_late_site_is_told_the_global_model_replaces_its_own(tmp_path, caplog)
 
 def test_only_counts_of_labels_leave_the_site(tmp_path):
     experiment = active()
-    answer = Site("site-1", experiment, tmp_path).handle(request(experiment, 1, "train", 5))
+    answer = new_client("site-1", experiment, tmp_path).handle(request(experiment, 1, "train", 5))
     assert answer.meta["label_counts"] == {"asked": 5, "bought": 5, "waiting": 0, "cannot_tell": 0, "unusable": 0}
     assert (answer.meta["labelled"], answer.meta["unlabelled"]) == (5, 19)
     text = json.dumps(answer.meta)
@@ -185,7 +186,7 @@ def test_a_site_away_at_the_last_query_asks_alone_afterwards(straight, tmp_path,
         return observe(site, *arguments)
 
     monkeypatch.setattr(LocalTransport, "exchange", away)
-    monkeypatch.setattr("fedward.client.site.observe", looked)
+    monkeypatch.setattr("fedward.client.queries.observe", looked)
     other = run_local(active(), tmp_path / "run", sites=SITES)
     labelled = [{row["site"]: row["labelled"] for row in rows(run, "queries")[-3:]} for run in (other, straight)]
     assert labelled[0] == labelled[1]

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from fedward.client.site import Site
+from clients import new_client
 from fedward.config import SyntheticData
 from fedward.errors import RunError
 from fedward.local import run_local
@@ -66,10 +66,12 @@ def test_a_site_that_keeps_no_pseudo_label_takes_no_step(tmp_path):
     """BatchNorm's statistics moved with its images; what it returns is the model it was sent all the same."""
     experiment = tiny("ssfl", synthetic=HALF_HAVE_LABELS, options={"threshold": 1.0})
     model = initial_model(experiment, None)[0]
-    state, steps, means = Site("site-2", experiment, tmp_path).train(model, [], 1)
+    state, steps, means = new_client("site-2", experiment, tmp_path).learner.train(model, [], 1)
     assert (steps, means) == (0, {"loss": 0.0, "loss_pseudo": 0.0, "kept": 0.0})
     assert state is model
-    _, steps, means = Site("site-2", tiny("ssfl", synthetic=HALF_HAVE_LABELS), tmp_path).train(model, [], 1)
+    _, steps, means = new_client("site-2", tiny("ssfl", synthetic=HALF_HAVE_LABELS), tmp_path).learner.train(
+        model, [], 1
+    )
     assert (steps, means["kept"]) == (2, 1.0)
 
 

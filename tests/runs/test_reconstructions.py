@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from clients import public_images
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import DataError
 from fedward.local import LocalTransport, run_local
 from fedward.methods.selffed.objectives import HIDDEN
-from fedward.server.public import PublicImages
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.pictures import FOLDER, save_pictures
 from isolated import CLASSES, write_sites
@@ -74,7 +74,7 @@ def test_synthetic_runs_show_server_images_after_phase_1(tmp_path: Path) -> None
     experiment = pretraining(options={"rounds": 2})
     run = run_local(experiment, tmp_path / "run", sites=SITES)
     assert about(run) == {"format": 2, "round": 1, "hidden": 0.6, "names": NAMES, "images": 6}
-    check_pictures(run, PublicImages(experiment, tmp_path, []).data.val.pixels[:6], 30)
+    check_pictures(run, public_images(experiment, tmp_path, []).learner.images.data.val.pixels[:6], 30)
     for other in ("val", "test", "train"):
         assert not list((run / FOLDER).glob(f"*{other}*"))
 
@@ -82,7 +82,7 @@ def test_synthetic_runs_show_server_images_after_phase_1(tmp_path: Path) -> None
 def test_pictures_use_the_averaged_model_and_the_same_masks(tmp_path: Path) -> None:
     runs = [run_local(pretraining(seed=seed), tmp_path / f"{seed}", sites=SITES) for seed in (3, 4)]
     for run, seed in zip(runs, (3, 4), strict=True):
-        public = PublicImages(pretraining(seed=seed), tmp_path, [])
+        public = public_images(pretraining(seed=seed), tmp_path, [])
         shown = public.pictures(StoredState(run / "model.safetensors"), public.first(6))
         expected = (shown["reconstruction"] * 255).round().byte().permute(0, 2, 3, 1).numpy()
         assert all(np.array_equal(picture(run, n, "reconstruction"), image) for n, image in enumerate(expected, 1))
@@ -151,4 +151,4 @@ def test_pictures_of_a_round_run_again_replace_those_before(tmp_path: Path) -> N
 
 def test_the_stand_in_layout_has_such_images_whatever_its_sites(tmp_path: Path) -> None:
     experiment = pretraining(synthetic=SyntheticData(images=40, sites=1))
-    assert PublicImages(experiment, tmp_path, []).first(6).shape == (6, 3, 28, 28)
+    assert public_images(experiment, tmp_path, []).first(6).shape == (6, 3, 28, 28)

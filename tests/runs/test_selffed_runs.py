@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from asking import requests
+from clients import new_client, public_images
 from fedward.client import ranks
-from fedward.client.site import Site
+from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.flare.privacy import privatise
@@ -57,7 +58,7 @@ def total(folder: Path, way: str) -> int:
 
 
 def start(experiment: Experiment, folder: Path) -> dict[str, torch.Tensor]:
-    template = Site("site-1", experiment, folder)._template
+    template = new_client("site-1", experiment, folder).learner.networks.template
     return {key: value.clone() for key, value in template.items()}
 
 
@@ -164,13 +165,13 @@ def test_encrypted_runs_send_only_what_a_phase_trains(tmp_path: Path, monkeypatc
 
 
 def test_noise_reaches_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handle = Site.handle
+    handle = Client.handle
 
-    def noisy(self: Site, request: wire.Message) -> wire.Message:
+    def noisy(self: Client, request: wire.Message) -> wire.Message:
         reply = handle(self, request)
         return replace(reply, arrays=privatise(reply.arrays, clip=1.0, noise_multiplier=1e-3))
 
-    monkeypatch.setattr(Site, "handle", noisy)
+    monkeypatch.setattr(Client, "handle", noisy)
     experiment = selffed(rounds=2, pretraining_rounds=2)
     run = run_local(experiment, tmp_path / "run", sites=SITES)
     first, last = initial_model(experiment, None)[0], weights(run)
@@ -183,7 +184,7 @@ def test_noise_reaches_only_what_a_phase_trains(tmp_path: Path, monkeypatch: pyt
 
 def answer(experiment: Experiment, folder: Path, task: str, round_: int) -> wire.Message:
     exchange = Exchange(round_, start(experiment, folder), {"site-1": ClientTask(task)})
-    return Site("site-1", experiment, folder).handle(requests(experiment, exchange)["site-1"])
+    return new_client("site-1", experiment, folder).handle(requests(experiment, exchange)["site-1"])
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_what_a_phase_trains_goes_up_and_nothing_else(
     reply = answer(experiment, tmp_path, task, round_)
     assert {name.split("/")[1].split(".")[0] for name in reply.arrays} == trained
     before = start(experiment, tmp_path)
-    after = Site("site-1", experiment, tmp_path).train(before, [], round_, task=task)[0]
+    after = new_client("site-1", experiment, tmp_path).learner.train(before, [], round_, task=task)[0]
     moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert moved - {"classifier"} == trained - {"classifier"}
 
@@ -213,7 +214,9 @@ def test_masks_differ_by_site_and_round_and_can_be_repeated(tmp_path: Path) -> N
     means = {}
     for site in SITES[:2]:
         for round_ in (1, 1, 2):
-            trained = Site(site, experiment, tmp_path).train(start(experiment, tmp_path), [], round_, task=PRETRAIN)
+            trained = new_client(site, experiment, tmp_path).learner.train(
+                start(experiment, tmp_path), [], round_, task=PRETRAIN
+            )
             means.setdefault((site, round_), set()).add(trained[2]["loss_reconstruction"])
     assert [len(values) for values in means.values()] == [1, 1, 1, 1]
     assert len(set.union(*means.values())) == 4
@@ -221,7 +224,7 @@ def test_masks_differ_by_site_and_round_and_can_be_repeated(tmp_path: Path) -> N
 
 def test_several_processes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"site-1, processes: .*features and predicted pixels"):
-        ranks._check(Site("site-1", selffed(), tmp_path), 2)
+        ranks.check_processes(new_client("site-1", selffed(), tmp_path).learner, 2)
 
 
 # --- a run that only pre-trains
@@ -284,7 +287,7 @@ def test_without_server_images_a_run_ends_before_round_one(tmp_path: Path) -> No
 def test_a_hospitals_own_file_is_not_the_servers(tmp_path: Path) -> None:
     folder = write_sites(tmp_path / "files")
     (folder / "site-1.yaml").rename(folder / "fedward_site.yaml")
-    assert not PublicImages(from_files(), tmp_path / "cache", [folder]).there
+    assert not public_images(from_files(), tmp_path / "cache", [folder]).there
     with pytest.raises(ConfigError, match=r"no file server\.yaml and no synthetic images"):
         run_local(from_files(), tmp_path / "run", sites=["site-1"], site_folders=[folder])
 
@@ -303,10 +306,10 @@ def test_a_sites_file_under_the_servers_name_is_refused(tmp_path: Path, name: st
 def test_the_server_learns_from_no_test_image(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=5, val=6, test=7)
     (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labelled: 0.5}")
-    public = PublicImages(from_files(), tmp_path / "cache", [tmp_path])
+    public = public_images(from_files(), tmp_path / "cache", [tmp_path])
     public.require()
     expected = {image.tobytes() for split in ("train", "val") for image in images[f"{split}_images"]}
-    found = {image.permute(1, 2, 0).numpy().tobytes() for image in public._pixels("all").pixels.cpu()}
+    found = {image.permute(1, 2, 0).numpy().tobytes() for image in public.learner.images["all"].pixels.cpu()}
     assert public.number == 11
     assert found == expected
 
@@ -315,12 +318,12 @@ def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -
     write_public_npz(tmp_path / "public.npz", train=0, val=0, test=7)
     (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz}")
     with pytest.raises(ConfigError, match=r"server\.yaml names none"):
-        PublicImages(from_files(), tmp_path / "cache", [tmp_path]).require()
+        public_images(from_files(), tmp_path / "cache", [tmp_path]).require()
 
 
 def test_the_servers_step_equals_a_sites_contrastive_phase(tmp_path: Path) -> None:
     experiment = selffed()
-    public = PublicImages(experiment, tmp_path, [])
+    public = public_images(experiment, tmp_path, [])
     model, memory = start(experiment, tmp_path), {}
     trained, means = public.learn(model, 2, CONTRAST, memory)
     moved = {name.split(".")[0] for name in model if not torch.equal(model[name], trained[name])}
@@ -329,11 +332,11 @@ def test_the_servers_step_equals_a_sites_contrastive_phase(tmp_path: Path) -> No
     assert set(memory) == {"target", "queue"}
     assert public.number == 40
     assert len(memory["queue"]["keys"]) == 16
-    again = PublicImages(experiment, tmp_path, []).learn(model, 2, CONTRAST, {})[0]
+    again = public_images(experiment, tmp_path, []).learn(model, 2, CONTRAST, {})[0]
     assert_equal(trained, again)
 
 
 def test_a_diverging_server_step_names_the_servers_rate(tmp_path: Path) -> None:
     experiment = selffed(contrastive_rate=1e30)
     with pytest.raises(WorkError, match=r"server, contrast, round 2: expected a finite loss.*Lower contrastive_rate"):
-        PublicImages(experiment, tmp_path, []).learn(start(experiment, tmp_path), 2, CONTRAST, {})
+        public_images(experiment, tmp_path, []).learn(start(experiment, tmp_path), 2, CONTRAST, {})

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from clients import new_client
 from fedward.client.admission import Admission
-from fedward.client.site import Site
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.security.approvals import Approvals, Entry
@@ -20,7 +20,7 @@ ASKING = Policy(approval="required")
 
 def asked(folder: Path, experiment: Experiment = JOB) -> dict:
     """Return the meta of a hospital's answer to a job; no data are read for one that waits."""
-    here = Site(HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: ASKING))
+    here = new_client(HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: ASKING))
     answer = here.handle(request(experiment))
     assert ("data" in vars(here)) == ("steps" in answer.meta)
     return answer.meta

@@ -20,7 +20,8 @@ from nvflare.fuel.sec.security_content_service import SecurityContentManager, Se
 from nvflare.fuel.utils import fobs
 
 from asking import REPORTED, AdmitsAll, requests
-from fedward.client.site import Site
+from clients import new_client
+from fedward.client.client import Client
 from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError, RunError, WireError
 from fedward.flare import executor as executor_module
@@ -661,13 +662,13 @@ def tiny_model() -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def site(tmp_path) -> Site:
+def site(tmp_path) -> Client:
     return undaunted(secure(), tmp_path)
 
 
-def undaunted(experiment: Experiment, folder: Path) -> Site:
+def undaunted(experiment: Experiment, folder: Path) -> Client:
     """A site that decrypts whatever else it was asked before."""
-    return Site("site-1", experiment, folder, key=KEY, log=AdmitsAll(folder, "site-1", experiment))
+    return new_client("site-1", experiment, folder, key=KEY, log=AdmitsAll(folder, "site-1", experiment))
 
 
 def test_a_site_tells_the_mean_and_tells_it_again(site):
@@ -733,7 +734,7 @@ def test_a_site_decrypts_for_encrypted_jobs_alone(tmp_path):
 
 def test_a_site_without_key_sends_nothing(tmp_path):
     asked = requests(secure(), Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
-    answer = Site("site-1", secure(), tmp_path).handle(asked)
+    answer = new_client("site-1", secure(), tmp_path).handle(asked)
     assert "ConfigError" in answer.meta["error"]
     assert not answer.arrays
 
@@ -744,10 +745,10 @@ def test_a_site_judges_its_update_itself(tmp_path, monkeypatch):
     diverged = {name.replace("model", "diff"): array * np.nan for name, array in asked.arrays.items()}
     with monkeypatch.context() as patch:
         patch.setattr(wire, "difference", lambda trained, received, withheld: diverged)
-        assert "NaN or infinity" in Site("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
+        assert "NaN or infinity" in new_client("site-1", secure(), tmp_path, key=KEY).handle(asked).meta["error"]
     small = secure(largest_update=1e-9)
     asked = requests(small, Exchange(1, tiny_model(), {"site-1": ClientTask()}))["site-1"]
-    large = Site("site-1", small, tmp_path, key=KEY).handle(asked)
+    large = new_client("site-1", small, tmp_path, key=KEY).handle(asked)
     assert "largest_update" in large.meta["error"]
     assert not large.arrays
 
@@ -799,7 +800,7 @@ def test_no_plain_update_is_in_flares_answer(tmp_path, monkeypatch):
     experiment = secure()
     exchange = Exchange(1, tiny_model(), {"site-1": ClientTask()})
     asked, unencrypted = (requests(job, exchange, ["site-1"])["site-1"] for job in (experiment, plain(experiment)))
-    updates = Site("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
+    updates = new_client("site-1", plain(experiment), tmp_path / "plain").handle(unencrypted).arrays
     executor = executor_of(tmp_path, experiment)
     shareable = executor.execute(TASK, pack_request(asked.meta, asked.arrays), Context(tmp_path), Signal())
     meta, arrays = unpack(shareable)

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from clients import new_client
 from fedward.client.admission import Admission
-from fedward.client.site import Site
+from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
@@ -25,17 +26,17 @@ SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
 
 def site(
     folder: Path, experiment: Experiment, policy: Policy | None = None, noise: bool = False, data: str = HERE
-) -> Site:
+) -> Client:
     rules = policy or Policy()
-    return Site(data, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: rules, noise))
+    return new_client(data, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: rules, noise))
 
 
-def refusal(here: Site, message: Message, reads_data: bool = False) -> str:
+def refusal(here: Client, message: Message, reads_data: bool = False) -> str:
     """Return the text of a refusal, which came before any data were read."""
     answer = here.handle(message)
     assert set(answer.meta) <= {"site", "round", "error", "refused"}
     assert not answer.arrays
-    assert reads_data or not {"data", "_given"} & set(vars(here))
+    assert reads_data or "data" not in vars(here)
     return str(answer.meta["error"])
 
 
@@ -386,8 +387,10 @@ def test_an_image_limit_counts_every_image_once(tmp_path):
 # --- the file
 
 
-def from_file(folder: Path, experiment: Experiment, file: Path) -> Site:
-    return Site(HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: read_policy(file)))
+def from_file(folder: Path, experiment: Experiment, file: Path) -> Client:
+    return new_client(
+        HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: read_policy(file))
+    )
 
 
 SPOILT = {

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedward.client.site_data import site_data
+from fedward.client.site_data import DataSource
 from fedward.errors import ConfigError, RunError
 from fedward.local import LocalTransport, run_local
 from fedward.methods.algorithm import Requirements
@@ -176,14 +176,14 @@ def test_sigkill_in_the_middle_of_a_round_loses_nothing(tmp_path):
         "from pathlib import Path\n"
         "from fedward.config import Experiment\n"
         "from fedward import local\n"
-        "from fedward.client.site import Site\n"
-        "work = Site._work\n"
+        "from fedward.client.client import Client\n"
+        "work = Client._work\n"
         "def slow(self, request, aborted):\n"
         "    if request.meta['round'] == 2 and self.name != 'site-1':\n"
         "        Path(sys.argv[2], 'in-round-2').touch()\n"
         "        time.sleep(600)\n"
         "    return work(self, request, aborted)\n"
-        "Site._work = slow\n"
+        "Client._work = slow\n"
         "experiment = Experiment.model_validate_json(sys.stdin.read())\n"
         f"local.run_local(experiment, Path(sys.argv[1]), sites={SITES!r})\n"
     )
@@ -392,7 +392,7 @@ def test_a_site_without_labels_takes_no_supervised_step(tmp_path):
     folder = tmp_path / "run"
     with in_vain():
         run_local(experiment, folder, sites=SITES)
-    held = {site: len(site_data(site, experiment, tmp_path, []).unlabelled) for site in SITES}
+    held = {site: len(DataSource(site, experiment, tmp_path).read().unlabelled) for site in SITES}
     for row in rows(folder, "rounds"):
         assert row["replied"] == []
         assert row["failed"] == {

@@ -58,7 +58,7 @@ class Oracle:
     """The data's own labels, each of which is seen once it is asked for."""
 
     def __init__(self, data: SiteData) -> None:
-        self._truth = _labels(data)
+        self._truth = labels_in(data)
         self.known: dict[str, int] = {}
         self.pool: Sequence[str] = list(self._truth)
 
@@ -74,7 +74,7 @@ class Nobody:
     """A site without annotators trains with the labels it has."""
 
     def __init__(self, data: SiteData) -> None:
-        self.known = _labels(data)
+        self.known = labels_in(data)
         self.pool: Sequence[str] = list(self.known)
 
     def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
@@ -91,7 +91,7 @@ class People:
     def __init__(self, data: SiteData, queue: Queue) -> None:
         self._queue, self._site = queue, data.site
         self._classes = {name: index for index, name in enumerate(data.classes)}
-        self.known = _labels(data)
+        self.known = labels_in(data)
         self.pool: Sequence[str] = [*data.labelled.ids, *data.unlabelled.ids]
 
     def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
@@ -136,7 +136,8 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
     return Nobody(data)
 
 
-def _labels(data: SiteData) -> dict[str, int]:
+def labels_in(data: SiteData) -> dict[str, int]:
+    """Return the labels of the training images: id -> class index."""
     return dict(zip(data.labelled.ids, map(int, data.labelled.labels), strict=True))
 
 

@@ -1,108 +1,58 @@
-"""A site's training in several processes: what each is told, what it does, and what comes back.
+"""A site's training in several processes: what each process is given, what it does, and what comes back.
 
     python -m torch.distributed.run --nproc_per_node=2 -m fedward.client.ranks FOLDER
 
-Every process takes the job's batch size: N processes are one process with N times the batch, draw for draw and, up to
-rounding, weight for weight (dropout apart, whose masks are each process's own). They take an N-th of the steps, with
-the job's learning rate, on as many images.
+Every process takes the job's batch size. N processes are one process with N times the batch, draw for draw and, up to
+rounding, weight for weight. Only dropout differs, as each process draws masks of its own. N processes take an N-th of
+the steps, with the job's learning rate, on as many images.
 """
 
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-from fedward.client.site import Site
+from fedward.client.labels import labels_in
+from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
-from fedward.methods.local import Phase, RoundInputs
-from fedward.methods.settings import Settings
+from fedward.methods import method_of
+from fedward.methods.local import Phase
 from fedward.methods.workflow import State
-from fedward.nets import build
 from fedward.seeds import derive
 from fedward.sites import SiteData
 from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
 from fedward.training.batches import RoundBatches, batch_sizes
+from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import SharedObjective, group, has_batch_norm, parallel, share
+from fedward.training.learner import Aborted, Learner, LocalUpdate, train_phase
+from fedward.training.machine import limit_threads
+from fedward.training.networks import Networks
 
 if TYPE_CHECKING:
     from fedward.training.trainer import Trained
-
-Models = Mapping[str, State]
-"""Models by role."""
-
-
-class RankSite(Site):
-    """One process's share of a site's training; it answers no request.
-
-    Args:
-        rank: this process's number, from 0.
-        processes: how many share a batch.
-        device: where this one computes.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        experiment: Experiment,
-        folder: Path,
-        site_folders: Sequence[Path],
-        *,
-        cache: Path | None = None,
-        rank: int,
-        processes: int,
-        device: torch.device,
-    ) -> None:
-        super().__init__(name, experiment, folder, site_folders, cache=cache)
-        self._rank, self._processes, self.device = rank, processes, device
-
-    @property
-    def _settings(self) -> Settings:
-        """The job's with the batch of all processes."""
-        # A copy is not checked: the images of a round may be no multiple of the larger batch, the last is smaller then.
-        job = super()._settings
-        return job.model_copy(update={"batch": self._processes * job.batch})
-
-    def _network(self) -> nn.Module:
-        return share(super()._network())
-
-    @cached_property
-    def _step(self) -> DistributedDataParallel:
-        spec = self.experiment.data
-        return parallel(self._net, torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=self.device))
-
-    def _train(
-        self, net: nn.Module, batches: RoundBatches, phase: Phase, inputs: RoundInputs, aborted: Callable[[], bool]
-    ) -> "Trained":
-        # Site.train has forked the generator (fork_rng); rows of different processes get different dropout.
-        torch.manual_seed(derive(torch.initial_seed(), "rank", self._rank))
-        shared = replace(phase, objective=SharedObjective(phase.objective, self._step))
-        trained = super()._train(net, batches, shared, inputs, aborted)
-        # As large a share of the steps that one process would take as it is of those that all take together.
-        whole = len(batch_sizes(batches.images, super()._settings.batch))
-        return replace(trained, steps=-(-whole * trained.steps // len(batches)))
 
 
 class Processes:
     """The processes that train at a site together: one for each GPU or, without any, on the CPU.
 
     Args:
-        site: whose training it is.
+        source: where each process reads the site's data.
+        learner: the site's own.
         count: how many, as the site's own file says.
     """
 
-    def __init__(self, site: Site, count: int) -> None:
-        self._site, self._count = site, count
+    def __init__(self, source: DataSource, learner: Learner, count: int) -> None:
+        self._source, self._learner, self._count = source, learner, count
 
     def train(
         self,
@@ -113,9 +63,9 @@ class Processes:
         task: str,
         part: int,
         memory: MutableMapping[str, State],
-        aborted: Callable[[], bool],
-    ) -> tuple[State, int, dict[str, float]]:
-        """Train as :meth:`Site.train` does in one process with so many times the job's batch.
+        aborted: Aborted,
+    ) -> LocalUpdate:
+        """Train as :meth:`Learner.train` does in one process with so many times the job's batch.
 
         Steps are larger and fewer then, at the job's learning rate. They are counted in batches of the job's size all
         the same: a site's weight in an average by steps must not depend on its machine.
@@ -123,49 +73,78 @@ class Processes:
         Raises:
             ConfigError: a network with BatchNorm on the CPU, where torch cannot take statistics over processes.
             DataError: fewer GPUs than processes, or the site's data has changed since this process read it.
-            RunError: aborted, a process died, or the loss is no longer finite.
+            WorkError: aborted, a process died, or the loss is no longer finite.
         """
-        site, started = self._site, time.perf_counter()
-        _check(site, self._count)
-        with private_folder(site.folder) as folder:
+        source, learner, started = self._source, self._learner, time.perf_counter()
+        data = learner.images.data
+        check_processes(learner, self._count)
+        with private_folder(source.folder) as folder:
             models = {"model": model, **{f"peer{index}": peer for index, peer in enumerate(peers)}}
             _save(folder / "models.safetensors", models)
             _save(folder / "memory.safetensors", memory)
             request = {
-                "site": site.name,
-                "experiment": site.experiment.model_dump(mode="json"),
-                "folder": str(site.folder.resolve()),
-                "cache": str(site.cache.resolve()),
-                "site_folders": [str(path.resolve()) for path in site.site_folders],
-                "labels": site.labels,
-                "data": _digest(site.data),
+                "source": _to_json(source),
+                "labels": labels_in(data) if learner.algorithm.active else None,
+                "data": _digest(data),
                 "exchange": {"round_": round_, "task": task, "part": part},
             }
             save_json(folder / "request.json", request)
-            launch(__name__, folder, self._count, site.name, aborted)
+            launch(__name__, folder, self._count, source.site, aborted)
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
             memory.update(_load(folder / "remembered.safetensors"))
             trained = _load(folder / "trained.safetensors").get("model", model)
-        return trained, answer["steps"], {**answer["means"], "seconds": time.perf_counter() - started}
+        return LocalUpdate(trained, answer["steps"], {**answer["means"], "seconds": time.perf_counter() - started})
 
 
-def _check(site: Site, processes: int) -> None:
-    spec, where = site.experiment, f"site {site.name}, processes"
-    if reason := site.needs_one_process:
+def rank_learner(
+    site: str, experiment: Experiment, data: SiteData, *, rank: int, processes: int, device: torch.device
+) -> Learner:
+    """Return the learner of one process, which computes a share of each batch.
+
+    Args:
+        site: the site's name.
+        experiment: what the job says.
+        data: the site's images, all of them in each process.
+        rank: this process's number, from 0.
+        processes: how many share a batch.
+        device: where this one computes.
+    """
+    algorithm, spec = method_of(experiment), experiment.data
+    networks, job_batch = Networks(experiment, algorithm, device, share), algorithm.settings.batch
+    step = parallel(networks[0], torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device))
+
+    def train_share(net: nn.Module, batches: RoundBatches, phase: Phase, *inputs: Any, **options: Any) -> "Trained":
+        # The learner has forked the generator (fork_rng). Rows of different processes get different dropout.
+        torch.manual_seed(derive(torch.initial_seed(), "rank", rank))
+        shared = replace(phase, objective=SharedObjective(phase.objective, step))
+        trained = train_phase(net, batches, shared, *inputs, **options)
+        # As large a share of the steps that one process would take as it is of those that all take together.
+        whole = len(batch_sizes(batches.images, job_batch))
+        return replace(trained, steps=-(-whole * trained.steps // len(batches)))
+
+    images = DeviceData(data, device)
+    return Learner(site, experiment, algorithm, networks, images, processes * job_batch, train_share)
+
+
+def check_processes(learner: Learner, processes: int) -> None:
+    """Raise ConfigError or DataError where so many processes cannot share the training; see :meth:`Processes.train`."""
+    where, device = f"site {learner.name}, processes", learner.networks.device
+    if reason := learner.algorithm.requirements.one_process:
         raise ConfigError(
             where,
             expected=f"1, as {reason}",
             found=f"{processes}",
             remedy="Lower `processes` in the site file, or let the job train something else.",
         )
-    if site.device.type == "cuda":
+    if device.type == "cuda":
         if processes > (gpus := torch.cuda.device_count()):
             remedy = "Lower `processes` in the site file."
             raise DataError(where, expected=f"at most one for each of {gpus} GPUs", found=f"{processes}", remedy=remedy)
-    elif has_batch_norm(build(spec.net, len(spec.data.classes), spec.data.channels)):
+    elif has_batch_norm(learner.networks[0]):
+        net = learner.experiment.net
         raise ConfigError(
             where,
-            expected=f"1 without a GPU: {spec.net} has BatchNorm, and each process would see its own batch",
+            expected=f"1 without a GPU: {net} has BatchNorm, and each process would see its own batch",
             found=f"{processes}",
             remedy="Lower `processes` in the site file, or let the job use a network without BatchNorm.",
         )
@@ -177,7 +156,23 @@ def _digest(data: SiteData) -> str:
     return hashlib.sha256(repr(list(parts)).encode()).hexdigest()
 
 
-def _save(path: Path, models: Models) -> None:
+def _to_json(source: DataSource) -> dict[str, Any]:
+    return {
+        "site": source.site,
+        "experiment": source.experiment.model_dump(mode="json"),
+        "folder": str(source.folder.resolve()),
+        "site_folders": [str(path.resolve()) for path in source.site_folders],
+        "cache": str(source.cache.resolve()) if source.cache else None,
+    }
+
+
+def _from_json(raw: Mapping[str, Any]) -> DataSource:
+    experiment = Experiment.parse(raw["experiment"], "request.json")
+    site_folders, cache = tuple(map(Path, raw["site_folders"])), raw["cache"]
+    return DataSource(raw["site"], experiment, Path(raw["folder"]), site_folders, Path(cache) if cache else None)
+
+
+def _save(path: Path, models: Mapping[str, State]) -> None:
     save_model(path, flat(models))
 
 
@@ -185,27 +180,33 @@ def _load(path: Path) -> dict[str, dict[str, torch.Tensor]]:
     return by_role(StoredState(path))
 
 
+def _read(request: Mapping[str, Any], source: DataSource) -> SiteData:
+    """Return the site's data with the labels of a request; DataError if they are not those it was made for."""
+    given = source.read()
+    data = given if request["labels"] is None else given.with_labels(request["labels"])
+    if _digest(data) != request["data"]:
+        raise DataError(
+            f"site {source.site}",
+            expected="the images and labels the job began with",
+            found="others",
+            remedy="Change a site's data between jobs, not during one.",
+        )
+    return data
+
+
 def _train_share(folder: Path, rank: int, processes: int) -> None:
     """Train one process's share of the request in a folder; the first process writes the answer."""
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    experiment = Experiment.parse(request["experiment"], "request.json")
-    place = Path(request["folder"]), [Path(path) for path in request["site_folders"]]
+    source = _from_json(request["source"])
+    limit_threads(source.experiment.threads)
     with group(folder, rank, processes) as device:
-        cache = Path(request["cache"])
-        site = RankSite(request["site"], experiment, *place, cache=cache, rank=rank, processes=processes, device=device)
-        if request["labels"] is not None:
-            site.use_labels(request["labels"])
-        if _digest(site.data) != request["data"]:
-            raise DataError(
-                f"site {site.name}",
-                expected="the images and labels the job began with",
-                found="others",
-                remedy="Change a site's data between jobs, not during one.",
-            )
+        data = _read(request, source)
+        place: dict[str, Any] = {"rank": rank, "processes": processes, "device": device}
+        learner = rank_learner(source.site, source.experiment, data, **place)
         models = _load(folder / "models.safetensors")
         model, peers = models.pop("model"), [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]
         memory: dict[str, State] = {**_load(folder / "memory.safetensors")}
-        trained, steps, means = site.train(model, peers, memory=memory, **request["exchange"])
+        trained, steps, means = learner.train(model, peers, memory=memory, **request["exchange"])
     if rank == 0:
         _save(folder / "trained.safetensors", {"model": trained} if steps else {})
         _save(folder / "remembered.safetensors", memory)

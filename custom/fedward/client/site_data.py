@@ -1,9 +1,9 @@
-"""Which data a site works on: what its own file names, else synthetic ones, if the job allows it."""
+"""Which data a site works on: what its own file names, else synthetic images if the job allows them."""
 
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedward.config import Experiment
@@ -16,34 +16,81 @@ from fedward.storage.checkpoint import save_json
 _log = logging.getLogger(__name__)
 
 
-def site_data(name: str, experiment: Experiment, cache: Path, site_folders: Sequence[Path]) -> SiteData:
-    """Return the data of a site; of its own file without the validation and test images of rare classes.
+@dataclass(frozen=True)
+class DataSource:
+    """Where the images of a site come from."""
 
-    Raises:
-        ConfigError: the site has no file, and the job no synthetic images, or the folders hold files of other sites:
-            real and synthetic images would train one model.
-        DataError: the file's data cannot be used.
-    """
-    file = find_site_file(name, site_folders)
-    if file is not None:
-        data = load_site(file, experiment.data, cache=cache)
-        return data if name == SERVER else _reportable(data)
-    folders = ", ".join(map(str, site_folders)) or "no folder"
-    if experiment.synthetic is None:
-        raise ConfigError(
-            f"site {name}",
-            expected=f"a file {name}.yaml in one of {folders}",
-            found="none, and this job has no synthetic images",
-            remedy="Write the site's file; `fedward doctor FILE` checks it.",
-        )
-    if others := site_files(site_folders):
-        raise ConfigError(
-            f"site {name}",
-            expected=f"a file {name}.yaml in one of {folders}, or no site's file at all",
-            found=", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else ""),
-            remedy="Name files as the sites are named; without any, all sites work on the synthetic images.",
-        )
-    return replace(synthetic_site(name, experiment.data, experiment.synthetic, experiment.seed), annotation="oracle")
+    site: str
+    """The site's name, or ``server``."""
+    experiment: Experiment
+    folder: Path
+    """The site's own folder."""
+    site_folders: tuple[Path, ...] = ()
+    """Where the site's file may lie. It may move between two starts of a run."""
+    cache: Path | None = None
+    """For decoded images, which can be made again; by default a folder in ``folder``."""
+
+    @property
+    def file(self) -> Path | None:
+        """The site's own file, None if it has none."""
+        return find_site_file(self.site, self.site_folders)
+
+    def read(self) -> SiteData:
+        """Return the data of the site. Of its own file the validation and test images of rare classes are left out.
+
+        Raises:
+            ConfigError: the site has no file, and the job has no synthetic images or the folders hold files of other
+                sites. Real and synthetic images would train one model then.
+            DataError: the data that the file names cannot be used.
+        """
+        experiment = self.experiment
+        if (file := self.file) is not None:
+            data = load_site(file, experiment.data, cache=self.cache or self.folder / "cache")
+            return data if self.site == SERVER else _reportable(data)
+        folders = ", ".join(map(str, self.site_folders)) or "no folder"
+        if experiment.synthetic is None:
+            raise ConfigError(
+                f"site {self.site}",
+                expected=f"a file {self.site}.yaml in one of {folders}",
+                found="none, and this job has no synthetic images",
+                remedy="Write the site's file; `fedward doctor FILE` checks it.",
+            )
+        if others := site_files(self.site_folders):
+            raise ConfigError(
+                f"site {self.site}",
+                expected=f"a file {self.site}.yaml in one of {folders}, or no site's file at all",
+                found=", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else ""),
+                remedy="Name files as the sites are named; without any, all sites work on the synthetic images.",
+            )
+        synthetic = synthetic_site(self.site, experiment.data, experiment.synthetic, experiment.seed)
+        return replace(synthetic, annotation="oracle")
+
+    def require_same(self, run: str) -> None:
+        """Refuse to continue a run with the site's own images that began with synthetic ones, or the reverse.
+
+        Args:
+            run: the run's id, 32 hexadecimal digits.
+
+        Raises:
+            DataError: the run began with a file and there is none now, or without and there is one.
+        """
+        words = {True: "the site's own file", False: "no site file"}
+        record, found = self._record(run), self.file is not None
+        if record.exists() and (began := bool(json.loads(record.read_text(encoding="utf-8"))["site_file"])) != found:
+            raise DataError(
+                f"site {self.site}",
+                expected=f"{words[began]}, as when this run began",
+                found=f"{words[found]} in {', '.join(map(str, self.site_folders)) or 'no folder'}",
+                remedy="Give it the same site files again (--site-files, FEDWARD_SITES or local/), or start a new run.",
+            )
+
+    def record(self, run: str) -> None:
+        """Record once for each run whether the site has a file."""
+        if not (record := self._record(run)).exists():
+            save_json(record, {"site_file": self.file is not None})
+
+    def _record(self, run: str) -> Path:
+        return self.folder / "sources" / f"{run}.json"
 
 
 def _reportable(data: SiteData) -> SiteData:
@@ -57,16 +104,16 @@ def _reportable(data: SiteData) -> SiteData:
 
 
 def site_files(folders: Sequence[Path]) -> list[str]:
-    """Return the names of all sites' files in the folders; the server's is no site's, and a policy none of data."""
+    """Return the names of all sites' files in the folders. The server's file and a policy are not sites' files."""
     others = (f"{SERVER}.yaml", FILE)
     return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.name not in others)
 
 
 def named_sites(folder: Path) -> list[str]:
-    """Return the names of the sites that a folder holds files of, sorted; none of ``fedward_site.yaml``, of any site.
+    """Return the names of the sites that a folder holds files of, sorted. ``fedward_site.yaml`` names no site.
 
     Raises:
-        ConfigError: it is no folder, or holds no site's file: the sites would train on the synthetic images instead.
+        ConfigError: it is no folder, or holds no site's file. The sites would train on the synthetic images instead.
     """
     if files := site_files([folder]):
         return [Path(file).stem for file in files if file != "fedward_site.yaml"]
@@ -78,36 +125,3 @@ def named_sites(folder: Path) -> list[str]:
         found=there if folder.is_dir() else "a file" if folder.exists() else "no such folder",
         remedy="Rename them from .yml to .yaml." if unread else "Name the folder with the sites' files.",
     )
-
-
-def require_same_source(name: str, site_folders: Sequence[Path], folder: Path, run: str) -> None:
-    """Refuse to go on with a run on the synthetic images that began on the site's own images, or the other way round.
-
-    Args:
-        name: of the site.
-        site_folders: where its file may lie now; it may have moved.
-        folder: of the site, where :func:`note_source` has noted the run.
-        run: the run's id, 32 hexadecimal digits.
-
-    Raises:
-        DataError: it began with a file and there is none now, or without and there is one.
-    """
-    words = {True: "the site's own file", False: "no site file"}
-    note, found = _note(folder, run), find_site_file(name, site_folders) is not None
-    if note.exists() and (began := bool(json.loads(note.read_text(encoding="utf-8"))["site_file"])) != found:
-        raise DataError(
-            f"site {name}",
-            expected=f"{words[began]}, as when this run began",
-            found=f"{words[found]} in {', '.join(map(str, site_folders)) or 'no folder'}",
-            remedy="Give it the same site files again (--site-files, FEDWARD_SITES or local/), or start a new run.",
-        )
-
-
-def note_source(name: str, site_folders: Sequence[Path], folder: Path, run: str) -> None:
-    """Note once for each run whether the site has a file; arguments as of :func:`require_same_source`."""
-    if not (note := _note(folder, run)).exists():
-        save_json(note, {"site_file": find_site_file(name, site_folders) is not None})
-
-
-def _note(folder: Path, run: str) -> Path:
-    return folder / "sources" / f"{run}.json"

@@ -22,7 +22,7 @@ from fedward.flare.places import site_folders, site_state
 from fedward.flare.shareables import pack_answer, unpack
 
 if TYPE_CHECKING:
-    from fedward.client.site import Site
+    from fedward.client.client import Client
     from fedward.security.policy import Policy
 
 
@@ -31,14 +31,14 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
 
     The trainer (:mod:`fedward.training.trainer`) is the same for all methods; what a method minimises stands in its own
     file. There are no arguments: the experiment is that of the controller, in the server's file of the same app. So the
-    two cannot differ in a job as it is exported. The :class:`Site` is built at the first request.
+    two cannot differ in a job as it is exported. The client is built at the first request.
 
     No exception leaves it: FLARE fails the whole job when one site's process dies.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._site: Site | None = None
+        self._client: Client | None = None
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the site's answer; an error becomes an answer that names its kind."""
@@ -61,14 +61,14 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         What cannot be written stays here.
         """
         super().handle_event(event_type, fl_ctx)
-        if event_type != EventType.AFTER_TASK_RESULT_FILTER or self._site is None:
+        if event_type != EventType.AFTER_TASK_RESULT_FILTER or self._client is None:
             return
         from fedward.protocol.wire import Message
 
         leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
         try:
             answer = Message(*unpack(leaving))
-            self._site.log.add(answer)
+            self._client.log.add(answer)
         except Exception as error:
             self.log_exception(fl_ctx, f"the site's log: {error}")
             leaving.clear()
@@ -81,24 +81,29 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
     def _answer(self, fl_ctx: FLContext, meta: dict[str, Any], arrays: dict[str, Any], abort_signal: Signal) -> Any:
         from fedward.protocol.wire import Message
 
-        if self._site is None:
-            self._site = self._new_site(fl_ctx)
-        return self._site.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
+        if self._client is None:
+            self._client = self._new_client(fl_ctx)
+        return self._client.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
 
-    def _new_site(self, fl_ctx: FLContext) -> "Site":
+    def _new_client(self, fl_ctx: FLContext) -> "Client":
         from fedward.client.admission import Admission
-        from fedward.client.site import Site
+        from fedward.client.client import Client
+        from fedward.client.site_data import DataSource
         from fedward.client.site_log import SiteLog
         from fedward.flare.encryption import SITE, context_of
+        from fedward.methods import method_of
         from fedward.security.encryption import SiteKey
+        from fedward.training.machine import limit_threads
 
         workspace = fl_ctx.get_engine().get_workspace()
         experiment = experiment_in(Path(workspace.get_app_config_dir(fl_ctx.get_job_id())))
+        limit_threads(experiment.threads)
         key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
         name, folder = fl_ctx.get_identity_name(), site_state(workspace)
         log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
-        admission = None if _simulated(fl_ctx) else Admission(name, experiment, folder, *_rules(fl_ctx))
-        return Site(name, experiment, folder, site_folders(workspace), key, log=log, admission=admission)
+        rules = () if _simulated(fl_ctx) else _rules(fl_ctx)
+        source = DataSource(name, experiment, folder, tuple(site_folders(workspace)))
+        return Client(source, method_of(experiment), log, Admission(name, experiment, folder, *rules), key)
 
 
 def _simulated(fl_ctx: FLContext) -> bool:

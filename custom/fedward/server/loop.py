@@ -24,6 +24,7 @@ from fedward.storage import Summary
 from fedward.storage.initial import Source, Weights, described, initial_model
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
+from fedward.training.machine import limit_threads
 
 if TYPE_CHECKING:
     from fedward.report.console import Console
@@ -72,7 +73,8 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             server's own where the method needs some, or ``init`` cannot be used.
     """
     algorithm = method_of(experiment)
-    images = PublicImages(experiment, folder / "server", site_folders)
+    limit_threads(experiment.threads)
+    images = PublicImages(experiment, algorithm, folder / "server", site_folders)
     first, taken = (None, None) if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
     with sole_writer(folder):
         if resume:

@@ -1,18 +1,23 @@
-"""The server's own public images: no site's, and none that a site is tested on."""
+"""The server's own public images. They are no site's images, and no site is tested on them."""
 
 from collections.abc import MutableMapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedward.client.site import Site
-from fedward.client.site_data import site_files
+from fedward.client.site_data import DataSource, site_files
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WorkError
+from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.sites import SERVER, find_site_file
-from fedward.training.batches import Pixels
+from fedward.training.device_data import DeviceData
+from fedward.training.learner import Learner
+from fedward.training.machine import best_device
+from fedward.training.networks import Networks
 
 
 def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> None:
@@ -31,49 +36,62 @@ def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> Non
             )
 
 
-class PublicImages(Site):
-    """Images on which the server judges models, from which it learns without labels, or that a report shows.
+class PublicImages:
+    """Images on which the server evaluates models, from which it learns without labels, or which a report shows.
+
+    They are read at first use.
 
     Args:
         experiment: what the job says.
+        algorithm: its method.
         folder: for the cache of decoded images.
         site_folders: where ``server.yaml`` may lie.
     """
 
-    def __init__(self, experiment: Experiment, folder: Path, site_folders: Sequence[Path]) -> None:
-        super().__init__(SERVER, experiment, folder, site_folders)
+    def __init__(
+        self, experiment: Experiment, algorithm: Algorithm[Any], folder: Path, site_folders: Sequence[Path]
+    ) -> None:
+        self._experiment, self._algorithm = experiment, algorithm
+        self._source = DataSource(SERVER, experiment, folder, tuple(site_folders))
+
+    @cached_property
+    def learner(self) -> Learner:
+        """Trains on training and validation images, as labels are not looked at, and evaluates on the latter."""
+        networks = Networks(self._experiment, self._algorithm, best_device())
+        images = DeviceData(self._source.read(), networks.device, ("labelled", "unlabelled", "val"))
+        return Learner(SERVER, self._experiment, self._algorithm, networks, images)
 
     @property
     def there(self) -> bool:
         """Whether the server has a file of its own, or synthetic images among sites that have nothing else either."""
-        synthetic = self.experiment.synthetic is not None and not site_files(self.site_folders)
-        return synthetic or find_site_file(SERVER, self.site_folders) is not None
+        synthetic = self._experiment.synthetic is not None and not site_files(self._source.site_folders)
+        return synthetic or self._source.file is not None
 
     @property
     def number(self) -> int:
-        """How many images there are to learn from: training and validation images, as labels are not looked at."""
-        return len(self._pixels("all")) if self.there else 0
+        """How many images there are to learn from."""
+        return len(self.learner.images["all"]) if self.there else 0
 
     def accuracy(self, state: State) -> float:
         """Return a model's accuracy on the validation images, in [0, 1]."""
-        rows = self.evaluate(dict(state), ("val",))
+        rows = self.learner.evaluate(dict(state), ("val",))
         return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
 
     def require_validation(self) -> None:
-        """Raise ConfigError if there is nothing to judge models by, before the first round rather than after it."""
-        if not (self.there and len(self.data.val)):
+        """Raise ConfigError if there are no images to evaluate models on, before the first round."""
+        if not (self.there and len(self.learner.images.data.val)):
             raise ConfigError(
-                f"method {self.experiment.method}",
-                expected="labelled validation images at the server to judge models by",
+                f"method {self._experiment.method}",
+                expected="labelled validation images at the server to evaluate models on",
                 found=self._nothing,
                 remedy="Give the server such a file, or set policy=static or policy=gated_similarity.",
             )
 
     def require(self) -> None:
-        """Raise ConfigError if there is nothing to learn from, before the first round rather than in a late one."""
+        """Raise ConfigError if there are no images to learn from, before the first round."""
         if not self.number:
             raise ConfigError(
-                f"method {self.experiment.method}",
+                f"method {self._experiment.method}",
                 expected="public images at the server to learn from without labels",
                 found=self._nothing,
                 remedy="Give the server such a file, or set contrastive=client or contrastive=off.",
@@ -87,7 +105,7 @@ class PublicImages(Site):
         Raises WorkError if the loss is no longer finite.
         """
         try:
-            trained, _, means = self.train(model, [], round_, task=task, memory=memory)
+            trained, _, means = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
             raise WorkError(
                 f"{SERVER}, {task}, round {round_}",
@@ -98,23 +116,20 @@ class PublicImages(Site):
         return trained, means
 
     def first(self, count: int) -> Tensor:
-        """Return (N, C, H, W) float32 in [0, 1]: so many validation images, else others; fewer where there are."""
-        data = self.experiment.data
-        names = ("val", "labelled", "unlabelled") if self.there else ()
-        parts = [part.take(torch.arange(min(len(part), count))).cpu() for part in map(self._pixels, names)]
-        return torch.cat([torch.empty(0, data.channels, data.image_size, data.image_size), *parts])[:count]
+        """Return float32 (N, C, H, W) in [0, 1] on the CPU: the first validation images, then others; N <= count."""
+        data = self._experiment.data
+        parts = [self.learner.images[name] for name in ("val", "labelled", "unlabelled")] if self.there else []
+        taken = [part.take(torch.arange(min(len(part), count))).cpu() for part in parts]
+        return torch.cat([torch.empty(0, data.channels, data.image_size, data.image_size), *taken])[:count]
 
     def pictures(self, model: State, images: Tensor) -> dict[str, Tensor]:
         """Return the method's pictures of a model's work on images, by name: each (N, C, H, W) on the CPU."""
-        net = self._load(self._net, model).eval()
-        show = self._method.pictures
-        return {name: shown.cpu() for name, shown in show(net, images.to(self.device)).items()} if show else {}
+        if self._algorithm.pictures is None:
+            return {}
+        networks = self.learner.networks
+        made = self._algorithm.pictures(networks.load(model).eval(), images.to(networks.device))
+        return {name: picture.cpu() for name, picture in made.items()}
 
     @property
     def _nothing(self) -> str:
         return f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no synthetic images"
-
-    def _pixels(self, part: str) -> Pixels:
-        if part == "all" and part not in self._parts:
-            self._parts[part] = Pixels.together([self._pixels(name) for name in ("labelled", "unlabelled", "val")])
-        return super()._pixels(part)

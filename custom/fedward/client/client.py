@@ -1,0 +1,228 @@
+"""A site's half of every method: it answers the server's requests. Both engines call :class:`Client`."""
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedward.client.admission import Admission
+from fedward.client.memory import OWN, SiteMemory
+from fedward.client.queries import Queries
+from fedward.client.site_data import DataSource
+from fedward.client.site_log import SiteLog
+from fedward.errors import FedwardError, RunError, WireError, WorkError
+from fedward.evaluation.small_counts import withhold_small_counts
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.workflow import State
+from fedward.protocol import wire, wire_checks
+from fedward.protocol.messages import RefusedError
+from fedward.protocol.wire import Message
+from fedward.security.encryption import SiteKey
+from fedward.security.encryption_site import open_sum, seal
+from fedward.security.policy import JobRefusedError
+from fedward.sites import SiteData
+from fedward.terminal import reason, shown
+from fedward.training.device_data import DeviceData
+from fedward.training.learner import Aborted, Learner, LocalUpdate
+from fedward.training.machine import best_device
+from fedward.training.networks import Networks
+
+_log = logging.getLogger(__name__)
+
+
+class Client:
+    """Answers the requests of one site.
+
+    Args:
+        source: where the site's data come from. They are read once a request has been admitted.
+        algorithm: the job's method.
+        log: where requests and answers are written down.
+        admission: what the site's policy allows.
+        key: what updates are encrypted with, under secure aggregation.
+        device: where the site trains; by default the GPU, if there is one.
+    """
+
+    def __init__(
+        self,
+        source: DataSource,
+        algorithm: Algorithm[Any],
+        log: SiteLog,
+        admission: Admission,
+        key: SiteKey | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.name, self.experiment = source.site, source.experiment
+        self.source, self.log, self.admission = source, log, admission
+        self._algorithm, self._key = algorithm, key
+        self._networks = Networks(source.experiment, algorithm, device or best_device())
+        self._learner: Learner | None = None
+        self._warned = False
+        """Whether the log says already that the site has no tensors of its own."""
+
+    @property
+    def learner(self) -> Learner:
+        """What trains and evaluates, under active learning with the labels of the last request."""
+        if self._learner is None:
+            images = DeviceData(self.data, self._networks.device)
+            self._learner = Learner(self.name, self.experiment, self._algorithm, self._networks, images)
+        return self._learner
+
+    @cached_property
+    def data(self) -> SiteData:
+        """The site's data as their source gives them, read at first use."""
+        return self.source.read()
+
+    def handle(self, request: Message, aborted: Aborted = lambda: False) -> Message:
+        """Do what the server asks, write it into the site's log, and return the answer; see :meth:`answer`."""
+        answer = self.answer(request, aborted)
+        try:
+            self.log.add(answer)
+        except Exception as error:
+            return self._error(request, error)
+        return answer
+
+    def answer(self, request: Message, aborted: Aborted = lambda: False) -> Message:
+        """Do what the server asks and return the answer. It never raises: an error becomes an answer.
+
+        Such an answer says only what kind of error it was. Paths and rows stay in the site's own log. An answer must be
+        in :attr:`log` before it leaves the site.
+        """
+        try:
+            self.log.admit(request)
+            if waiting := self.admission.waiting(request):
+                return waiting
+            return self._decrypt(request) if request.meta["task"] == wire.DECRYPT else self._work(request, aborted)
+        except Exception as error:
+            return self._error(request, error)
+
+    def _error(self, request: Message, error: Exception) -> Message:
+        # The text of an error raised on purpose says all. Of another the traceback is needed.
+        log = _log.error if isinstance(error, FedwardError) else _log.exception
+        log("site %s, round %s: %s", self.name, shown(request.meta.get("round")), error)
+        refused = {"refused": True} if isinstance(error, JobRefusedError) else {}
+        meta = {"site": self.name, "round": request.meta.get("round"), "error": public_text(error)}
+        return Message(meta | refused)
+
+    def _work(self, request: Message, aborted: Aborted) -> Message:
+        run, round_, part = request.meta["run"], int(request.meta["round"]), int(request.meta["part"])
+        memory = SiteMemory(self.source.folder / "memory", run)
+        self.source.require_same(run)
+        self.source.record(run)
+        known = memory.before(round_, part)
+        model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, round_)}
+        counts = self._query(request, model, known, aborted)
+        data = self.learner.images.data
+        meta: dict[str, Any] = {
+            "site": self.name,
+            "round": round_,
+            "labelled": len(data.labelled),
+            "unlabelled": len(data.unlabelled),
+            "steps": 0,
+            "train": {},
+            "metrics": [],
+            **counts,
+        }
+        if request.meta["evaluate"]:
+            meta["metrics"] = withhold_small_counts(self.learner.evaluate(model))
+        arrays: dict[str, np.ndarray] = {}
+        if request.meta["task"] not in wire.UNTRAINED:
+            update = self._train(request, model, known, aborted)
+            meta |= {"steps": update.steps, "train": update.means}
+            memory.save(round_, part, known)
+            if update.steps:
+                arrays = wire.difference(update.model, model, self._excluded(request.meta["task"]))
+        return self._checked(Message(meta, arrays), request, model)
+
+    def _query(self, request: Message, model: State, known: Mapping[str, State], aborted: Aborted) -> dict[str, Any]:
+        """Ask for labels where the method does, use those that are known, and return what the answer reports of it."""
+        if self._algorithm.active is None:
+            return {}
+        queries = Queries(self._algorithm.active, self.source, self.data, self.admission)
+        self._learner, counts = queries.carry_out(request, self.learner, model, known, aborted)
+        return counts
+
+    def _train(self, request: Message, model: State, known: dict[str, State], aborted: Aborted) -> LocalUpdate:
+        """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
+        meta, learner, algorithm = request.meta, self.learner, self._algorithm
+        task, round_ = meta["task"], int(meta["round"])
+        peers = [wire.unflatten(role, request.arrays, self._networks.template) for role in wire.roles(request)]
+        data = learner.images.data
+        self.admission.check_training(algorithm.phases(task, round_, len(data.labelled)), data)
+        update = self._trainer(learner)(
+            model, peers, round_, task=task, part=int(meta["part"]), memory=known, aborted=aborted
+        )
+        if update.steps:
+            if algorithm.active and algorithm.active.sampler.uses.own_model:
+                known["local"] = update.model
+            if own := {key: update.model[key] for key in update.model if key.startswith(self._private)}:
+                known[OWN] = own
+        return update
+
+    def _trainer(self, learner: Learner) -> Callable[..., LocalUpdate]:
+        """Return what trains here: this process, or as many as the site's own file says."""
+        if self.data.processes == 1:
+            return learner.train
+        from fedward.client.ranks import Processes
+
+        return Processes(self.source, learner, self.data.processes).train
+
+    def _own(self, known: Mapping[str, State], round_: int) -> State:
+        """Return the private tensors as trained so far; log once if they are missing in a later round."""
+        if self._private and OWN not in known and round_ > 1 and not self._warned:
+            self._warned = True
+            what = ", ".join(name.rstrip(".") for name in self._private)
+            text = "site %s, round %d: no %s of its own is remembered here, the server's first tensors are used"
+            _log.warning(text, self.name, round_, what)
+        return known.get(OWN, {})
+
+    def _checked(self, answer: Message, request: Message, model: State) -> Message:
+        """Return the answer as it may leave. Under secure aggregation its update is encrypted."""
+        task = request.meta["task"]
+        allowed = partial(
+            wire_checks.check_answer,
+            withheld=self._excluded(task),
+            classes=self.experiment.data.classes,
+            scalars=self._algorithm.requirements.reported,
+        )
+        allowed(answer, self.name, request)
+        if self.experiment.secure_aggregation:
+            # The server cannot check the norm of an encrypted update.
+            wire_checks.check_norm(self.name, answer, model, self.experiment.largest_update)
+            answer = seal(answer, task, self._algorithm.weight, self._key)
+            allowed(answer, self.name, request, encrypted=True)
+        return answer
+
+    def _decrypt(self, request: Message) -> Message:
+        template = self._networks.template
+        names = wire.travelling(template, self._excluded(request.meta["trained"]))
+        model = {name: tuple(template[name].shape) for name in names}
+        folder = self.source.folder / "decrypted"
+        return open_sum(request, self.name, self.experiment, self._key, model=model, folder=folder)
+
+    @property
+    def _private(self) -> tuple[str, ...]:
+        """First parts of the names of tensors that are trained and kept here, in place of the server's."""
+        return self._algorithm.requirements.private
+
+    def _excluded(self, task: str) -> tuple[str, ...]:
+        """Return first parts of the names of tensors that do not go up after a task."""
+        return self._algorithm.requirements.withheld(task)
+
+
+def public_text(error: BaseException) -> str:
+    """Return what the server may know of a site's error.
+
+    Texts made for the server hold no data and no path, and pass as they are. Of an answer that the wire list refused,
+    where and what was expected passes: what was found may be data. Of all others only the kind does.
+    """
+    if isinstance(error, RefusedError):
+        return reason(f"{error.where}: expected {error.expected}; what was found is in the site's own log")
+    if isinstance(error, WireError | WorkError):
+        return reason(str(error))
+    kind = "an unexpected error"
+    if isinstance(error, FedwardError):
+        kind = "what it keeps of the run" if isinstance(error, RunError) else "the site's data or settings"
+    return f"{type(error).__name__}: {kind}; the details are in the site's own log"

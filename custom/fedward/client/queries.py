@@ -1,0 +1,143 @@
+"""Active learning at a site: which images it asks about, and what it reports of that."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fedward.client.admission import Admission
+from fedward.client.labels import SiteLabels, annotators_of, labels_in
+from fedward.client.site_data import DataSource
+from fedward.methods.fedal import QUERY, ActiveLearning
+from fedward.methods.samplers import Pool, Sampler, ScoreSampler, counts_in_fives, sampler_of, score_counts
+from fedward.methods.workflow import SCORE, State
+from fedward.protocol import wire_checks
+from fedward.protocol.wire import Message
+from fedward.seeds import torch_generator
+from fedward.sites import Images, SiteData
+from fedward.training.learner import Aborted, Learner
+from fedward.training.pool import observe
+from fedward.views import VIEWS
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Carries out a site's queries for labels."""
+
+    method: ActiveLearning
+    """When the site asks, for how many labels, and how it chooses the images."""
+    source: DataSource
+    given: SiteData
+    """The site's data as its source gives them."""
+    admission: Admission
+    """Limits the number of questions."""
+
+    def carry_out(
+        self, request: Message, learner: Learner, model: State, known: Mapping[str, State], aborted: Aborted
+    ) -> tuple[Learner, dict[str, Any]]:
+        """Ask for labels where the task says so, and take those that were given.
+
+        Args:
+            request: what the server asks.
+            learner: of the site.
+            model: the global model.
+            known: models that the site keeps, by role; ``local`` is its own after the last training.
+            aborted: asked while waiting for answers.
+
+        Returns:
+            The learner with the labels that may be used now, and fields of the answer.
+
+        Raises:
+            PolicyError: the site's policy allows fewer questions.
+            WorkError: aborted.
+        """
+        method, task = self.method, request.meta["task"]
+        round_, part = int(request.meta["round"]), int(request.meta["part"])
+        labels = self._labels(str(request.meta["run"]))
+        learner = self._with_labels(learner, labels.before(round_, part))
+        if task == "idle":
+            return learner, {}
+        pool = len(labels.pool)
+        first, taken = max(method.first(pool), labels.known), labels.taken_before(round_, part)
+        due = method.wanted(round_, pool, first) - taken if taken >= first else 0
+        if task == SCORE:
+            ids = labels.free(round_, part) if taken >= first else []  # a site without its first labels takes no part
+            counts = self._score_counts(_Observed(learner, model, known, round_), ids)
+            return learner, {"scores": counts, "due": due}
+        if taken < first:
+            wanted, sampler = first, sampler_of("random")
+        else:
+            free = len(labels.free(round_, part)) if method.settings.budget == "by_score" else 0
+            asked = wire_checks.labels_asked(request.meta, free)
+            wanted, sampler = taken + (due if asked is None else asked) if task == QUERY else 0, method.sampler
+        self.admission.check_questions(max(wanted, method.wanted(method.settings.rounds, pool, first)))
+        choose = _Observed(learner, model, known, round_).chooser(sampler)
+        use, counted = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
+        return self._with_labels(learner, use), {"label_counts": counted, **self._minutes(counted)}
+
+    def _labels(self, run: str) -> SiteLabels:
+        # An answer that comes late does not count, so a round waits half of its time at most.
+        wait = min(self.given.wait_for_labels, self.source.experiment.timeout / 2)
+        annotators = annotators_of(self.given, self.source.file)
+        return SiteLabels(self.source.site, annotators, self.source.folder / "memory", run, wait)
+
+    def _with_labels(self, learner: Learner, labels: Mapping[str, int]) -> Learner:
+        """Return the learner with these labels of training images (id -> class index) and no others."""
+        if labels == labels_in(learner.images.data):
+            return learner
+        return replace(learner, images=learner.images.relabelled(self.given.with_labels(labels)))
+
+    def _score_counts(self, observed: "_Observed", ids: Sequence[str]) -> list[int]:
+        """Return how many images have a score in each of equal intervals, counted in fives."""
+        sampler = self.method.sampler
+        assert isinstance(sampler, ScoreSampler), "a job's settings refuse others"
+        return counts_in_fives(score_counts(sampler, observed.pool(sampler, ids), len(self.given.classes)))
+
+    def _minutes(self, counted: Mapping[str, int]) -> dict[str, float]:
+        cost = self.given.minutes_per_label
+        return {} if cost is None else {"minutes": cost * (counted["bought"] + counted["cannot_tell"])}
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """What a sampler looks at in one round: the site's images, and what models make of them."""
+
+    learner: Learner
+    model: State
+    known: Mapping[str, State]
+    round: int
+
+    def chooser(self, sampler: Sampler) -> Callable[[Sequence[str], int], Sequence[str]]:
+        """Return what chooses so many of the ids."""
+        learner = self.learner
+
+        def choose(ids: Sequence[str], number: int) -> Sequence[str]:
+            generator = torch_generator(learner.experiment.seed, learner.name, "query", self.round)
+            return sampler.choose(self.pool(sampler, ids), number, generator)
+
+        return choose
+
+    def pool(self, sampler: Sampler, ids: Sequence[str]) -> Pool:
+        """Return what a sampler looks at of the images of these ids."""
+        learner = self.learner
+        if sampler.uses.own_model and "local" not in self.known:
+            text = "site %s, round %d: no own model yet, the global one stands for it"
+            _log.warning(text, learner.name, self.round)
+        models = {"global": self.model, "local": self.known.get("local", self.model)}
+        return observe(
+            learner.name,
+            learner.images.data.unlabelled.named(ids),
+            self._taken(ids),
+            sampler.uses,
+            lambda name: learner.networks.load(models[name]),
+            learner.networks.device,
+            VIEWS[learner.experiment.data.views].weak,
+        )
+
+    def _taken(self, free: Sequence[str]) -> Iterable[Images]:
+        """Yield the images that have labels, then those that wait for one. They are read only when looked at."""
+        data, open_ = self.learner.images.data, set(free)
+        yield data.labelled
+        yield data.unlabelled.named([name for name in data.unlabelled.ids if name not in open_])

@@ -1,0 +1,53 @@
+"""A site's images as tensors on the device that trains."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import torch
+
+from fedward.methods.fedavg import class_weights
+from fedward.sites import SiteData
+from fedward.training.batches import Pixels
+
+
+class DeviceData:
+    """The parts of a site's data on one device. A part is copied there at its first use.
+
+    The labels of one object never change: :meth:`relabelled` returns another object.
+
+    Args:
+        data: the site's images.
+        device: where the tensors are.
+        whole: the parts that ``all`` consists of.
+        copied: parts that are on the device already.
+    """
+
+    def __init__(
+        self,
+        data: SiteData,
+        device: torch.device,
+        whole: Sequence[str] = ("labelled", "unlabelled"),
+        copied: Mapping[str, Pixels] | None = None,
+    ) -> None:
+        self.data, self._device, self._whole = data, device, whole
+        self._parts = dict(copied or {})
+
+    def __getitem__(self, part: str) -> Pixels:
+        """Return ``labelled``, ``unlabelled``, ``all``, ``val`` or ``test``."""
+        if part not in self._parts:
+            if part == "all":
+                self._parts[part] = Pixels.together([self[name] for name in self._whole])
+            else:
+                self._parts[part] = Pixels.of(getattr(self.data, part), self._device)
+        return self._parts[part]
+
+    @cached_property
+    def class_weights(self) -> torch.Tensor:
+        """(K,) float32 weights of the supervised loss by the labels, as ``methods.fedavg`` computes them."""
+        counts = torch.bincount(self["labelled"].labels.cpu(), minlength=len(self.data.classes))
+        return class_weights(counts).to(self._device)
+
+    def relabelled(self, data: SiteData) -> "DeviceData":
+        """Return the tensors of the same images with other labels; validation and test images are not copied again."""
+        held_out = {name: part for name, part in self._parts.items() if name in ("val", "test")}
+        return DeviceData(data, self._device, self._whole, held_out)

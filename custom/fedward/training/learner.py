@@ -1,0 +1,144 @@
+"""Training and evaluation of one model on one set of images: at a site, at the server, in each of several processes."""
+
+import time
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from fedward.config import Experiment
+from fedward.evaluation.classification import classification_metrics
+from fedward.methods.algorithm import Algorithm
+from fedward.methods.local import Phase, RoundInputs
+from fedward.methods.settings import Settings
+from fedward.methods.workflow import State
+from fedward.seeds import derive, torch_generator
+from fedward.training.batches import RoundBatches
+from fedward.training.device_data import DeviceData
+from fedward.training.evaluation import predict
+from fedward.training.networks import Networks
+from fedward.views import VIEWS
+
+if TYPE_CHECKING:
+    from fedward.training.trainer import Trained
+
+Aborted = Callable[[], bool]
+"""Asked before every step; True ends the training."""
+
+
+class LocalUpdate(NamedTuple):
+    """What a round of training gives."""
+
+    model: State
+    """On the CPU. Without a step it is the model that was given, BatchNorm's statistics included."""
+    steps: int
+    """Optimiser steps of all phases."""
+    means: dict[str, float]
+    """Mean losses and logs by name, and after a step the seconds of the training."""
+
+
+def train_phase(*arguments: Any, **options: Any) -> "Trained":
+    """Train one phase as :func:`fedward.training.trainer.train` does."""
+    # MONAI takes seconds to import, and an evaluation needs none of it.
+    from fedward.training.trainer import train
+
+    return train(*arguments, **options)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A method, its networks and the images that it trains and evaluates on."""
+
+    name: str
+    """Of the site, or ``server``: each draws its own random numbers."""
+    experiment: Experiment
+    algorithm: Algorithm[Any]
+    networks: Networks
+    images: DeviceData
+    batch: int | None = None
+    """Images of a step, those of all processes together; by default the job's batch."""
+    run_phase: Callable[..., "Trained"] = train_phase
+    """Trains one phase, with the arguments of :func:`fedward.training.trainer.train`."""
+
+    def train(
+        self,
+        model: State,
+        peers: Sequence[State],
+        round_: int,
+        *,
+        task: str = "train",
+        part: int = 0,
+        memory: MutableMapping[str, State] | None = None,
+        aborted: Aborted = lambda: False,
+    ) -> LocalUpdate:
+        """Train from ``model`` through the method's phases for a task.
+
+        Args:
+            model: the model to start from.
+            peers: models that make pseudo labels.
+            round_: from 1.
+            task: what the server asks for; the method knows its tasks.
+            part: number of the exchange in its round, from 0.
+            memory: models kept between rounds, by role. It is changed.
+            aborted: asked before every step; True ends the training.
+
+        Raises:
+            WorkError: aborted, or the loss is no longer finite.
+        """
+        started, steps, means = time.perf_counter(), 0, dict[str, float]()
+        known = {} if memory is None else memory
+        net, device = self.networks.load(model), self.networks.device
+        committee = [self.networks.load(peer, place).eval() for place, peer in enumerate(peers, 1)]
+        seed = self.experiment.seed
+        stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
+        # One GPU is named, as a look at another would take up memory there.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(derive(seed, *stream, "dropout"))
+            for phase in self.algorithm.phases(task, round_, len(self.images.data.labelled)):
+                draws = (*stream, *phase.stream)
+                batches = self._batches(phase, committee, draws)
+                if not len(batches):
+                    continue
+                generator = torch_generator(seed, *draws, "mask")
+                inputs = RoundInputs(self._class_weights(), (round_ - 1) * len(batches), known, generator)
+                trained = self.run_phase(net, batches, phase, inputs, self._settings, device=device, aborted=aborted)
+                steps, means = steps + trained.steps, means | trained.means
+                known.update(trained.memory)
+        if not steps:
+            return LocalUpdate(model, 0, means)
+        state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
+        return LocalUpdate(state, steps, {**means, "seconds": time.perf_counter() - started})
+
+    def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> list[dict[str, Any]]:
+        """Return metric rows of ``model`` on splits of the images (see ``classification_metrics``)."""
+        net, data, rows = self.networks.load(model), self.images.data, []
+        for split in splits:
+            outputs, labels = predict(net, self.images[split]), getattr(data, split).labels[:]
+            rows += [{"split": split, **row} for row in classification_metrics(outputs.numpy(), labels, data.classes)]
+        return rows
+
+    def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:
+        uses, views = phase.objective.uses, VIEWS[self.experiment.data.views]
+        return RoundBatches(
+            self.images["labelled"] if uses.labelled else None,
+            None if uses.unlabelled == "none" else self.images[uses.unlabelled],
+            peers,
+            self._settings,
+            self.experiment.seed,
+            stream,
+            views=views._replace(strong=views.weak) if uses.second_view == "weak" else views,
+            uses=uses,
+        )
+
+    def _class_weights(self) -> torch.Tensor:
+        if self.algorithm.settings.class_weighting == "none":
+            return torch.ones(len(self.images.data.classes), device=self.networks.device)
+        return self.images.class_weights
+
+    @property
+    def _settings(self) -> Settings:
+        # The copy is not validated: the images of a round need not be a multiple of the larger batch.
+        settings = self.algorithm.settings
+        return settings if self.batch is None else settings.model_copy(update={"batch": self.batch})

@@ -1,0 +1,41 @@
+"""Clients of sites, and the server's images, as the engine in one process makes them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedward.client.admission import Admission
+from fedward.client.client import Client
+from fedward.client.site_data import DataSource
+from fedward.client.site_log import SiteLog
+from fedward.config import Experiment
+from fedward.methods import method_of
+from fedward.security.encryption import SiteKey
+from fedward.server.public import PublicImages
+from fedward.training.machine import limit_threads
+
+
+def new_client(
+    name: str,
+    experiment: Experiment,
+    folder: Path,
+    site_folders: Sequence[Path] = (),
+    *,
+    key: SiteKey | None = None,
+    log: SiteLog | None = None,
+    admission: Admission | None = None,
+    device: torch.device | None = None,
+    kind: type[Client] = Client,
+) -> Any:
+    """Return the client of a site; its policy forbids nothing unless ``admission`` does."""
+    limit_threads(experiment.threads)
+    source = DataSource(name, experiment, folder, tuple(site_folders))
+    log, admission = log or SiteLog(folder, name, experiment), admission or Admission(name, experiment, folder)
+    return kind(source, method_of(experiment), log, admission, key, device)
+
+
+def public_images(experiment: Experiment, folder: Path, site_folders: Sequence[Path] = ()) -> PublicImages:
+    """Return the server's own images."""
+    return PublicImages(experiment, method_of(experiment), folder, site_folders)
