@@ -31,7 +31,7 @@ def new_client(
 ) -> Any:
     """Return the client of a site; its policy forbids nothing unless ``admission`` does."""
     limit_threads(experiment.threads)
-    source = DataSource(name, experiment, folder, tuple(site_folders))
+    source = DataSource(name, experiment, folder, site_folders)
     log, admission = log or SiteLog(folder, name, experiment), admission or Admission(name, experiment, folder)
     return kind(source, method_of(experiment), log, admission, key, device)
 

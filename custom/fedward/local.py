@@ -37,7 +37,7 @@ class LocalTransport:
 
         def client(name: str) -> Client:
             own = folder / name
-            source = DataSource(name, experiment, own, tuple(site_folders), cache / name if cache else None)
+            source = DataSource(name, experiment, own, site_folders, cache / name if cache else None)
             return Client(source, algorithm, SiteLog(own, name, experiment), Admission(name, experiment, own), key)
 
         self._clients = {name: client(name) for name in sorted(names)}
@@ -78,7 +78,7 @@ def run_local(
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites
         for site in sites:
-            DataSource(site, experiment, folder / "sites" / site, tuple(site_folders)).require_same(run.id)
+            DataSource(site, experiment, folder / "sites" / site, site_folders).require_same(run.id)
     assert experiment is not None
     refuse_sites_file(sites, site_folders)
     transport = local_transport(experiment, sites, folder, site_folders, cache)

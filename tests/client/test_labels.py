@@ -287,7 +287,7 @@ def test_a_site_that_begins_in_the_middle_of_a_run_says_so(clinic, queue, tmp_pa
     renew(clinic, 2, 3)
     assert "begin anew" not in caplog.text
     renew(SiteLabels("clinic", People(data(), queue), tmp_path / "lost", RUN), 3, 3)
-    assert "site clinic, round 3: no note of earlier questions of this run" in caplog.text
+    assert "site clinic, round 3: no record of earlier questions of this run" in caplog.text
 
 
 def test_another_run_starts_anew(clinic, queue, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedward.client.memory import SiteMemory, SiteNotes
+from fedward.client.memory import SiteMemory, SiteRecords
 from fedward.errors import WireError
 
 RUN, OTHER = "0123456789abcdef" * 2, "f" * 32
@@ -48,7 +48,7 @@ def test_models_come_back_bit_by_bit_in_another_process(tmp_path):
 @pytest.mark.usefixtures("open_umask")
 def test_a_runs_folder_is_its_owners_alone(tmp_path):
     SiteMemory(tmp_path / "models", RUN).save(1, 0, models(1.0))
-    SiteNotes(tmp_path / "notes", RUN).save(1, 0, {"asked": ["s00"]})
+    SiteRecords(tmp_path / "notes", RUN).save(1, 0, {"asked": ["s00"]})
     folders = [tmp_path / "models", tmp_path / "models" / RUN, tmp_path / "notes", tmp_path / "notes" / RUN]
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
@@ -188,11 +188,11 @@ def test_a_run_id_that_is_none_is_refused(tmp_path, run):
 
 
 def test_notes_are_known_by_exchange_as_models_are(tmp_path):
-    notes = SiteNotes(tmp_path, RUN)
+    notes = SiteRecords(tmp_path, RUN)
     assert (notes.at(1, 0), notes.before(9, 0)) == (None, None)
     for round_, part in ((1, 0), (2, 0), (2, 1)):
         notes.save(round_, part, {"round": round_, "part": part})
-    notes = SiteNotes(tmp_path, RUN)
+    notes = SiteRecords(tmp_path, RUN)
     assert notes.at(2, 0) == notes.before(2, 1) == {"round": 2, "part": 0}
     assert notes.before(2, 0) == {"round": 1, "part": 0}
     assert notes.before(10, 0) == {"round": 2, "part": 1}
@@ -202,7 +202,7 @@ def test_notes_are_known_by_exchange_as_models_are(tmp_path):
 
 
 def test_notes_no_resumed_run_can_go_back_to_are_deleted(tmp_path):
-    notes = SiteNotes(tmp_path, RUN)
+    notes = SiteRecords(tmp_path, RUN)
     for round_ in range(1, 9):
         notes.save(round_, 0, round_)
         assert notes.before(round_, 0) == (round_ - 1 or None)

@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
         (folder / "site-1.yaml").write_text(FILE)
 
     def source(site_folders: list[Path]) -> DataSource:
-        return DataSource("site-1", tiny("fedavg"), tmp_path, tuple(site_folders))
+        return DataSource("site-1", tiny("fedavg"), tmp_path, site_folders)
 
     source(folders[began_with_file]).record(RUN)
     source(folders[not began_with_file]).record(RUN)  # only the first one counts

@@ -72,8 +72,8 @@ class Deserted(LocalTransport):
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         if any(request.meta["part"] for request in requests.values()):
-            self._sites.pop("site-1")
-        super().exchange({site: requests[site] for site in requests if site in self._sites}, timeout, deliver)
+            self._clients.pop("site-1")
+        super().exchange({site: requests[site] for site in requests if site in self._clients}, timeout, deliver)
 
 
 def write_images(file: Path, number: int) -> None:

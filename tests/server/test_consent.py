@@ -37,11 +37,11 @@ class Hospitals:
         self.transport = local_transport(experiment, SITES, folder / "run", [], None)
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
-        for name, site in inner._sites.items():
+        for name, site in inner._clients.items():
             rules = policy if name == LAST else others or Policy()
-            site.admission = Admission(name, experiment, site.folder, lambda rules=rules: rules)
+            site.admission = Admission(name, experiment, site.source.folder, lambda rules=rules: rules)
             site.handle = self._counting(name, site.handle)
-        self.approvals = Approvals(inner._sites[LAST].folder / "approvals")
+        self.approvals = Approvals(inner._clients[LAST].source.folder / "approvals")
 
     def _counting(self, name: str, handle: Callable[..., Message]) -> Callable[..., Message]:
         def counted(message: Message) -> Message:
@@ -160,7 +160,7 @@ def test_a_withdrawn_approval_stops_the_site_at_once(tmp_path, monkeypatch):
     hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
     digest = hospitals.experiment.digest
     hospitals.approvals.approve(digest)
-    site = hospitals.transport._sites[LAST]  # type: ignore[attr-defined]
+    site = hospitals.transport._clients[LAST]  # type: ignore[attr-defined]
     answers = []
 
     def handle(message: Message, handle: Callable[..., Message] = site.handle) -> Message:

@@ -18,7 +18,8 @@ from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.protocol import wire, wire_checks
-from fedward.protocol.messages import RefusedError
+from fedward.protocol.fields import RefusedError
+from fedward.protocol.requests import DecryptRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
@@ -56,7 +57,7 @@ class Client:
     ) -> None:
         self.name, self.experiment = source.site, source.experiment
         self.source, self.log, self.admission = source, log, admission
-        self._algorithm, self._key = algorithm, key
+        self.key, self._algorithm = key, algorithm
         self._networks = Networks(source.experiment, algorithm, device or best_device())
         self._learner: Learner | None = None
         self._warned = False
@@ -91,10 +92,12 @@ class Client:
         in :attr:`log` before it leaves the site.
         """
         try:
-            self.log.admit(request)
-            if waiting := self.admission.waiting(request):
+            asked = self.log.admit(request)
+            if waiting := self.admission.waiting(asked, request.arrays):
                 return waiting
-            return self._decrypt(request) if request.meta["task"] == wire.DECRYPT else self._work(request, aborted)
+            if isinstance(asked, DecryptRequest):
+                return self._decrypt(asked, request.arrays)
+            return self._work(request, aborted)
         except Exception as error:
             return self._error(request, error)
 
@@ -148,7 +151,7 @@ class Client:
         """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
         meta, learner, algorithm = request.meta, self.learner, self._algorithm
         task, round_ = meta["task"], int(meta["round"])
-        peers = [wire.unflatten(role, request.arrays, self._networks.template) for role in wire.roles(request)]
+        peers = [wire.unflatten(role, request.arrays, self._networks.template) for role in wire.roles(request.arrays)]
         data = learner.images.data
         self.admission.check_training(algorithm.phases(task, round_, len(data.labelled)), data)
         update = self._trainer(learner)(
@@ -191,16 +194,16 @@ class Client:
         if self.experiment.secure_aggregation:
             # The server cannot check the norm of an encrypted update.
             wire_checks.check_norm(self.name, answer, model, self.experiment.largest_update)
-            answer = seal(answer, task, self._algorithm.weight, self._key)
+            answer = seal(answer, task, self._algorithm.weight, self.key)
             allowed(answer, self.name, request, encrypted=True)
         return answer
 
-    def _decrypt(self, request: Message) -> Message:
+    def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:
         template = self._networks.template
-        names = wire.travelling(template, self._excluded(request.meta["trained"]))
+        names = wire.travelling(template, self._excluded(request.trained))
         model = {name: tuple(template[name].shape) for name in names}
         folder = self.source.folder / "decrypted"
-        return open_sum(request, self.name, self.experiment, self._key, model=model, folder=folder)
+        return open_sum(request, sums, self.name, self.experiment, self.key, model=model, folder=folder)
 
     @property
     def _private(self) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Which labels a site may use in a run of active learning, and how it comes by further ones.
+"""Which labels a site may use in a run of active learning, and how it gets further ones.
 
-What a site knows of a run is a note in its own folder, for each exchange: the images it asked about, and the labels it
-had. It is written before anybody is asked and again with the answers. So a round asked for again has the labels it had,
-questions are asked once, and no kill loses either.
+For each exchange a site saves a record in its own folder: the images it asked about, and the labels it had. The record
+is written before anybody is asked and again with the answers. So a round asked for again has the labels it had,
+questions are asked once, and a killed process loses neither.
 """
 
 import logging
@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import Any, Protocol
 
 from fedward.annotation import Queue, queue_folder
-from fedward.client.memory import SiteNotes
+from fedward.client.memory import SiteRecords
 from fedward.errors import WorkError
 from fedward.sites import SiteData
 
@@ -101,7 +101,7 @@ class People:
             _log.info("site %s, round %d: %d images wait for a class", self._site, round_, new)
 
     def answers(self, asked: Collection[str]) -> Answers:
-        """Return the usable labels; others are counted, and told in the log."""
+        """Return the usable labels; others are counted and logged."""
         given = self._queue.labels()
         labels = {name: self._classes[given[name]] for name in asked if given.get(name) in self._classes}
         strange = sorted({given[name] for name in asked if name in given} - set(self._classes))
@@ -142,7 +142,7 @@ def labels_in(data: SiteData) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class _Note:
+class _Record:
     """What a site knows after an exchange, or in the middle of one."""
 
     asked: tuple[str, ...] = ()
@@ -156,13 +156,13 @@ class _Note:
     """Whether the answers are in."""
 
     @classmethod
-    def of(cls, raw: Any) -> "_Note":
+    def of(cls, raw: Any) -> "_Record":
         return cls(**{**raw, "asked": tuple(raw["asked"])}) if raw else cls()
 
 
 def bought(folder: Path, run: str, round_: int) -> dict[str, int]:
-    """Return the labels (id -> class index) that a site bought in a run before a round; arguments as of SiteNotes."""
-    return _Note.of(SiteNotes(folder, run).before(round_, 0)).labels
+    """Return the labels (id -> class index) that a site bought in a run before a round; arguments as of SiteRecords."""
+    return _Record.of(SiteRecords(folder, run).before(round_, 0)).labels
 
 
 class SiteLabels:
@@ -171,14 +171,14 @@ class SiteLabels:
     Args:
         site: its name, for messages.
         annotators: who gives labels.
-        folder: for notes of all runs.
+        folder: for the records of all runs.
         run: the run's id.
         wait: seconds an exchange waits at most for answers to what it asked.
     """
 
     def __init__(self, site: str, annotators: Annotators, folder: Path, run: str, wait: float = 0.0) -> None:
         self._site, self._annotators, self._run, self._wait = site, annotators, run, wait
-        self._notes = SiteNotes(folder, run)
+        self._records = SiteRecords(folder, run)
 
     @property
     def pool(self) -> Sequence[str]:
@@ -192,18 +192,18 @@ class SiteLabels:
 
     def before(self, round_: int, part: int) -> dict[str, int]:
         """Return the labels a site could use before an exchange."""
-        return {**self._annotators.known, **_Note.of(self._notes.before(round_, part)).labels}
+        return {**self._annotators.known, **_Record.of(self._records.before(round_, part)).labels}
 
     def taken_before(self, round_: int, part: int) -> int:
         """Return for how many images the site had a label, or had asked for one, before an exchange."""
-        return self.known + len(_Note.of(self._notes.before(round_, part)).asked)
+        return self.known + len(_Record.of(self._records.before(round_, part)).asked)
 
     def free(self, round_: int, part: int) -> list[str]:
         """Return ids of the pool that had no label and had not been asked about before an exchange."""
-        return self._free(_Note.of(self._notes.before(round_, part)))
+        return self._free(_Record.of(self._records.before(round_, part)))
 
-    def _free(self, note: _Note) -> list[str]:
-        taken = {*self._annotators.known, *note.asked}
+    def _free(self, record: _Record) -> list[str]:
+        taken = {*self._annotators.known, *record.asked}
         return [name for name in self.pool if name not in taken]
 
     def renew(
@@ -219,40 +219,40 @@ class SiteLabels:
             aborted: asked while waiting.
 
         Returns:
-            The labels to use (id -> class index), and what may be told: those of ``messages.LabelCounts``.
+            The labels to use (id -> class index), and the counts that are reported: those of ``messages.LabelCounts``.
 
         Raises:
             WorkError: aborted while waiting.
         """
-        noted = self._notes.at(round_, part)
-        earlier = noted or self._notes.before(round_, part)
-        note = _Note.of(earlier)
-        if noted is None:
+        saved = self._records.at(round_, part)
+        earlier = saved or self._records.before(round_, part)
+        record = _Record.of(earlier)
+        if saved is None:
             if round_ > 1 and earlier is None:
-                self._tell_that_it_begins(round_)
-            note = self._choose(note, wanted, choose)
-            self._notes.save(round_, part, asdict(note))
-        if not note.done:
-            new = note.asked[len(note.asked) - note.new :]
+                self._warn_that_it_begins(round_)
+            record = self._choose(record, wanted, choose)
+            self._records.save(round_, part, asdict(record))
+        if not record.done:
+            new = record.asked[len(record.asked) - record.new :]
             self._annotators.ask(self._run, round_, strategy, new)
-            answers = self._answers(note, set(new), aborted)
-            self._tell(round_, note, answers)
+            answers = self._answers(record, set(new), aborted)
+            self._log_unused(round_, record, answers)
             undecided, unusable = len(answers.cannot_tell), answers.unusable
-            note = replace(note, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True)
-            self._notes.save(round_, part, asdict(note))
-        return {**self._annotators.known, **note.labels}, self._counts(note)
+            record = replace(record, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True)
+            self._records.save(round_, part, asdict(record))
+        return {**self._annotators.known, **record.labels}, self._counts(record)
 
-    def _choose(self, note: _Note, wanted: int, choose: Choose) -> _Note:
-        free = self._free(note)
-        budget = min(len(free), max(0, wanted - self.known - len(note.asked)))
+    def _choose(self, record: _Record, wanted: int, choose: Choose) -> _Record:
+        free = self._free(record)
+        budget = min(len(free), max(0, wanted - self.known - len(record.asked)))
         chosen = tuple(choose(free, budget)) if budget else ()
-        return replace(note, asked=(*note.asked, *chosen), new=len(chosen), done=False)
+        return replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
 
-    def _answers(self, note: _Note, new: set[str], aborted: Callable[[], bool]) -> Answers:
+    def _answers(self, record: _Record, new: set[str], aborted: Callable[[], bool]) -> Answers:
         """Return what has been answered, once all that is new has been, or the time for waiting is over."""
         ends = monotonic() + self._wait * bool(new)
         while True:
-            answers = self._annotators.answers(note.asked)
+            answers = self._annotators.answers(record.asked)
             if not new - set(answers.labels) - answers.cannot_tell or monotonic() >= ends:
                 return answers
             if aborted():
@@ -264,17 +264,17 @@ class SiteLabels:
                 )
             sleep(1.0)
 
-    def _tell_that_it_begins(self, round_: int) -> None:
+    def _warn_that_it_begins(self, round_: int) -> None:
         """Log that labelling begins in the middle of a run, which is right for a site that joins only now."""
         _log.warning(
-            "site %s, round %d: no note of earlier questions of this run, so they begin anew. If the site has "
+            "site %s, round %d: no record of earlier questions of this run, so they begin anew. If the site has "
             "taken part in it before, its folder was replaced: put the former one in its place.",
             *(self._site, round_),
         )
 
-    def _tell(self, round_: int, note: _Note, answers: Answers) -> None:
+    def _log_unused(self, round_: int, record: _Record, answers: Answers) -> None:
         """Log which labels do not train: those of the round before that are gone, and those of other runs."""
-        if gone := set(note.labels) - set(answers.labels) - answers.cannot_tell:
+        if gone := set(record.labels) - set(answers.labels) - answers.cannot_tell:
             _log.warning(
                 "site %s, round %d: %d labels that it had before are gone from the queue, and train no more. "
                 "If nobody took them back, the queue's file was replaced: put the former one in its place.",
@@ -286,12 +286,12 @@ class SiteLabels:
                 *(self._site, round_, answers.unasked),
             )
 
-    def _counts(self, note: _Note) -> dict[str, int]:
-        waiting = len(note.asked) - len(note.labels) - note.cannot_tell
+    def _counts(self, record: _Record) -> dict[str, int]:
+        waiting = len(record.asked) - len(record.labels) - record.cannot_tell
         return {
-            "asked": note.new,
-            "bought": len(note.labels),
+            "asked": record.new,
+            "bought": len(record.labels),
             "waiting": max(0, waiting),
-            "cannot_tell": note.cannot_tell,
-            "unusable": note.unusable,
+            "cannot_tell": record.cannot_tell,
+            "unusable": record.unusable,
         }

@@ -1,8 +1,9 @@
 """Active learning at a site: which images it asks about, and what it reports of that."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fedward.client.admission import Admission
@@ -59,12 +60,12 @@ class Queries:
         learner = self._with_labels(learner, labels.before(round_, part))
         if task == "idle":
             return learner, {}
-        pool = len(labels.pool)
+        look, pool = partial(_pool, learner, model, known, round_), len(labels.pool)
         first, taken = max(method.first(pool), labels.known), labels.taken_before(round_, part)
         due = method.wanted(round_, pool, first) - taken if taken >= first else 0
         if task == SCORE:
             ids = labels.free(round_, part) if taken >= first else []  # a site without its first labels takes no part
-            counts = self._score_counts(_Observed(learner, model, known, round_), ids)
+            counts = _score_counts(method.sampler, look(method.sampler, ids), len(self.given.classes))
             return learner, {"scores": counts, "due": due}
         if taken < first:
             wanted, sampler = first, sampler_of("random")
@@ -73,7 +74,11 @@ class Queries:
             asked = wire_checks.labels_asked(request.meta, free)
             wanted, sampler = taken + (due if asked is None else asked) if task == QUERY else 0, method.sampler
         self.admission.check_questions(max(wanted, method.wanted(method.settings.rounds, pool, first)))
-        choose = _Observed(learner, model, known, round_).chooser(sampler)
+
+        def choose(ids: Sequence[str], number: int) -> Sequence[str]:
+            generator = torch_generator(learner.experiment.seed, learner.name, "query", round_)
+            return sampler.choose(look(sampler, ids), number, generator)
+
         use, counted = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
         return self._with_labels(learner, use), {"label_counts": counted, **self._minutes(counted)}
 
@@ -89,55 +94,38 @@ class Queries:
             return learner
         return replace(learner, images=learner.images.relabelled(self.given.with_labels(labels)))
 
-    def _score_counts(self, observed: "_Observed", ids: Sequence[str]) -> list[int]:
-        """Return how many images have a score in each of equal intervals, counted in fives."""
-        sampler = self.method.sampler
-        assert isinstance(sampler, ScoreSampler), "a job's settings refuse others"
-        return counts_in_fives(score_counts(sampler, observed.pool(sampler, ids), len(self.given.classes)))
-
     def _minutes(self, counted: Mapping[str, int]) -> dict[str, float]:
         cost = self.given.minutes_per_label
         return {} if cost is None else {"minutes": cost * (counted["bought"] + counted["cannot_tell"])}
 
 
-@dataclass(frozen=True)
-class _Observed:
-    """What a sampler looks at in one round: the site's images, and what models make of them."""
+def _pool(
+    learner: Learner, model: State, known: Mapping[str, State], round_: int, sampler: Sampler, ids: Sequence[str]
+) -> Pool:
+    """Return what a sampler looks at of the images of these ids."""
+    data, names = learner.images.data, set(ids)
+    if sampler.uses.own_model and "local" not in known:
+        text = "site %s, round %d: no own model yet, the global one stands for it"
+        _log.warning(text, learner.name, round_)
+    models = {"global": model, "local": known.get("local", model)}
 
-    learner: Learner
-    model: State
-    known: Mapping[str, State]
-    round: int
-
-    def chooser(self, sampler: Sampler) -> Callable[[Sequence[str], int], Sequence[str]]:
-        """Return what chooses so many of the ids."""
-        learner = self.learner
-
-        def choose(ids: Sequence[str], number: int) -> Sequence[str]:
-            generator = torch_generator(learner.experiment.seed, learner.name, "query", self.round)
-            return sampler.choose(self.pool(sampler, ids), number, generator)
-
-        return choose
-
-    def pool(self, sampler: Sampler, ids: Sequence[str]) -> Pool:
-        """Return what a sampler looks at of the images of these ids."""
-        learner = self.learner
-        if sampler.uses.own_model and "local" not in self.known:
-            text = "site %s, round %d: no own model yet, the global one stands for it"
-            _log.warning(text, learner.name, self.round)
-        models = {"global": self.model, "local": self.known.get("local", self.model)}
-        return observe(
-            learner.name,
-            learner.images.data.unlabelled.named(ids),
-            self._taken(ids),
-            sampler.uses,
-            lambda name: learner.networks.load(models[name]),
-            learner.networks.device,
-            VIEWS[learner.experiment.data.views].weak,
-        )
-
-    def _taken(self, free: Sequence[str]) -> Iterable[Images]:
+    def taken() -> Iterator[Images]:
         """Yield the images that have labels, then those that wait for one. They are read only when looked at."""
-        data, open_ = self.learner.images.data, set(free)
         yield data.labelled
-        yield data.unlabelled.named([name for name in data.unlabelled.ids if name not in open_])
+        yield data.unlabelled.named([name for name in data.unlabelled.ids if name not in names])
+
+    return observe(
+        learner.name,
+        data.unlabelled.named(ids),
+        taken(),
+        sampler.uses,
+        lambda name: learner.networks.load(models[name]),
+        learner.networks.device,
+        VIEWS[learner.experiment.data.views].weak,
+    )
+
+
+def _score_counts(sampler: Sampler, pool: Pool, classes: int) -> list[int]:
+    """Return how many images have a score in each of equal intervals, counted in fives."""
+    assert isinstance(sampler, ScoreSampler), "a job's settings refuse others"
+    return counts_in_fives(score_counts(sampler, pool, classes))

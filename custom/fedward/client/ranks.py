@@ -12,12 +12,13 @@ import json
 import sys
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from fedward.client.labels import labels_in
@@ -40,6 +41,23 @@ from fedward.training.networks import Networks
 
 if TYPE_CHECKING:
     from fedward.training.trainer import Trained
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What each process is given besides the models."""
+
+    source: DataSource
+    labels: dict[str, int] | None
+    """Under active learning the labels that may be used: id -> class index."""
+    digest: str
+    """Of the images and labels."""
+    round: int
+    task: str
+    part: int
+
+
+_REQUEST = TypeAdapter(_Request)
 
 
 class Processes:
@@ -82,13 +100,9 @@ class Processes:
             models = {"model": model, **{f"peer{index}": peer for index, peer in enumerate(peers)}}
             _save(folder / "models.safetensors", models)
             _save(folder / "memory.safetensors", memory)
-            request = {
-                "source": _to_json(source),
-                "labels": labels_in(data) if learner.algorithm.active else None,
-                "data": _digest(data),
-                "exchange": {"round_": round_, "task": task, "part": part},
-            }
-            save_json(folder / "request.json", request)
+            labels = labels_in(data) if learner.algorithm.active else None
+            request = _Request(source.resolved(), labels, _digest(data), round_, task, part)
+            (folder / "request.json").write_bytes(_REQUEST.dump_json(request))
             launch(__name__, folder, self._count, source.site, aborted)
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
             memory.update(_load(folder / "remembered.safetensors"))
@@ -156,22 +170,6 @@ def _digest(data: SiteData) -> str:
     return hashlib.sha256(repr(list(parts)).encode()).hexdigest()
 
 
-def _to_json(source: DataSource) -> dict[str, Any]:
-    return {
-        "site": source.site,
-        "experiment": source.experiment.model_dump(mode="json"),
-        "folder": str(source.folder.resolve()),
-        "site_folders": [str(path.resolve()) for path in source.site_folders],
-        "cache": str(source.cache.resolve()) if source.cache else None,
-    }
-
-
-def _from_json(raw: Mapping[str, Any]) -> DataSource:
-    experiment = Experiment.parse(raw["experiment"], "request.json")
-    site_folders, cache = tuple(map(Path, raw["site_folders"])), raw["cache"]
-    return DataSource(raw["site"], experiment, Path(raw["folder"]), site_folders, Path(cache) if cache else None)
-
-
 def _save(path: Path, models: Mapping[str, State]) -> None:
     save_model(path, flat(models))
 
@@ -180,13 +178,13 @@ def _load(path: Path) -> dict[str, dict[str, torch.Tensor]]:
     return by_role(StoredState(path))
 
 
-def _read(request: Mapping[str, Any], source: DataSource) -> SiteData:
+def _read(request: _Request) -> SiteData:
     """Return the site's data with the labels of a request; DataError if they are not those it was made for."""
-    given = source.read()
-    data = given if request["labels"] is None else given.with_labels(request["labels"])
-    if _digest(data) != request["data"]:
+    given = request.source.read()
+    data = given if request.labels is None else given.with_labels(request.labels)
+    if _digest(data) != request.digest:
         raise DataError(
-            f"site {source.site}",
+            f"site {request.source.site}",
             expected="the images and labels the job began with",
             found="others",
             remedy="Change a site's data between jobs, not during one.",
@@ -196,17 +194,18 @@ def _read(request: Mapping[str, Any], source: DataSource) -> SiteData:
 
 def _train_share(folder: Path, rank: int, processes: int) -> None:
     """Train one process's share of the request in a folder; the first process writes the answer."""
-    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
-    source = _from_json(request["source"])
-    limit_threads(source.experiment.threads)
+    request = _REQUEST.validate_json((folder / "request.json").read_bytes())
+    source, experiment = request.source, request.source.experiment
+    limit_threads(experiment.threads)
     with group(folder, rank, processes) as device:
-        data = _read(request, source)
-        place: dict[str, Any] = {"rank": rank, "processes": processes, "device": device}
-        learner = rank_learner(source.site, source.experiment, data, **place)
+        data = _read(request)
+        learner = rank_learner(source.site, experiment, data, rank=rank, processes=processes, device=device)
         models = _load(folder / "models.safetensors")
         model, peers = models.pop("model"), [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]
         memory: dict[str, State] = {**_load(folder / "memory.safetensors")}
-        trained, steps, means = learner.train(model, peers, memory=memory, **request["exchange"])
+        trained, steps, means = learner.train(
+            model, peers, request.round, task=request.task, part=request.part, memory=memory
+        )
     if rank == 0:
         _save(folder / "trained.safetensors", {"model": trained} if steps else {})
         _save(folder / "remembered.safetensors", memory)

@@ -25,10 +25,15 @@ class DataSource:
     experiment: Experiment
     folder: Path
     """The site's own folder."""
-    site_folders: tuple[Path, ...] = ()
+    site_folders: Sequence[Path] = ()
     """Where the site's file may lie. It may move between two starts of a run."""
     cache: Path | None = None
     """For decoded images, which can be made again; by default a folder in ``folder``."""
+
+    def resolved(self) -> "DataSource":
+        """Return the same source with absolute paths."""
+        folders, cache = [path.resolve() for path in self.site_folders], self.cache and self.cache.resolve()
+        return replace(self, folder=self.folder.resolve(), site_folders=folders, cache=cache)
 
     @property
     def file(self) -> Path | None:

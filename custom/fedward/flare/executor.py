@@ -102,7 +102,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         name, folder = fl_ctx.get_identity_name(), site_state(workspace)
         log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
         rules = () if _simulated(fl_ctx) else _rules(fl_ctx)
-        source = DataSource(name, experiment, folder, tuple(site_folders(workspace)))
+        source = DataSource(name, experiment, folder, site_folders(workspace))
         return Client(source, method_of(experiment), log, Admission(name, experiment, folder, *rules), key)
 
 

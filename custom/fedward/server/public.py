@@ -52,7 +52,7 @@ class PublicImages:
         self, experiment: Experiment, algorithm: Algorithm[Any], folder: Path, site_folders: Sequence[Path]
     ) -> None:
         self._experiment, self._algorithm = experiment, algorithm
-        self._source = DataSource(SERVER, experiment, folder, tuple(site_folders))
+        self._source = DataSource(SERVER, experiment, folder, site_folders)
 
     @cached_property
     def learner(self) -> Learner:
