@@ -300,7 +300,7 @@ def test_another_run_starts_anew(clinic, queue, tmp_path):
 KILLED = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/client"]
 from test_labels import People, Queue, RUN, SiteLabels, data, first
 folder = Path(sys.argv[2])
 labels = SiteLabels("clinic", People(data(), Queue(folder / "queue")), folder / "memory", RUN, wait=3600.0)
