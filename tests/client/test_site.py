@@ -412,7 +412,8 @@ def test_an_abort_leaves_the_memory_as_it_was(tmp_path, lived_on):
 @pytest.mark.parametrize("run", ["", "../up", RUN.upper(), RUN + "\n"])
 def test_a_run_id_that_could_lead_elsewhere_is_refused(tmp_path, run):
     site = rscfed(tmp_path, "bad")
-    answer = site.handle(ask(site, start(site.experiment), "unsupervised", run=run))
+    request = ask(site, start(site.experiment), "unsupervised")
+    answer = site.handle(Message({**request.meta, "run": run}, request.arrays))
     assert "32 hexadecimal digits" in answer.meta["error"]
     assert not answer.arrays
     assert not (tmp_path / "bad" / "memory").exists()

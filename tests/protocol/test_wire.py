@@ -20,6 +20,7 @@ from fedward.errors import DataError, RunError, WireError, WorkError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.workflow import ClientTask, Exchange
+from fedward.nets import build
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import Answer
@@ -355,7 +356,7 @@ def test_every_method_sends_exactly_the_listed_names(method, task, options, kept
 def test_an_error_answer_says_the_kind_but_not_the_data(tmp_path):
     experiment = tiny(synthetic=None)
     site = new_client("site-1", experiment, tmp_path, [tmp_path / "secret-folder"])
-    exchange = Exchange(1, dict(site.learner.networks.template), {"site-1": ClientTask()})
+    exchange = Exchange(1, build(experiment.net, 8).state_dict(), {"site-1": ClientTask()})
     reply = site.handle(requests(experiment, exchange)["site-1"])
     assert reply.meta["error"] == "ConfigError: the site's data or settings; the details are in the site's own log"
     assert not reply.arrays
