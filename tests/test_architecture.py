@@ -23,30 +23,34 @@ MAY_USE: dict[str, set[str]] = {
     "seeds": set(),
     "terminal": set(),
     "yaml_text": set(),
-    "views": {"errors"},
     "evaluation": {"errors", "sites"},
-    "nets": {"errors", "seeds"},
+    "registry": {"errors", "evaluation"},
+    "views": {"errors", "registry"},
+    "nets": {"errors", "registry", "seeds"},
     "sites": {"errors", "private", "seeds", "yaml_text"},
     "annotation": {"config", "errors", "private", "sites"},
-    "methods": {"errors", "seeds"},
-    "config": {"digests", "errors", "evaluation", "methods", "nets"},
-    "jobs": {"config", "errors", "yaml_text"},
-    "training": {"config", "errors", "evaluation", "methods", "nets", "seeds", "sites", "views"},
+    "methods": {"errors", "registry", "seeds"},
+    "config": {"digests", "errors", "methods", "nets", "registry"},
+    "jobs": {"config", "errors", "registry", "yaml_text"},
+    "training": {"config", "errors", "evaluation", "methods", "nets", "registry", "seeds", "sites", "views"},
     "protocol": {"digests", "errors", "evaluation", "methods", "terminal", "training"},
     "storage": {"config", "digests", "errors", "evaluation", "methods", "nets", "protocol"},
     "report": {"config", "errors", "evaluation", "storage", "terminal"},
-    "security": {"config", "digests", "errors", "methods", "nets", "private", "protocol", "storage", "yaml_text"},
+    "security": {"config", "digests", "errors", "methods", "private", "protocol", "registry", "storage", "yaml_text"},
     "client": {
         *("annotation", "config", "digests", "errors", "evaluation", "methods", "nets", "protocol", "report"),
-        *("security", "seeds", "sites", "storage", "terminal", "training", "views"),
+        *("registry", "security", "seeds", "sites", "storage", "terminal", "training", "views"),
     },
     "server": {
         *("client", "config", "digests", "errors", "evaluation", "methods", "protocol", "report", "sites"),
         *("storage", "terminal", "training"),
     },
     "local": {"client", "config", "methods", "protocol", "report", "security", "server", "storage"},
+    "notebook": {
+        *("client", "config", "errors", "jobs", "local", "methods", "nets", "registry", "report", "sites", "storage"),
+    },
     "flare": {
-        *("annotation", "client", "config", "errors", "evaluation", "jobs", "methods", "protocol", "report"),
+        *("annotation", "client", "config", "errors", "evaluation", "jobs", "methods", "protocol", "registry", "report"),
         *("security", "server", "sites", "storage", "terminal", "training"),
     },
     "operation": {
@@ -194,6 +198,30 @@ def test_files_and_functions_are_short() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and code_lines(node) > LONGEST_FUNCTION
     ]
     assert not functions
+
+
+def dotted(path: Path) -> str:
+    return ".".join(("fedward", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def modules_needed(path: Path, modules: set[str]) -> set[str]:
+    """Return the modules, with their packages, that must be there before this one is: imports at its top level."""
+    tree = ast.Module(
+        [node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)], []
+    )
+    parts = [name.split(".") for name in imports(tree)]
+    found = {".".join(part[:count]) for part in parts for count in range(2, len(part) + 1)} & modules
+    return {name for name in found if not f"{dotted(path)}.".startswith(f"{name}.")}
+
+
+def test_every_module_can_be_the_first_one_imported() -> None:
+    """No circle among modules: a name that is looked up late imports its module alone."""
+    modules = {dotted(path) for path in MODULES}
+    left = {dotted(path): modules_needed(path, modules) for path in MODULES}
+    while left:
+        ready = {module for module, needed in left.items() if not needed & set(left)}
+        assert ready, f"a circle among {sorted(left)}"
+        left = {module: needed for module, needed in left.items() if module not in ready}
 
 
 REFERENCE = re.compile(r":(?:class|func|mod|attr|meth|data):`~?(fedward[\w.]+)`")

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedward.digests import digest
 from fedward.errors import ConfigError
-from fedward.evaluation.names import KeyMetric
+from fedward.registry import METRICS, VIEWS, Extension, extensions, image_size
 
 if TYPE_CHECKING:
     from fedward.methods.algorithm import Algorithm
@@ -27,8 +27,15 @@ class DataSpec(_Frozen):
     image_size: int = Field(32, ge=16, le=1024)
     """Height and width in pixels the network sees."""
     channels: Literal[1, 3] = 3
-    views: Literal["rotation_invariant", "mirrored", "upright"] = "rotation_invariant"
-    """How training pictures are varied: what may be done to an image without changing what it shows."""
+    views: str = "rotation_invariant"
+    """How training pictures are varied: what may be done to an image without changing what it shows. See
+    :mod:`fedward.views.recipes`."""
+
+    @field_validator("views")
+    @classmethod
+    def _known_views(cls, views: str) -> str:
+        VIEWS.extension(views)
+        return views
 
     @field_validator("classes")
     @classmethod
@@ -64,8 +71,10 @@ class Experiment(_Frozen):
     seed: int = Field(1, ge=0)
     evaluate_every: int = Field(1, ge=1)
     """The global model is evaluated at all sites every so many rounds, before the first and after the last."""
-    key_metric: KeyMetric = "accuracy"
-    """Validation metric that chooses the best round."""
+    key_metric: str = "accuracy"
+    """Validation metric that chooses the best round, the higher the better."""
+    metrics: tuple[str, ...] = ()
+    """Metrics of installed packages, which sites report besides those that every job has."""
     minimum_replies: int = Field(1, ge=1)
     """Accepted replies an exchange needs; with fewer none of them is used, and the round says so. Methods that ask
     groups of sites in turn have an exchange for each: a group smaller than this never counts."""
@@ -85,6 +94,11 @@ class Experiment(_Frozen):
         return digest(self.model_dump(mode="json"))
 
     @property
+    def extensions(self) -> list[Extension]:
+        """What of other packages the experiment needs."""
+        return extensions(self.model_dump(mode="json"))
+
+    @property
     def smallest_sum(self) -> int:
         """Encrypted updates a mean needs before a site decrypts it: two, as the mean of one is that one, or more."""
         return max(2, self.minimum_replies)
@@ -101,9 +115,17 @@ class Experiment(_Frozen):
         return self
 
     @model_validator(mode="after")
-    def _fitting_images(self) -> "Experiment":
-        from fedward.nets import image_size
+    def _known_metrics(self) -> "Experiment":
+        for name in self.metrics:
+            METRICS.extension(name)
+        if self.key_metric not in (known := (*METRICS.builtin, *self.metrics)):
+            raise ValueError(f"key_metric={self.key_metric!r} must be one of {', '.join(known)}")
+        if repeated := {name for name in self.metrics if name in METRICS.builtin or self.metrics.count(name) > 1}:
+            raise ValueError(f"metrics: {', '.join(sorted(repeated))} would be reported twice")
+        return self
 
+    @model_validator(mode="after")
+    def _fitting_images(self) -> "Experiment":
         size = image_size(self.net)
         if size not in (None, self.data.image_size):
             raise ConfigError(

@@ -1,13 +1,14 @@
 """The jobs this package ships: one row each. ``fedward jobs`` exports them to ``jobs/``."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
+from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
 
 SETTING_HELP = "such as rounds=5 or data.image_size=64; may be repeated. A run's run.json lists all"
@@ -122,19 +123,30 @@ def simulated_sites(experiment: Experiment) -> list[str]:
 
 
 def load_experiment(job: str, changes: Sequence[str] = (), clinical: bool = False) -> Experiment:
-    """Return a shipped job's experiment, or one from a JSON file, with ``KEY=VALUE`` changes applied.
+    """Return a shipped job's experiment, any method's with its defaults, or one from a JSON file, changed.
 
-    A shipped job that is ``clinical`` uses no fewer than three replies, unless a change says otherwise.
+    One that is ``clinical``, and from no file, uses no fewer than three replies, unless a change says otherwise.
 
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
-    the method's settings (``rounds``). Values are YAML.
+    the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML.
     """
-    raw = (JOBS[job]() if job in JOBS else _read(job)).model_dump(mode="json")
-    if clinical and job in JOBS:
+    return changed_experiment(job, dict(map(_key_and_value, changes)), clinical)
+
+
+def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = False) -> Experiment:
+    """Return the same, with changes as key -> value."""
+    raw = _base(job).model_dump(mode="json")
+    if clinical and (job in JOBS or job in METHODS):
         raw["minimum_replies"] = _CLINICAL_REPLIES
-    for change in changes:
-        _apply(raw, change)
+    for key, value in changes.items():
+        _set(raw, key, value)
     return Experiment.parse(raw, f"job {job}")
+
+
+def _base(job: str) -> Experiment:
+    if job in JOBS:
+        return JOBS[job]()
+    return Experiment(method=job) if job in METHODS else _read(job)
 
 
 def _read(job: str) -> Experiment:
@@ -142,15 +154,25 @@ def _read(job: str) -> Experiment:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"job {job}", expected=f"{', '.join(JOBS)} or a JSON file", found=str(error), remedy="Name one of them."
+            f"job {job}",
+            expected=f"{', '.join(JOBS)}, a method or a JSON file",
+            found=str(error),
+            remedy="Name one of them.",
         ) from error
     return Experiment.parse(raw, f"job {job}")
 
 
-def _apply(raw: dict[str, Any], change: str) -> None:
+def _key_and_value(change: str) -> tuple[str, Any]:
     key, equals, value = change.partition("=")
     if not equals:
         raise ConfigError("--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5.")
+    try:
+        return key, read_yaml(value)
+    except ValueError as error:
+        raise ConfigError(f"--set {key}", expected="a value in YAML", found=str(error), remedy="Quote it.") from error
+
+
+def _set(raw: dict[str, Any], key: str, value: Any) -> None:
     path = key.split(".")
     *parents, last = path if path[0] in Experiment.model_fields else ["options", *path]
     target = raw
@@ -160,7 +182,4 @@ def _apply(raw: dict[str, Any], change: str) -> None:
         target = target[parent]
         if not isinstance(target, dict):
             raise ConfigError("--set", expected="a field", found=f"{key}: {parent} has none", remedy="Name its parent.")
-    try:
-        target[last] = read_yaml(value)
-    except ValueError as error:
-        raise ConfigError(f"--set {key}", expected="a value in YAML", found=str(error), remedy="Quote it.") from error
+    target[last] = value

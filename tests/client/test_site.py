@@ -126,7 +126,7 @@ def test_an_objective_sees_what_it_uses_and_nothing_else(tmp_path, monkeypatch, 
     seen: list = []
     phased(monkeypatch, lambda: Phase(_Watching(uses, seen), 1e-3))
     recipe = Views(lambda images, generator: images.clone(), lambda images, generator: 1 - images)
-    monkeypatch.setitem(VIEWS, "upright", recipe)
+    monkeypatch.setitem(VIEWS.registered, "upright", recipe)
     experiment = tiny("fedavg", options={"images_per_round": None})
     experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update={"views": "upright"})})
     site = new_client("site-1", experiment, tmp_path)
@@ -175,7 +175,7 @@ def test_pictures_are_varied_by_the_recipe_of_the_data(tmp_path, monkeypatch):
         return view
 
     for name in VIEWS:
-        monkeypatch.setitem(VIEWS, name, Views(of(f"{name} weak"), of(f"{name} strong")))
+        monkeypatch.setitem(VIEWS.registered, name, Views(of(f"{name} weak"), of(f"{name} strong")))
     for name in ("rotation_invariant", "mirrored", "upright"):
         drawn.clear()
         experiment = tiny("ssfl")

@@ -24,7 +24,7 @@ from fedward.methods.selffed.objectives import (
 )
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.nets import build
-from fedward.nets.build import OWN
+from fedward.registry import NETWORKS
 from fedward.seeds import torch_generator
 from fedward.training.trainer import train
 
@@ -102,7 +102,7 @@ def test_the_projection_comes_on_top_and_changes_no_logit() -> None:
 
 
 def test_unfit_networks_are_refused_with_those_that_fit() -> None:
-    assert list(MASKED_NETS) == [name for name in OWN if name.startswith("masked_")]
+    assert list(MASKED_NETS) == [name for name in NETWORKS if name.startswith("masked_")]
     with pytest.raises(ConfigError, match=r"masked_swin_28, masked_swin_32, .* found a SwinClassifier"):
         build("swin_28", CLASSES, extend=add_projection)
 

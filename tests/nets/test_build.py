@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from fedward.errors import ConfigError
 from fedward.nets import build, image_size
-from fedward.nets.build import OWN
 from fedward.nets.masked_swin import PRESETS, MaskedSwin, SwinClassifier
+from fedward.registry import NETWORKS
 
 LITE0 = "tf_efficientnet_lite0"
 NAMES = pytest.mark.parametrize("name", ["small_cnn", LITE0])
@@ -95,7 +95,7 @@ def test_a_network_may_take_images_of_one_size_only(name: str, size: int | None)
 
 
 def test_swins_by_name() -> None:
-    assert {name for name in OWN if "swin" in name} == {*PRESETS, *(f"masked_{name}" for name in PRESETS)}
+    assert {name for name in NETWORKS if "swin" in name} == {*PRESETS, *(f"masked_{name}" for name in PRESETS)}
     classifier, masked = build("swin_32", 5, 1, seed=3), build("masked_swin_32", 5, 1, seed=3)
     assert (type(classifier), type(masked)) == (SwinClassifier, MaskedSwin)
     assert classifier(torch.rand(2, 1, 32, 32)).shape == (2, 5)

@@ -91,7 +91,7 @@ class Lasso(Algorithm[LassoState]):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(METHODS, "lasso", Lasso)
+    monkeypatch.setitem(METHODS.registered, "lasso", Lasso)
 
 
 def run(folder: Path, **options: Any) -> Path:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from fedward.methods.local import Phase
 from fedward.protocol import wire
 from fedward.protocol.requests import Request, TaskRequest
 from fedward.protocol.wire import Message
+from fedward.registry import extensions
 from fedward.report.words import count
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import (
@@ -22,6 +24,7 @@ from fedward.security.policy import (
     JobRefusedError,
     Policy,
     at_most,
+    extension_finding,
     refuse_unless,
     require,
 )
@@ -117,22 +120,14 @@ class Admission:
         refuse_unless(self._site, [Finding("maximum_questions", allowed, told, kept)])
 
     def _policy(self) -> Policy:
-        try:
-            return self._read()
-        except ConfigError as error:
-            _log.error("site %s: %s", self._site, error)
-            raise self._closed("a file with the site's rules", "one that cannot be used") from error
+        return _policy(self._site, self._read)
 
     def _approved(self) -> bool:
         try:
             return self._approvals.ask(self._experiment)
         except ConfigError as error:
             _log.error("site %s: %s", self._site, error)
-            raise self._closed("a folder with approvals", "one that cannot be trusted") from error
-
-    def _closed(self, expected: str, found: str) -> JobRefusedError:
-        remedy = "It refuses every job; its administrator finds the reason in the site's own log."
-        return JobRefusedError(f"policy of {self._site}", expected=expected, found=found, remedy=remedy)
+            raise _closed(self._site, "a folder with approvals", "one that cannot be trusted") from error
 
     def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         limit, roles = policy.maximum_questions, wire.roles(arrays)
@@ -160,6 +155,30 @@ class Admission:
             array.shape == fresh[name].shape and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
             for name, array in sent.items()
         )
+
+
+def admit_extensions(site: str, read: Callable[[], Policy], experiment: Mapping[str, Any]) -> None:
+    """Raise JobRefusedError where the policy does not let in what a job takes from other packages.
+
+    Args:
+        site: the site's name, for the texts.
+        read: returns the policy.
+        experiment: plain JSON values: to make an :class:`Experiment` of them would import those packages.
+    """
+    refuse_unless(site, [extension_finding(_policy(site, read), extensions(experiment))], JobRefusedError)
+
+
+def _policy(site: str, read: Callable[[], Policy]) -> Policy:
+    try:
+        return read()
+    except ConfigError as error:
+        _log.error("site %s: %s", site, error)
+        raise _closed(site, "a file with the site's rules", "one that cannot be used") from error
+
+
+def _closed(site: str, expected: str, found: str) -> JobRefusedError:
+    remedy = "It refuses every job; its administrator finds the reason in the site's own log."
+    return JobRefusedError(f"policy of {site}", expected=expected, found=found, remedy=remedy)
 
 
 def _held(phase: Phase, data: SiteData) -> tuple[int, int]:

@@ -189,6 +189,7 @@ class Client:
             withheld=self._excluded(task),
             classes=self.experiment.data.classes,
             scalars=self._algorithm.requirements.reported,
+            metrics=self.experiment.metrics,
         )
         allowed(answer, self.name, request)
         if self.experiment.secure_aggregation:

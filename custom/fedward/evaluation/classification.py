@@ -3,7 +3,7 @@
 Hospitals miss classes, so every average says what it runs over and a class nobody has is absent, not zero.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -13,6 +13,9 @@ from fedward.errors import DataError
 from fedward.evaluation.names import OVERALL
 
 Array = NDArray[np.float64]
+MetricFunction = Callable[[Array, NDArray[np.int64]], float | None]
+"""A metric of another package: from probabilities (N, K) and labels (N,), 0..K-1, to a number in [0, 1]; None where it
+is not defined. N is at least 1, and the arrays are its own to change."""
 
 SLACK = 1e-3
 """How far outside [0, 1] rounding in half precision may push a probability."""
@@ -31,7 +34,10 @@ class Metric(TypedDict):
 
 
 def classification_metrics(
-    probabilities: NDArray[np.floating], labels: NDArray[np.integer], classes: Sequence[str]
+    probabilities: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    classes: Sequence[str],
+    extra: Mapping[str, MetricFunction] | None = None,
 ) -> list[Metric]:
     """Return the metrics of one model on N images of K classes.
 
@@ -39,11 +45,12 @@ def classification_metrics(
         probabilities: (N, K) float, each in [0, 1]; the predicted class is the first largest one of a row.
         labels: (N,) int, the true class as 0..K-1.
         classes: K names, in the order of the columns.
+        extra: further metrics by name, see :data:`MetricFunction`.
 
     Returns:
         Rows ``accuracy``, ``balanced_accuracy``, ``f1_weighted``, ``f1_macro``, ``precision_weighted``,
-        ``recall_weighted``, ``auroc_macro``, ``auprc_macro``, then ``f1/<class>``, ``auroc/<class>``,
-        ``auprc/<class>`` and ``support/<class>`` for each class, present or not.
+        ``recall_weighted``, ``auroc_macro``, ``auprc_macro``, those of ``extra``, then ``f1/<class>``,
+        ``auroc/<class>``, ``auprc/<class>`` and ``support/<class>`` for each class, present or not.
 
     Averages: macro means and balanced accuracy run over the classes PRESENT in ``labels``, each counting once;
     weighted means weight a class by its number of images. AUROC and AUPRC are one-vs-rest on the probabilities;
@@ -55,7 +62,8 @@ def classification_metrics(
     - absent class predicted: costs accuracy and recall of the true class
 
     Raises:
-        DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are not finite or not in [0, 1].
+        DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are not finite or not in [0, 1], or
+            an extra metric that is no number in [0, 1].
 
     """
     scores, truth = _checked(probabilities, labels, classes)
@@ -65,12 +73,21 @@ def classification_metrics(
     values: dict[str, float | None] = dict.fromkeys(OVERALL)
     if len(truth):
         values |= _overall(scores, truth, support, per_class)
+    values |= {name: _extra(name, metric, scores, truth) for name, metric in (extra or {}).items()}
     for index, name in enumerate(classes):
         for kind in ("f1", "auroc", "auprc"):
             values[f"{kind}/{name}"] = _defined(per_class[kind][index])
         values[f"support/{name}"] = float(support[index])
     seen = [name for name, there in zip(classes, present, strict=True) if there]
     return [{"name": name, "value": value, "n": len(truth), "classes": list(seen)} for name, value in values.items()]
+
+
+def _extra(name: str, metric: MetricFunction, scores: Array, truth: NDArray[np.int64]) -> float | None:
+    value = metric(scores.copy(), truth.copy()) if len(truth) else None
+    if value is not None and not 0 <= value <= 1:
+        remedy = "Scale it, or return None where it is not defined."
+        raise DataError(f"metric {name}", expected="a number in [0, 1], or None", found=f"{value}", remedy=remedy)
+    return None if value is None else float(value)
 
 
 def _overall(

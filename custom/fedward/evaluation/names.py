@@ -1,8 +1,6 @@
 """Names of the metrics that describe a model on all images of a split; imports nothing, so that all may use it."""
 
-from typing import Literal, TypeAlias, get_args
-
-KeyMetric: TypeAlias = Literal[
+OVERALL = (
     "accuracy",
     "balanced_accuracy",
     "f1_weighted",
@@ -11,8 +9,5 @@ KeyMetric: TypeAlias = Literal[
     "recall_weighted",
     "auroc_macro",
     "auprc_macro",
-]
-"""A metric that may choose the best round."""
-
-OVERALL: tuple[KeyMetric, ...] = get_args(KeyMetric)
-"""All of them, in the order of the rows."""
+)
+"""In the order of the rows; each may choose the best round."""

@@ -21,11 +21,13 @@ CONTROLLERS = {
 }
 """Method -> its controller."""
 AVERAGING = "fedward.flare.workflows.AveragingController"
-"""That of all other methods."""
+"""That of all other methods of fedward."""
+FOREIGN = "fedward.flare.workflows.MethodController"
+"""That of other packages' methods."""
 
 ALLOWED: dict[Role, tuple[str, ...]] = {
     "site": (EXECUTOR, TO_SERVER),
-    "server": (*CONTROLLERS.values(), AVERAGING, TENSORBOARD),
+    "server": (*CONTROLLERS.values(), AVERAGING, FOREIGN, TENSORBOARD),
 }
 
 APP_CHECK = "fedward.flare.kits.apps.AppCheck"

@@ -16,10 +16,12 @@ from nvflare.apis.signal import Signal
 from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
 from nvflare.fuel.utils.memory_utils import cleanup_memory
 
-from fedward.flare.jobs.configurations import experiment_in
+from fedward.errors import WorkError
+from fedward.flare.jobs.configurations import described_in, experiment_in
 from fedward.flare.launchers import RESTARTS
 from fedward.flare.places import site_folders, site_state
 from fedward.flare.shareables import pack_answer, unpack
+from fedward.terminal import reason
 
 if TYPE_CHECKING:
     from fedward.client.client import Client
@@ -49,8 +51,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             answer = self._answer(fl_ctx, meta, arrays, abort_signal)
         except Exception as error:
             self.log_exception(fl_ctx, f"round {round_}: {error}")
-            reason = f"{type(error).__name__}: the details are in the site's own log"
-            return pack_answer({"site": name, "round": round_, "error": reason}, {})
+            return pack_answer({"site": name, "round": round_, **_told(error)}, {})
         finally:
             cleanup_memory()
         return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
@@ -86,7 +87,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         return self._client.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
 
     def _new_client(self, fl_ctx: FLContext) -> "Client":
-        from fedward.client.admission import Admission
+        from fedward.client.admission import Admission, admit_extensions
         from fedward.client.client import Client
         from fedward.client.site_data import DataSource
         from fedward.client.site_log import SiteLog
@@ -96,14 +97,17 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         from fedward.training.machine import limit_threads
 
         workspace = fl_ctx.get_engine().get_workspace()
-        experiment = experiment_in(Path(workspace.get_app_config_dir(fl_ctx.get_job_id())))
+        config = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
+        name, folder = fl_ctx.get_identity_name(), site_state(workspace)
+        rules = None if _simulated(fl_ctx) else _rules(fl_ctx)
+        if rules:  # first: an experiment imports what it names
+            admit_extensions(name, rules[0], described_in(config))
+        experiment = experiment_in(config)
         limit_threads(experiment.threads)
         key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
-        name, folder = fl_ctx.get_identity_name(), site_state(workspace)
         log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
-        rules = () if _simulated(fl_ctx) else _rules(fl_ctx)
         source = DataSource(name, experiment, folder, site_folders(workspace))
-        return Client(source, method_of(experiment), log, Admission(name, experiment, folder, *rules), key)
+        return Client(source, method_of(experiment), log, Admission(name, experiment, folder, *(rules or ())), key)
 
 
 def _simulated(fl_ctx: FLContext) -> bool:
@@ -120,6 +124,13 @@ def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
     scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
     filters = scope.task_result_filters[FilterKey.OUT] if scope else []
     return partial(read_policy, file), any(isinstance(each, GaussianUpdateFilter) for each in filters)
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """Return what the server may know of an error before the site could be made."""
+    if isinstance(error, WorkError):  # whose text is made for it, such as that of a policy
+        return {"error": reason(str(error)), **({"refused": True} if getattr(error, "final", False) else {})}
+    return {"error": f"{type(error).__name__}: the details are in the site's own log"}
 
 
 def _restarts() -> dict[str, int]:

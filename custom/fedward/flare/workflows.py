@@ -52,3 +52,15 @@ class AveragingController(ExperimentController):
     ) -> None:
         self.method = method
         super().__init__(**arguments)
+
+
+class MethodController(ExperimentController):
+    """Runs a method that an installed package adds; docs/extending.md.
+
+    Args:
+        method: its name; the other arguments are its settings.
+    """
+
+    def __init__(self, method: str, **arguments: Any) -> None:
+        self.method = method
+        super().__init__(**arguments)

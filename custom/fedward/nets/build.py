@@ -1,34 +1,24 @@
 """One function from a name to a network, with equal weights for equal seeds."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 import torch
 from torch import nn
 
 from fedward.errors import ConfigError
-from fedward.nets.masked_swin import PRESETS, MaskedSwin, SwinClassifier
-from fedward.nets.small_cnn import SmallCNN
-from fedward.nets.small_cnn_gn import SmallCNNGN
+from fedward.registry import NETWORKS
 from fedward.seeds import derive
 
-OWN: dict[str, Callable[[int, int], nn.Module]] = {
-    "small_cnn": SmallCNN,
-    "small_cnn_gn": SmallCNNGN,
-    **{name: partial(SwinClassifier, preset) for name, preset in PRESETS.items()},
-    **{f"masked_{name}": partial(MaskedSwin, preset) for name, preset in PRESETS.items()},
-}
-"""Networks of this package, from (classes, channels). The small ones need no timm, which takes seconds to import."""
+Network = Callable[[int, int], nn.Module]
+"""Makes a network from (classes, channels): images (N, channels, H, W) in [0, 1] to logits (N, classes). Its attribute
+``classifier`` is the layer that turns features into logits."""
+
+MONAI = "monai:"
+"""How names of MONAI's networks begin."""
 
 _WITH_WEIGHTS = ("swin_224", "masked_swin_224")
 """Those whose encoder can start from ImageNet weights."""
-
-
-def image_size(name: str) -> int | None:
-    """Return the only height and width in pixels that a network takes; None where it is not bound to one."""
-    preset = PRESETS.get(name.removeprefix("masked_"))
-    return preset.image if preset else None
 
 
 def build(
@@ -46,7 +36,8 @@ def build(
 
     Args:
         name: ``small_cnn``, ``small_cnn_gn``; ``swin_N`` for images of N pixels, N one of 28, 32, 64 and 224, or
-            ``masked_swin_N``, which can also fill in hidden parts of its images; or any name timm lists.
+            ``masked_swin_N``, which can also fill in hidden parts of its images; ``monai:NAME`` of a class in
+            ``monai.networks.nets``; one of an installed package; or any name timm lists.
         classes: number of logits, at least 1.
         channels: 1 or 3.
         pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the
@@ -73,10 +64,10 @@ def build(
 
 
 def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Module:
-    if name not in OWN:
+    if name not in NETWORKS and not name.startswith(MONAI):
         from fedward.nets import backbone  # here, because it imports timm
 
-        return backbone.build(name, classes, channels, pretrained, OWN)
+        return backbone.build(name, classes, channels, pretrained, (*NETWORKS, f"{MONAI}NAME"))
     if pretrained and name not in _WITH_WEIGHTS:
         raise ConfigError(
             f"net {name}",
@@ -84,9 +75,38 @@ def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Mod
             found="pretrained = true",
             remedy=f"There are no weights for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 have some.",
         )
-    net = OWN[name](classes, channels)
+    if name.startswith(MONAI):
+        from fedward.nets import monai_classifier  # here, because it imports MONAI
+
+        return monai_classifier.build(name.removeprefix(MONAI), classes, channels)
+    net = NETWORKS[name](classes, channels)
     if pretrained:
         from fedward.nets.swin_weights import load_imagenet  # here, because it imports timm
 
         load_imagenet(cast(nn.Module, net.encoder), name, channels)
     return net
+
+
+def require_logits(net: nn.Module, name: str, classes: int, channels: int, size: int) -> None:
+    """Raise ConfigError unless a network turns black images of a job's size into finite logits, a row for each.
+
+    The network is left as it was, in training mode.
+    """
+    expected = f"logits (2, {classes}) of images (2, {channels}, {size}, {size})"
+    remedy = "Choose a classifier of 2D images that takes data.image_size, or another size."
+    if not isinstance(getattr(net, "classifier", None), nn.Module):
+        found = "none: the layer that turns features into logits is missing"
+        raise ConfigError(f"net {name}", expected="an attribute classifier", found=found, remedy=remedy)
+    parameter = next(net.parameters())
+    try:
+        with torch.no_grad():
+            logits = net.eval()(torch.zeros(2, channels, size, size, device=parameter.device))
+    except Exception as error:  # whatever a network of another package raises
+        raise ConfigError(f"net {name}", expected=expected, found=f"{error!r:.300}", remedy=remedy) from error
+    finally:
+        net.train()
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
+    if shape != (2, classes):
+        raise ConfigError(f"net {name}", expected=expected, found=f"{shape}", remedy=remedy)
+    if not bool(logits.isfinite().all()):
+        raise ConfigError(f"net {name}", expected=f"finite {expected}", found="NaN or infinity", remedy=remedy)

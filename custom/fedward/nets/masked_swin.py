@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -179,3 +180,9 @@ class MaskedSwin(SwinClassifier):
         hidden = mask.repeat_interleave(patches, dim=1).repeat_interleave(patches, dim=2).unsqueeze(3)
         pixels: Tensor = self.decoder(self.encoder.encode(torch.where(hidden, self.mask_token, tokens)))
         return pixels
+
+
+swin_28, swin_32, swin_64, swin_224 = (partial(SwinClassifier, preset) for preset in PRESETS.values())
+masked_swin_28, masked_swin_32, masked_swin_64, masked_swin_224 = (
+    partial(MaskedSwin, preset) for preset in PRESETS.values()
+)

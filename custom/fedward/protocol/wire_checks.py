@@ -34,6 +34,7 @@ def check_answer(
     *,
     classes: Collection[str],
     scalars: frozenset[str],
+    metrics: Sequence[str] = (),
 ) -> Answer | ErrorAnswer | WaitingAnswer:
     """Return what an answer says, if it holds what the wire list allows and the request asked for.
 
@@ -49,6 +50,7 @@ def check_answer(
         classes: of the job.
         scalars: names of the means that a site may send of its training; this and ``withheld`` by the algorithm's
             requirements.
+        metrics: names of the job's metrics of other packages.
 
     Raises:
         RefusedError: it does not.
@@ -61,7 +63,7 @@ def check_answer(
             return _without_arrays(WaitingAnswer, answer, site, round_)
         said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], scalars)
-        _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes)
+        _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes, metrics)
         _check_update(said, answer, request, encrypted, withheld)
         return said
 
@@ -171,12 +173,14 @@ def labels_asked(request: Mapping[str, Any], free: int) -> int | None:
     return labels
 
 
-def _check_metrics(where: str, rows: Sequence[Metric], asked: bool, classes: Collection[str]) -> None:
+def _check_metrics(
+    where: str, rows: Sequence[Metric], asked: bool, classes: Collection[str], metrics: Sequence[str]
+) -> None:
     if rows and not asked:
         _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
-    known = frozenset(classes)
+    known, overall = frozenset(classes), (*OVERALL, *metrics)
     for row in rows:
-        _check_metric(where, row, known)
+        _check_metric(where, row, known, overall)
     if len({(row.split, row.name) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
     for split in get_args(Split):
@@ -192,10 +196,10 @@ def _check_split(where: str, rows: Sequence[Metric]) -> None:
         _refuse(where, "classes with no more images together than all", f"{counted} of {rows[0].n}")
 
 
-def _check_metric(where: str, row: Metric, classes: frozenset[str]) -> None:
+def _check_metric(where: str, row: Metric, classes: frozenset[str], overall: Collection[str]) -> None:
     kind, _, of = row.name.partition("/")
-    if row.name not in OVERALL and not (kind in _CLASS_METRICS and of in classes):
-        expected = f"one of {sorted(OVERALL)}, or of {list(_CLASS_METRICS)} and a class of the job"
+    if row.name not in overall and not (kind in _CLASS_METRICS and of in classes):
+        expected = f"one of {sorted(overall)}, or of {list(_CLASS_METRICS)} and a class of the job"
         _refuse(f"{where}, name", expected, shown(row.name))
     if not classes.issuperset(row.classes) or len(set(row.classes)) < len(row.classes):
         _refuse(f"{where}, classes", "classes of the job, each once", shown(row.classes))

@@ -72,7 +72,7 @@ class EncryptedTransport:
         self._inner, self._adder, self._folder, self._smallest = inner, adder, folder, experiment.smallest_sum
         algorithm = method_of(experiment)
         self._weight, self._requirements = algorithm.weight, algorithm.requirements
-        self._classes = experiment.data.classes
+        self._classes, self._metrics = experiment.data.classes, experiment.metrics
         self._claims = Claims(algorithm)
 
     def sites(self) -> list[str]:
@@ -106,6 +106,7 @@ class EncryptedTransport:
                     withheld=self._requirements.withheld(task),
                     classes=self._classes,
                     scalars=self._requirements.reported,
+                    metrics=self._metrics,
                 )
                 assert isinstance(said, Answer), "no other carries arrays"
                 self._claims.check(said, requests[site].meta)

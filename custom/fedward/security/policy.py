@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedward.config import Experiment, explain
 from fedward.errors import ConfigError, WorkError
-from fedward.methods import METHODS, method_of
+from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
-from fedward.nets.build import OWN
+from fedward.registry import METHODS, NETWORKS, Extension
 from fedward.yaml_text import read_yaml
 
 FILE = "fedward_policy.yaml"
@@ -46,10 +46,13 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    methods: Names = tuple(METHODS)
-    """Methods that may run; ``any``: all that are installed."""
-    nets: Names = (*OWN, "tf_efficientnet_lite0", "resnet18", "resnet50")
-    """Networks that may be trained; ``any``: all that are installed, timm's too."""
+    methods: Names = tuple(METHODS.builtin)
+    """Methods that may run; ``any``: all of fedward's."""
+    nets: Names = (*NETWORKS.builtin, "tf_efficientnet_lite0", "resnet18", "resnet50")
+    """Networks that may be trained; ``any``: all of fedward's, timm's and MONAI's."""
+    extensions: Names = ()
+    """What jobs may take from other packages, as ``package:name`` or ``package==version:name``: methods, networks,
+    samplers, views, metrics. ``any``: all that are installed. Without it nothing of such a package is imported."""
     minimum_sites: int = Field(3, ge=1)
     """Sites that the run must have, by the server's word."""
     minimum_replies: int = Field(3, ge=1)
@@ -86,6 +89,7 @@ class Policy(BaseModel):
 OPEN = Policy(
     methods="any",
     nets="any",
+    extensions="any",
     minimum_sites=1,
     minimum_replies=1,
     minimum_participants=1,
@@ -152,13 +156,15 @@ class Circumstances:
 
 def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> list[Finding]:
     """Return what each rule says of a job, in the order of the rules; of some, only a site at work can tell more."""
-    method = method_of(experiment)
+    method, used = method_of(experiment), experiment.extensions
+    foreign = {extension.kind for extension in used}
     settings, lone = method.settings, method.requirements.lone_peers
     images = settings.images_per_round or settings.images_at_most
     steps = images and math.ceil(images / settings.batch)
     return [
-        _named("methods", policy.methods, experiment.method),
-        _named("nets", policy.nets, experiment.net),
+        _named("methods", policy.methods, experiment.method, "method" in foreign),
+        _named("nets", policy.nets, experiment.net, "network" in foreign),
+        extension_finding(policy, used),
         _at_least("minimum_sites", policy.minimum_sites, known.sites, "all that are connected", says="the run has"),
         _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
         _at_least("minimum_participants", policy.minimum_participants, settings.participants, "all sites"),
@@ -216,8 +222,19 @@ def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
     return allowed, f"the job says {number}", limit is None or number <= limit
 
 
-def _named(rule: str, names: Names, name: str) -> Finding:
+def extension_finding(policy: Policy, used: Sequence[Extension]) -> Finding:
+    """Return what the rule says of what a job takes from other packages; none of them needs to be imported for it."""
+    rule = policy.extensions
+    allowed = "any" if rule == "any" else ", ".join(rule) or "none"
+    kept = rule == "any" or all({str(one), f"{one.package}:{one.name}"} & set(rule) for one in used)
+    asked = ", ".join(f"{one.kind} {one}" for one in used) or "none"
+    return Finding("extensions", allowed, f"the job needs {asked}", kept)
+
+
+def _named(rule: str, names: Names, name: str, foreign: bool) -> Finding:
     allowed = "any" if names == "any" else ", ".join(names) or "none"
+    if foreign:
+        return Finding(rule, allowed, f"{name} is of another package, see extensions", True)
     return Finding(rule, allowed, f"the job says {name[:100]}", names == "any" or name in names)
 
 

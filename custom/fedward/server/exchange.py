@@ -161,6 +161,7 @@ class Communicator:
             withheld=needs.withheld(task),
             classes=self._experiment.data.classes,
             scalars=needs.reported,
+            metrics=self._experiment.metrics,
         )
         if isinstance(checked, ErrorAnswer):
             result.failed[site] = reason(checked.error)

@@ -15,7 +15,7 @@ from fedward.errors import ConfigError, RunError
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
-from fedward.nets import build
+from fedward.nets import build, require_logits
 from fedward.protocol import wire
 from fedward.storage import FORMAT, RunInfo, audit
 from fedward.storage.chain import read
@@ -103,10 +103,11 @@ def initial_model(
     ``model`` is the SHA-256 of the first model itself, by which a site's policy may allow it. ``algorithm``: the
     experiment's, where the caller has it.
 
-    Raises ConfigError as :func:`fedward.nets.build` and :func:`take_over` do.
+    Raises ConfigError as :func:`fedward.nets.build`, ``require_logits`` and :func:`take_over` do.
     """
     spec, method = experiment, algorithm or method_of(experiment)
     net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
+    require_logits(net, spec.net, len(spec.data.classes), spec.data.channels, spec.data.image_size)
     taken = take_over(net, weights, spec.data.classes, method.requirements.per_class) if weights else {}
     state = {key: value.clone() for key, value in net.state_dict().items()}
     if weights is None:

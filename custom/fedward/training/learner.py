@@ -14,6 +14,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
+from fedward.registry import METRICS
 from fedward.seeds import derive, torch_generator
 from fedward.training.batches import RoundBatches
 from fedward.training.device_data import DeviceData
@@ -114,9 +115,11 @@ class Learner:
     def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> list[dict[str, Any]]:
         """Return metric rows of ``model`` on splits of the images (see ``classification_metrics``)."""
         net, data, rows = self.networks.load(model), self.images.data, []
+        extra = {name: METRICS[name] for name in self.experiment.metrics}
         for split in splits:
             outputs, labels = predict(net, self.images[split]), getattr(data, split).labels[:]
-            rows += [{"split": split, **row} for row in classification_metrics(outputs.numpy(), labels, data.classes)]
+            found = classification_metrics(outputs.numpy(), labels, data.classes, extra)
+            rows += [{"split": split, **row} for row in found]
         return rows
 
     def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:

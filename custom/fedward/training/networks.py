@@ -9,7 +9,7 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
-from fedward.nets import build
+from fedward.nets import build, require_logits
 
 
 class Networks:
@@ -38,6 +38,8 @@ class Networks:
         if place not in self._nets:
             spec = self._experiment
             net = build(spec.net, len(spec.data.classes), spec.data.channels, extend=self._extend)
+            if place == 0:
+                require_logits(net, spec.net, len(spec.data.classes), spec.data.channels, spec.data.image_size)
             net = net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
             self._nets[place] = self._prepare(net)
         return self._nets[place]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import AVERAGING, CONTROLLERS, EXECUTOR, TENSORBOARD, TO_SERVER
+from fedward.flare.classes import AVERAGING, CONTROLLERS, EXECUTOR, FOREIGN, TENSORBOARD, TO_SERVER
 from fedward.flare.shareables import TASK
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ WEIGHTS = ("model.safetensors", "model.json")
 
 Tracking = Literal["tensorboard", "mlflow", "wandb"]
 
+_WHERE = f"file {SERVER} of the job"
 _EVENT = "analytix_log_stats"
 """FLARE's event of a scalar, under which sites send theirs."""
 _GONE, _LEAD = 30.0, 5.0
@@ -90,12 +91,17 @@ def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:
     All settings of the method are written out, also those that have their defaults: what a job does can be read in
     it, and no other version's defaults change it.
     """
-    from fedward.methods import settings_of
+    from fedward.methods import METHODS, settings_of
 
     settings = settings_of(experiment.method, experiment.options).model_dump(mode="json")
     shared = experiment.model_dump(mode="json", exclude={"method", "options"})
-    path = CONTROLLERS.get(experiment.method, AVERAGING)
-    return path, {**({"method": experiment.method} if path == AVERAGING else {}), **settings, "experiment": shared}
+    if taken := {"method", "experiment", "init"} & set(settings):
+        remedy = "Give the setting another name."
+        where = f"settings of {experiment.method}"
+        raise ConfigError(where, expected="no name of a controller's own", found=", ".join(taken), remedy=remedy)
+    path = CONTROLLERS.get(experiment.method, AVERAGING if experiment.method in METHODS.builtin else FOREIGN)
+    named = {} if path in CONTROLLERS.values() else {"method": experiment.method}
+    return path, {**named, **settings, "experiment": shared}
 
 
 def experiment_of(method: str, arguments: Mapping[str, Any], where: str) -> "Experiment":
@@ -111,6 +117,10 @@ def experiment_of(method: str, arguments: Mapping[str, Any], where: str) -> "Exp
     """
     from fedward.config import Experiment
 
+    return Experiment.parse(_plain(method, arguments, where), where)
+
+
+def _plain(method: str, arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
     shared = arguments.get("experiment", {})
     if not isinstance(shared, Mapping) or {"method", "options"} & set(shared):
         raise ConfigError(
@@ -120,7 +130,7 @@ def experiment_of(method: str, arguments: Mapping[str, Any], where: str) -> "Exp
             remedy="The controller's class says the method, its other arguments are the options.",
         )
     settings = {name: value for name, value in arguments.items() if name not in ("experiment", "init")}
-    return Experiment.parse({**shared, "method": method, "options": settings}, where)
+    return {**shared, "method": method, "options": settings}
 
 
 def experiment_in(config: Path) -> "Experiment":
@@ -129,17 +139,27 @@ def experiment_in(config: Path) -> "Experiment":
     Raises:
         ConfigError: there is no such file, it is not of an exported job, or its settings are wrong.
     """
-    where = f"file {SERVER} of the job"
+    from fedward.config import Experiment
+
+    return Experiment.parse(described_in(config), _WHERE)
+
+
+def described_in(config: Path) -> dict[str, Any]:
+    """Return the same as plain JSON values, unchecked: to check it, the packages that it names are imported.
+
+    Raises:
+        ConfigError: there is no such file, or it is not of an exported job.
+    """
     try:
         (workflow,) = json.loads((config / SERVER).read_text(encoding="utf-8"))["workflows"]
         path, arguments = str(workflow["path"]), dict(workflow["args"])
         named = {path: method for method, path in CONTROLLERS.items()}
-        method = str(arguments.pop("method") if path == AVERAGING else named[path])
+        method = str(arguments.pop("method") if path in (AVERAGING, FOREIGN) else named[path])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(
-            where,
+            _WHERE,
             expected="one controller of fedward, with its arguments",
             found=f"{type(error).__name__}: {error}",
             remedy="Export the job with `fedward jobs`, and send it as it is.",
         ) from error
-    return experiment_of(method, arguments, where)
+    return _plain(method, arguments, _WHERE)

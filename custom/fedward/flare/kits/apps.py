@@ -17,7 +17,7 @@ from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS, Role
+from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS, FOREIGN, Role
 from fedward.flare.jobs.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
 
 CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
@@ -35,7 +35,7 @@ _LARGEST = 1 << 20
 _NAMES_CLASS = {"path", "class_path", "name", "class_attributes"}
 """Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments themselves."""
 
-_CONTROLLERS = {*CONTROLLERS.values(), AVERAGING}
+_CONTROLLERS = {*CONTROLLERS.values(), AVERAGING, FOREIGN}
 
 _INTERVAL = (0.05, 60.0)
 """Seconds between two questions of a site for work that a job may set."""

@@ -8,8 +8,8 @@ gives that one's baseline: rounds, budgets and the first labels are the same for
 """
 
 from fedward.methods.fedal.algorithm import FedAL, FedALState, divide
-from fedward.methods.fedal.equations import annotation_budget, ensemble_entropy, mean_over_models, select
 from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
+from fedward.methods.samplers.equations import annotation_budget, ensemble_entropy, mean_over_models, select
 
 __all__ = [
     "QUERY",

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedward.methods.fedal.equations import annotation_budget
 from fedward.methods.samplers import has_bounded_scores, sampler_of
+from fedward.methods.samplers.equations import annotation_budget
 from fedward.methods.settings import Positive, Settings, Share
 
 QUERY = "query"

@@ -11,8 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedward.methods.fedal.equations import mean_over_models
 from fedward.methods.samplers.base import SamplerSettings, ScoreSampler
+from fedward.methods.samplers.equations import mean_over_models
 from fedward.methods.samplers.pool import Uses
 
 _SMALLEST = 2.0**-52

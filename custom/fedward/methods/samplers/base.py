@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.fedal.equations import select
+from fedward.methods.samplers.equations import select
 from fedward.methods.samplers.pool import Pool, Uses, checked
 
 

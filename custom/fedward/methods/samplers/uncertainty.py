@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from fedward.methods.fedal.equations import ensemble_entropy, mean_over_models
 from fedward.methods.samplers.base import ScoreSampler
+from fedward.methods.samplers.equations import ensemble_entropy, mean_over_models
 from fedward.methods.samplers.pool import Uses
 
 

@@ -9,14 +9,15 @@ from nvflare.apis.job_def import ALL_SITES
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.flare.jobs.configurations import SERVER, experiment_in
+from fedward.flare.jobs.configurations import SERVER, described_in, experiment_in
 from fedward.flare.kits.doctor.job import app_of
 from fedward.flare.kits.doctor.policy import scopes
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json
 from fedward.flare.privacy import GaussianUpdateFilter
+from fedward.registry import extensions
 from fedward.security.approvals import FOLDER, Approvals
-from fedward.security.policy import FILE, Circumstances, Finding, Policy, findings, read_policy
+from fedward.security.policy import FILE, Circumstances, Finding, Policy, extension_finding, findings, read_policy
 from fedward.storage.initial import Weights, first_model
 
 RULES = f"local/{FILE}"
@@ -79,6 +80,9 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
     if app is None:
         return []  # said already
     try:
+        asked = extension_finding(policy, extensions(described_in(folder / app / "config")))
+        if not asked.kept:  # to look further would import what is refused
+            return [row_of(asked), skipped("rules", "the others: they need what the policy does not let in")]
         experiment = experiment_in(folder / app / "config")
         known = Circumstances(_sites(meta), noise, _weights(folder, meta, experiment))
     except (KeyError, TypeError, ValueError) as error:

@@ -1,0 +1,228 @@
+"""All names by which an experiment says what it is made of, and where each leads.
+
+A name is built in, offered by an installed package as an entry point (docs/extending.md), or registered in this
+process. Nothing is imported before its name is looked up.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from fedward.errors import ConfigError
+from fedward.evaluation.names import OVERALL
+
+if TYPE_CHECKING:
+    from fedward.evaluation.classification import MetricFunction
+    from fedward.methods.algorithm import Algorithm
+    from fedward.methods.samplers.base import Sampler
+    from fedward.nets.build import Network
+    from fedward.views import Views
+
+T = TypeVar("T")
+
+
+class Extension(NamedTuple):
+    """One name that an installed package adds."""
+
+    kind: str
+    """``method``, ``network``, ``sampler``, ``view`` or ``metric``."""
+    name: str
+    package: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.package}=={self.version}:{self.name}"
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """The names of one kind.
+
+    As a mapping it has the built-in and the registered ones; a lookup finds those of installed packages too.
+
+    Args:
+        kind: in the singular; entry points belong to the group ``fedward.<kind>s``.
+        builtin: name -> ``module:object``.
+        needs: attributes without which an object is none of this kind.
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, str], needs: tuple[str, ...] = ("__call__",)) -> None:
+        self.kind, self.group, self.builtin, self._needs = kind, f"fedward.{kind}s", dict(builtin), needs
+        self.registered: dict[str, T] = {}
+        """Those of this process alone."""
+
+    def __getitem__(self, name: str) -> T:
+        """Return what a name stands for, imported now.
+
+        Raises:
+            ConfigError: nothing has that name, or more than one package, or its package cannot be imported.
+        """
+        if name in self.registered:
+            return self.registered[name]
+        found = self.extension(name)
+        if found is None:
+            built_in: T = EntryPoint(name, self.builtin[name], self.group).load()
+            return built_in
+        try:
+            loaded: T = self._offers(name)[0].load()
+        except Exception as error:  # whatever another package's module raises
+            raise self._broken(found, f"{type(error).__name__}: {error}") from error
+        self._require(loaded, f"{self.kind} {name} of {found}")
+        return loaded
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.registered or name in self.builtin or bool(self._offers(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.builtin, **self.registered})
+
+    def __len__(self) -> int:
+        return len({**self.builtin, **self.registered})
+
+    def extension(self, name: str) -> Extension | None:
+        """Return which installed package adds a name, None for one that is built in or registered; imports nothing.
+
+        Raises:
+            ConfigError: nothing has that name, or more than one package.
+        """
+        if name in self.registered:
+            return None
+        offers = [self._described(entry) for entry in self._offers(name)]
+        sources = [*(["fedward itself"] if name in self.builtin else []), *map(str, offers)]
+        if not sources:
+            known = ", ".join(dict.fromkeys([*self, *(entry.name for entry in self._installed())]))
+            raise ConfigError(self.kind, expected=f"one of {known}", found=repr(name), remedy="Name one of them.")
+        if len(sources) > 1:
+            raise ConfigError(
+                f"{self.kind} {name}",
+                expected="one package with that name",
+                found=" and ".join(sources),
+                remedy=f"Remove one package, or rename its entry point in the group {self.group}.",
+            )
+        return offers[0] if offers else None
+
+    def register(self, name: str, thing: T) -> None:
+        """Add a name in this process, in place of one that was registered before.
+
+        Raises:
+            ConfigError: the name is taken by fedward or an installed package, or ``thing`` is none of this kind.
+        """
+        if name not in self.registered and name in self:
+            taken = self.extension(name) or "fedward itself"
+            raise ConfigError(f"{self.kind} {name}", expected="a new name", found=str(taken), remedy="Choose another.")
+        self._require(thing, f"{self.kind} {name}")
+        self.registered[name] = thing
+
+    def _require(self, thing: T, where: str) -> None:
+        if missing := [attribute for attribute in self._needs if not hasattr(thing, attribute)]:
+            raise ConfigError(
+                where,
+                expected=f"an object with {', '.join(self._needs)}",
+                found=f"{thing!r:.80} without {', '.join(missing)}",
+                remedy="docs/extending.md says what each kind is.",
+            )
+
+    def _broken(self, found: Extension, why: str) -> ConfigError:
+        remedy = f"Repair or remove the package {found.package}."
+        return ConfigError(f"{self.kind} {found}", expected="a module that can be imported", found=why, remedy=remedy)
+
+    def _offers(self, name: object) -> list[EntryPoint]:
+        return [entry for entry in self._installed() if entry.name == name]
+
+    def _installed(self) -> EntryPoints:
+        return _entry_points(self.group, tuple(sys.path))
+
+    def _described(self, entry: EntryPoint) -> Extension:
+        assert entry.dist is not None, "entry points of installed packages have one"
+        return Extension(self.kind, entry.name, entry.dist.name, entry.dist.version)
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Return those of all packages on a search path; read once, as it takes looking at every package."""
+    return entry_points(group=group)
+
+
+_METHODS = {
+    "fedavg": "fedavg:FedAvg",
+    "ssfl": "ssfl:SSFL",
+    "fedperl": "fedperl:FedPerl",
+    "wfedavg": "wfedavg:WFedAvg",
+    "fedprox": "fedprox:FedProx",
+    "mt_wfedavg": "mt_wfedavg:MTWFedAvg",
+    "rscfed": "rscfed:RSCFed",
+    "isofed": "isofed:IsoFed",
+    "fedal": "fedal:FedAL",
+    "selffed": "selffed:SelfFed",
+}
+_SWIN_SIZES = (28, 32, 64, 224)
+_NETWORKS = {
+    "small_cnn": "small_cnn:SmallCNN",
+    "small_cnn_gn": "small_cnn_gn:SmallCNNGN",
+    **{f"swin_{size}": f"masked_swin:swin_{size}" for size in _SWIN_SIZES},
+    **{f"masked_swin_{size}": f"masked_swin:masked_swin_{size}" for size in _SWIN_SIZES},
+}
+_SAMPLERS = {
+    "random": "base:Random",
+    "local_entropy": "uncertainty:LocalEntropy",
+    "global_entropy": "uncertainty:GlobalEntropy",
+    "fedal": "uncertainty:FedAL",
+    "aift": "aift:AIFT",
+    "sa": "suggestive:Suggestive",
+    "mcdal": "mcdal:MCDAL",
+    "bald": "uncertainty:BALD",
+    "margin": "uncertainty:Margin",
+    "core_set": "core_set:CoreSet",
+}
+_VIEWS = {name: f"recipes:{name.upper()}" for name in ("rotation_invariant", "mirrored", "upright")}
+
+
+def _below(package: str, names: Mapping[str, str]) -> dict[str, str]:
+    return {name: f"fedward.{package}.{target}" for name, target in names.items()}
+
+
+METHODS: "Registry[type[Algorithm[Any]]]" = Registry(
+    "method", _below("methods", _METHODS), ("settings_type", "state_type", "start", "rounds", "phases")
+)
+NETWORKS: "Registry[Network]" = Registry("network", _below("nets", _NETWORKS))
+"""Those that need no other package; all of timm, and MONAI's under ``monai:NAME``, have no row here."""
+SAMPLERS: "Registry[type[Sampler]]" = Registry(
+    "sampler", _below("methods.samplers", _SAMPLERS), ("name", "settings_type", "uses", "choose")
+)
+VIEWS: "Registry[Views]" = Registry("view", _below("views", _VIEWS), ("weak", "strong"))
+METRICS: "Registry[MetricFunction]" = Registry(
+    "metric", dict.fromkeys(OVERALL, "fedward.evaluation.classification:classification_metrics")
+)
+"""Built in are those that every job has; they are computed together."""
+
+KINDS: Mapping[str, Registry[Any]] = {each.kind: each for each in (METHODS, NETWORKS, SAMPLERS, VIEWS, METRICS)}
+
+
+def image_size(net: str) -> int | None:
+    """Return the only height and width in pixels that a network of fedward takes; None where it is not bound to one."""
+    return next((size for size in _SWIN_SIZES if net in (f"swin_{size}", f"masked_swin_{size}")), None)
+
+
+def extensions(experiment: Mapping[str, Any]) -> list[Extension]:
+    """Return what an experiment, as plain JSON values, takes from other packages; imports none of it.
+
+    Values that are no names, and names that nothing has, are left for the check of the experiment.
+
+    Raises:
+        ConfigError: a name that more than one package has.
+    """
+    data, options = (part if isinstance(part := experiment.get(key), Mapping) else {} for key in ("data", "options"))
+    metrics = experiment.get("metrics")
+    named: list[tuple[Registry[Any], Any]] = [
+        (METHODS, experiment.get("method")),
+        (NETWORKS, experiment.get("net")),
+        (SAMPLERS, options.get("sampler")),
+        (VIEWS, data.get("views")),
+        *((METRICS, name) for name in (metrics if isinstance(metrics, list | tuple) else [])),
+    ]
+    return [
+        found
+        for registry, name in named
+        if isinstance(name, str) and name in registry and (found := registry.extension(name))
+    ]
