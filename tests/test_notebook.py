@@ -37,10 +37,10 @@ def test_every_public_name_is_there_and_documented():
 
 
 def test_an_experiment_is_a_job_with_changes():
-    assert fedward.experiment("fedperl") == JOBS["fedperl"]
+    assert fedward.experiment("fedperl") == JOBS["fedperl"]()
     changed = fedward.experiment("fedavg", rounds=2, seed=7, data={"image_size": 28})
     assert (changed.options["rounds"], changed.seed, changed.data.image_size) == (2, 7, 28)
-    assert changed.data.classes == JOBS["fedavg"].data.classes, "what is not named stays"
+    assert changed.data.classes == JOBS["fedavg"]().data.classes, "what is not named stays"
     with pytest.raises(ConfigError, match="roundz"):
         fedward.experiment("fedavg", roundz=2)
     with pytest.raises(ConfigError, match=r"fedavg, .*a method or a JSON file"):
