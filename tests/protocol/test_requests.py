@@ -1,0 +1,98 @@
+"""What a server may ask: a request is read whole before a site does anything, and a malformed one is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asking import requests
+from fedward.client.site import Site
+from fedward.errors import WireError
+from fedward.methods.workflow import ClientTask, Exchange
+from fedward.nets import build
+from fedward.protocol.requests import DECRYPT, DecryptRequest, TaskRequest, read_request, readable
+from fedward.protocol.wire import Message
+from tiny import tiny
+
+EXPERIMENT = tiny("fedperl")
+MODEL = build(EXPERIMENT.net, len(EXPERIMENT.data.classes), seed=3).state_dict()
+TRAIN = requests(EXPERIMENT, Exchange(1, MODEL, {"s": ClientTask(labels=2)}), ["s"])["s"].meta
+SUM = {name: value for name, value in TRAIN.items() if name != "labels"}
+SUM |= {"task": DECRYPT, "evaluate": False, "sites": 3, "weight": 9, "trained": "train"}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = [*((TRAIN, name) for name in TRAIN), *((SUM, name) for name in SUM)]
+
+
+def test_each_request_is_read_as_its_type() -> None:
+    assert read_request(TRAIN) == TaskRequest(**TRAIN)
+    assert read_request(SUM) == DecryptRequest(**SUM)
+    assert readable(TRAIN) == TRAIN
+
+
+@pytest.mark.parametrize(("meta", "name"), FIELDS)
+def test_each_field_is_needed_but_the_number_of_labels(meta: dict[str, Any], name: str) -> None:
+    rest = {key: value for key, value in meta.items() if key != name}
+    if name == "labels":
+        assert read_request(rest) == TaskRequest(**rest)
+        return
+    with pytest.raises(WireError, match="request"):
+        read_request(rest)
+
+
+def test_a_field_that_is_not_listed_is_refused() -> None:
+    for meta in (TRAIN, SUM):
+        with pytest.raises(WireError, match="expected no further name, found 'patients'"):
+            read_request({**meta, "patients": 1})
+
+
+@settings(deadline=None, max_examples=100)
+@given(field=st.sampled_from(FIELDS), value=JSON)
+def test_any_json_in_place_of_a_field_fits_or_is_refused(field: tuple[dict[str, Any], str], value: Any) -> None:
+    (whole, name), kept = field, True
+    meta = {**whole, name: value}
+    try:
+        request = read_request(meta)
+    except WireError as error:
+        kept, text = False, str(error)
+    if kept:
+        assert type(getattr(request, name)) is type(value)
+    else:
+        assert len(text) < 1000
+        assert name not in readable(meta) or name == "task"
+
+
+WRONG: list[tuple[str, Any]] = [
+    *(("evaluate", 1), ("round", "1"), ("part", 0.0), ("labels", -1), ("members", 0), ("run", "a/../b")),
+    *(
+        ("last_hash", None),
+        ("versions", {"fedward": 1}),
+        ("experiment", "x"),
+        ("weights", "fresh"),
+        ("task", ["train"]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_malformed_request_reads_nothing_and_writes_its_refusal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
+    def never(*args: Any) -> None:
+        raise AssertionError("the site began its work")
+
+    monkeypatch.setattr(Site, "_work", never)
+    monkeypatch.setattr(Site, "_open", never)
+    for meta in (TRAIN, SUM):
+        answer = Site("s", EXPERIMENT, tmp_path).handle(
+            Message({**meta, name: value}, {"model/w": np.ones(2, np.float32)})
+        )
+        assert answer.meta["error"]
+        assert not answer.arrays
+    assert {path.parent.name for path in tmp_path.rglob("*") if path.is_file()} <= {"answers"}
