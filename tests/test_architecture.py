@@ -13,8 +13,10 @@ import fedward
 
 ROOT = Path(fedward.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-LONGEST_MODULE, LONGEST_FUNCTION = 500, 60
+LONGEST_MODULE, LONGEST_FUNCTION = 300, 60
 """Lines; of a function without its docstring, which is to be as long as it needs."""
+LONGEST_CHAIN = 13
+"""Imports from one module to the next, counted along the longest way down."""
 
 MAY_USE: dict[str, set[str]] = {
     "digests": set(),
@@ -50,7 +52,18 @@ MAY_USE: dict[str, set[str]] = {
         *("client", "config", "errors", "jobs", "local", "methods", "nets", "registry", "report", "sites", "storage"),
     },
     "flare": {
-        *("annotation", "client", "config", "errors", "evaluation", "jobs", "methods", "protocol", "registry", "report"),
+        *(
+            "annotation",
+            "client",
+            "config",
+            "errors",
+            "evaluation",
+            "jobs",
+            "methods",
+            "protocol",
+            "registry",
+            "report",
+        ),
         *("security", "server", "sites", "storage", "terminal", "training"),
     },
     "operation": {
@@ -73,6 +86,10 @@ def name_of(path: Path) -> str:
 
 def room_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def module_of(path: Path) -> str:
+    return ".".join(("fedward", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def imports(tree: ast.AST) -> set[str]:
@@ -98,6 +115,15 @@ PACKAGES = {path: {name.split(".")[0] for name in names} for path, names in IMPO
 def rooms_used(path: Path) -> set[str]:
     parts = [name.split(".") for name in IMPORTS[path] if name.startswith("fedward.")]
     return {part[1] for part in parts if part[1] in MAY_USE} - {room_of(path)}
+
+
+def module_graph() -> dict[str, set[str]]:
+    """Return the modules of the package, each with those it imports names from."""
+    modules = {module_of(path): path for path in MODULES}
+    return {
+        module: {name if name in modules else name.rpartition(".")[0] for name in IMPORTS[path]} & set(modules)
+        for module, path in modules.items()
+    }
 
 
 def layers(graph: dict[str, set[str]]) -> list[set[str]]:
@@ -133,6 +159,10 @@ def test_imports_point_one_way() -> None:
 
 def test_the_table_has_no_circle() -> None:
     assert set().union(*layers(MAY_USE)) == set(MAY_USE)
+
+
+def test_modules_have_no_circle_and_short_chains_of_imports() -> None:
+    assert len(layers(module_graph())) - 1 <= LONGEST_CHAIN
 
 
 def test_layers_count_the_longest_chain_and_find_circles() -> None:
@@ -222,6 +252,13 @@ def test_every_module_can_be_the_first_one_imported() -> None:
         ready = {module for module, needed in left.items() if not needed & set(left)}
         assert ready, f"a circle among {sorted(left)}"
         left = {module: needed for module, needed in left.items() if module not in ready}
+
+
+def test_names_of_tests_are_short() -> None:
+    paths = sorted(Path(__file__).parent.rglob("test_*.py"))
+    nodes = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    names = [(path.name, node.name) for path, node in nodes if isinstance(node, ast.FunctionDef)]
+    assert not [(file, name) for file, name in names if name.startswith("test_") and len(name) >= 60]
 
 
 REFERENCE = re.compile(r":(?:class|func|mod|attr|meth|data):`~?(fedward[\w.]+)`")

@@ -169,9 +169,7 @@ def train(site: Client) -> object:
     return Processes(site.source, site.learner, 2).train(model, [], 1, task="train", part=0, memory={}, aborted=never)
 
 
-def test_batch_norm_is_refused_where_statistics_cannot_be_shared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_norm_without_shared_statistics_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedward.training.networks.build", lambda *_, **__: batch_norm_net(1))
     site = new_client("site-1", tiny("fedavg"), tmp_path, device=CPU)
     with pytest.raises(ConfigError, match=r"site-1.*BatchNorm.*Lower `processes`"):

@@ -64,7 +64,7 @@ class Wrong(nn.Module):
         (lambda logits: logits.view(7, 7), "RuntimeError"),
     ],
 )
-def test_a_network_without_logits_ends_a_run_before_its_first_round(monkeypatch, output, told):
+def test_a_network_without_logits_ends_before_round_1(monkeypatch, output, told):
     monkeypatch.setitem(NETWORKS.registered, "wrong", lambda classes, channels: Wrong(classes, output))
     with pytest.raises(ConfigError, match=rf"net wrong: expected .*logits \(2, 8\) of images \(2, 3, 16, 16\).*{told}"):
         initial_model(tiny("fedavg", net="wrong"), None)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asking import requests
-from fedward.client.site import Site
+from clients import new_client
+from fedward.client.client import Client
 from fedward.errors import WireError
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
@@ -81,16 +82,16 @@ WRONG: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_malformed_request_reads_nothing_and_writes_its_refusal_alone(
+def test_a_malformed_request_is_answered_with_its_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
 ) -> None:
     def never(*args: Any) -> None:
         raise AssertionError("the site began its work")
 
-    monkeypatch.setattr(Site, "_work", never)
-    monkeypatch.setattr(Site, "_open", never)
+    monkeypatch.setattr(Client, "_work", never)
+    monkeypatch.setattr(Client, "_decrypt", never)
     for meta in (TRAIN, SUM):
-        answer = Site("s", EXPERIMENT, tmp_path).handle(
+        answer = new_client("s", EXPERIMENT, tmp_path).handle(
             Message({**meta, name: value}, {"model/w": np.ones(2, np.float32)})
         )
         assert answer.meta["error"]

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from fedward.sites import Images
+from fedward.sites.data import Images
 
 SMALLEST_COUNT = 5
 """Images of a class that a split needs for the class to be evaluated and reported."""

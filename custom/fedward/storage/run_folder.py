@@ -16,18 +16,7 @@ from fedward.methods import method_of
 from fedward.methods.algorithm import COMMON_RECORDS, Requirements
 from fedward.methods.workflow import State
 from fedward.protocol.versions import versions
-from fedward.storage import (
-    FORMAT,
-    LOGS,
-    Row,
-    RunInfo,
-    Status,
-    Summary,
-    audit,
-    line_of,
-    read_info,
-    row_of,
-)
+from fedward.storage import FORMAT, LOGS, Row, RunInfo, Status, Summary, audit, line_of, read_info, row_of
 from fedward.storage.audit import AuditLog, now
 from fedward.storage.chain import read
 from fedward.storage.checkpoint import SiteModels, StateT, load_state, save_json, save_model, save_state
