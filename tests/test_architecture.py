@@ -70,8 +70,8 @@ MAY_USE: dict[str, set[str]] = {
         *("client", "config", "digests", "errors", "flare", "methods", "protocol", "report", "server", "sites"),
         *("storage", "terminal"),
     },
-    "run": {"client", "config", "errors", "flare", "jobs", "local", "storage"},
-    "cli": {"annotation", "errors", "flare", "operation", "run", "sites", "terminal"},
+    "run_command": {"client", "config", "errors", "flare", "jobs", "local", "storage"},
+    "cli": {"annotation", "errors", "flare", "operation", "run_command", "sites", "terminal"},
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 

@@ -1,6 +1,7 @@
 """``import fedward``: cheap, and enough to run an experiment and use its model."""
 
 import doctest
+import pkgutil
 import subprocess
 import sys
 
@@ -33,6 +34,8 @@ def test_the_import_costs_no_torch():
 
 def test_every_public_name_is_there_and_documented():
     assert all(getattr(fedward, name).__doc__ for name in fedward.__all__)
+    modules = {module.name for module in pkgutil.iter_modules(fedward.__path__)}
+    assert not modules & set(fedward.__all__), "an import of that module would take the name's place"
     assert doctest.testmod(notebook).failed == 0
 
 

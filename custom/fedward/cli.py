@@ -13,7 +13,7 @@ from fedward.annotation.command import add_annotate
 from fedward.errors import ConfigError, FedwardError
 from fedward.flare.command import add_flare
 from fedward.operation.command import add_operation
-from fedward.run import add_run
+from fedward.run_command import add_run
 from fedward.sites.command import add_partition
 from fedward.terminal import printing_safely
 
