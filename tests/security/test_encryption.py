@@ -19,7 +19,7 @@ from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecompose
 from nvflare.fuel.sec.security_content_service import SecurityContentManager, SecurityContentService
 from nvflare.fuel.utils import fobs
 
-from asking import REPORTED, AdmitsAll, requests
+from asking import REPORTED, AdmitsAll, facts, requests
 from clients import new_client
 from fedward.client.client import Client
 from fedward.config import DERMOSCOPY, Experiment
@@ -321,11 +321,11 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     ("method", "options", "reason"),
     [
         ("fedperl", {}, "ssfl is the same without peers"),
-        ("wfedavg", {}, "distance_scale=0 weighs by images alone"),
+        ("wfedavg", {}, "distance_scale=0 weights by images alone"),
         ("mt_wfedavg", {}, "distances of single sites' models"),
         ("isofed", {}, "distances of single sites' models"),
         ("rscfed", {"distance_scale": 0.0}, "each pass weighs"),
-        ("fedprox", {"distance_scale": 1.0}, "distance_scale=0 weighs by images alone"),
+        ("fedprox", {"distance_scale": 1.0}, "distance_scale=0 weights by images alone"),
         ("fedavg", {"participants": 1}, "at least 2 participants"),
     ],
 )
@@ -650,7 +650,7 @@ def to_decrypt(*updates_and_weights, **meta) -> Message:
     model = tiny_model()
     size = sum(tensor.numel() for tensor in model.values())
     sums = summed(*[(np.full(size, value), weight) for value, weight in updates_and_weights])
-    base = {"task": DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0, "run": RUN}
+    base = {**facts(secure()), "task": DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0}
     base |= {"sites": len(updates_and_weights), "weight": sum(weight for _, weight in updates_and_weights)}
     return Message({**base, **meta}, {f"sum/{number:05d}": cipher for number, cipher in enumerate(sums)})
 
@@ -706,10 +706,10 @@ def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path):
     ("meta", "reason"),
     [
         ({"sites": 1}, "sites of 2 or more"),
-        ({"sites": True}, "sites of 2 or more"),
-        ({"weight": 0}, "weight of 1 or more"),
-        ({"weight": 1.5}, "weight of 1 or more"),
-        ({"run": "../../elsewhere"}, "run id of 32"),
+        ({"sites": True}, "request, sites: expected a count of 1 or more"),
+        ({"weight": 0}, "request, weight: expected a count of 1 or more"),
+        ({"weight": 1.5}, "request, weight: expected a count of 1 or more"),
+        ({"run": "../../elsewhere"}, "request, run: expected 32 hexadecimal digits"),
     ],
 )
 def test_a_site_refuses_what_no_honest_server_asks(site, tmp_path, meta, reason):

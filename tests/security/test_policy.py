@@ -206,16 +206,14 @@ def test_a_run_above_the_label_limit_asks_for_none(tmp_path):
 @pytest.mark.proves(
     "server",
     "a server puts settings of another job into a request",
-    "not read: a site trains by the job that its rules have allowed",
+    "refused by the site: a request has no place for them",
 )
-def test_settings_in_a_request_change_nothing(tmp_path):
+def test_settings_in_a_request_are_refused(tmp_path):
     experiment = hospital()
     other = hospital(options=ONE_IMAGE).model_dump(mode="json")
-    forged = request(experiment, options=other["options"], images_per_round=1, batch=1)
-    plain = site(tmp_path / "plain", experiment).handle(request(experiment))
-    answer = site(tmp_path / "forged", experiment).handle(forged)
-    assert answer.meta["steps"] == plain.meta["steps"] == 4
-    assert wire.model_digest(answer.arrays) == wire.model_digest(plain.arrays)
+    for forged in ({"options": other["options"]}, {"images_per_round": 1}, {"batch": 1}):
+        text = refusal(site(tmp_path, experiment), request(experiment, **forged))
+        assert f"request: expected no further name, found {next(iter(forged))!r}" in text
 
 
 # --- starting weights
