@@ -7,6 +7,7 @@ thousandth of what training changed.
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -38,7 +39,6 @@ from isolated import write_sites
 from rank_cases import CASES, grouped
 from tiny import batch_norm_net, tiny
 
-HERE = Path(__file__).parent
 CPU = torch.device("cpu")
 TOLERANCE = 1e-6
 
@@ -67,7 +67,7 @@ def assert_close(found: State, expected: State) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """All cases, trained by two processes that are started once."""
     with pytest.MonkeyPatch.context() as patch, private_folder(tmp_path_factory.mktemp("two")) as folder:
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (HERE.parent,))))
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         write_sites(folder / "sites")
         launch("rank_cases", folder, 2, "site-1", never)
