@@ -134,16 +134,21 @@ def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pyt
     assert "Traceback" not in caplog.text, "its text says all"
 
 
-def test_an_unexpected_error_is_traced_in_the_sites_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_traced_in_the_sites_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: DataSource) -> None:
+        raise KeyError("patient 17")
+
+    monkeypatch.setattr(DataSource, "read", broken)
     experiment = tiny("fedavg")
-    request = requests(experiment, Exchange(1, build(experiment.net, 8, 3, seed=3).state_dict(), {}), ["site-1"])[
-        "site-1"
-    ]
-    del request.meta["evaluate"]
+    model = build(experiment.net, 8, 3, seed=3).state_dict()
+    (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
     with caplog.at_level(logging.ERROR):
-        new_client("site-1", experiment, tmp_path).handle(request)
-    assert "KeyError" in caplog.text
+        answer = new_client("site-1", experiment, tmp_path).handle(request)
+    assert "KeyError: 'patient 17'" in caplog.text
     assert "Traceback" in caplog.text
+    assert "patient" not in answer.meta["error"]
 
 
 def test_a_run_resumes_only_with_its_site_files(tmp_path: Path) -> None:
