@@ -39,7 +39,7 @@ class WFedAvgSettings(Settings):
     warm_up: int = Field(7, ge=0)
     """Rounds at the start in which only sites with labels train. RSCFed starts from such a model."""
     distance_scale: float = Field(100.0, ge=0.0)
-    """lambda_c of :func:`distance_weights`; 0 weights by images alone."""
+    """lambda_c of :func:`distance_weights`; 0 weighs by images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"
 
 
@@ -75,7 +75,7 @@ Weigh: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor]
 def by_distance(settings: WFedAvgSettings, *losses: str, exchanges: int = 1, reason: str = "") -> Requirements:
     """Return what a method of groups requires; ``reason``: why single models, also where images alone weigh."""
     if not reason and settings.distance_scale:
-        reason = "its weights are distances of single sites' models; distance_scale=0 weights by images alone"
+        reason = "its weights are distances of single sites' models; distance_scale=0 weighs by images alone"
     return Requirements(
         losses=frozenset(losses),
         records=frozenset({"groups"}),
