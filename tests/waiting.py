@@ -3,17 +3,22 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
+
+from fedward.errors import RunError
 
 PATIENCE = 600
 """Seconds; only a test that fails waits so long."""
 
+T = TypeVar("T")
 
-def appears(condition: Callable[[], object]) -> bool:
-    """Return whether a condition comes true in time; a file that is not there yet is no error."""
+
+def appears(look: Callable[[], T]) -> T | None:
+    """Return the first true value, None if none comes in time; a file or job that is not there yet is no error."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        with suppress(FileNotFoundError):
-            if condition():
-                return True
+        with suppress(FileNotFoundError, RunError):
+            if found := look():
+                return found
         time.sleep(0.2)
-    return False
+    return None

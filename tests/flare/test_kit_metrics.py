@@ -4,8 +4,6 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,23 +19,20 @@ from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.flare.kits.metrics import KitMetrics
 from fedward.security.ledger import Rule, enter, epsilon
+from provisioned import provisioned
 
-PROJECT = Path(__file__).parents[2] / "provisioning" / "project.yml"
 SITE, SERVER = "hospital-a", "localhost"
 
 
 @pytest.fixture(scope="module")
-def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    workspace = tmp_path_factory.mktemp("workspace")
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "--force", "-p", PROJECT, "-w", workspace]
-    subprocess.run(command, check=True, capture_output=True)
-    return workspace / "fedward" / "prod_00"
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return provisioned(tmp_path_factory.mktemp("workspace"))
 
 
 @pytest.fixture
-def kits(provisioned: Path, tmp_path: Path) -> Path:
+def kits(fresh: Path, tmp_path: Path) -> Path:
     """The kits of all participants; the server keeps its jobs beside them."""
-    kits = shutil.copytree(provisioned, tmp_path / "kits")
+    kits = shutil.copytree(fresh, tmp_path / "kits")
     (tmp_path / "store").mkdir()
     resources = kits / SERVER / "local" / "resources.json.default"
     text = resources.read_text()

@@ -16,9 +16,10 @@ from nvflare.app_opt.job_launcher.study_runtime import load_study_runtime_file
 from fedward.flare.classes import ALLOWED
 from fedward.flare.kits import doctor
 from fedward.flare.kits.builder import RESOURCES, app_check
+from provisioned import provisioned
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
-PROJECT, DEPLOY = PROVISIONING / "project.yml", PROVISIONING / "deploy"
+DEPLOY = PROVISIONING / "deploy"
 RUNTIMES = {
     "docker": {"parent": {"docker_image": "fedward:test"}},
     "k8s": {"parent": {"docker_image": "fedward:test"}},
@@ -36,9 +37,7 @@ def flare(*arguments):
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory):
-    workspace = tmp_path_factory.mktemp("workspace")
-    flare("provision", "--force", "-p", PROJECT, "-w", workspace)
-    return workspace / "fedward" / "prod_00"
+    return provisioned(tmp_path_factory.mktemp("workspace"))
 
 
 def prepare(kit, runtime, folder):

@@ -18,8 +18,8 @@ from fedward.flare.classes import ALLOWED
 from fedward.flare.kits import builder
 from fedward.flare.kits.builder import SitePolicyBuilder
 from fedward.sites.site_file import read_site_file
+from provisioned import provisioned
 
-PROJECT = Path(__file__).parents[2] / "provisioning" / "project.yml"
 RESOURCES = "resources.json.default"
 SITES = ["hospital-a", "hospital-b", "hospital-c"]
 Read = Callable[[str, str], Any]
@@ -27,10 +27,7 @@ Read = Callable[[str, str], Any]
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    workspace = tmp_path_factory.mktemp("workspace")
-    command = [sys.executable, "-m", "nvflare.cli", "provision", "--force", "-p", PROJECT, "-w", workspace]
-    subprocess.run(command, check=True, capture_output=True)
-    return workspace / "fedward" / "prod_00"
+    return provisioned(tmp_path_factory.mktemp("workspace"))
 
 
 @pytest.fixture

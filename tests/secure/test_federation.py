@@ -5,13 +5,11 @@ import shutil
 import socket
 import ssl
 import subprocess
-import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,10 +22,10 @@ from careless import let_everything_pass
 from fedward.cli import main
 from fedward.errors import RunError
 from fedward.flare.jobs.export import export_job
-from fedward.flare.jobs.status import job_progress
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from foreign_jobs import component
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
+from reported import progress_with
 from tiny import clinical
 from waiting import PATIENCE, appears
 
@@ -150,24 +148,13 @@ def test_every_user_sees_how_far_a_job_is(federation, lead, tmp_path, capsys):
     job_id = submit(lead, tmp_path / "endless")
     try:
         with session(federation.kit(MEMBER)) as member:
-            state = after_a_round(member, job_id)
+            state = progress_with("exchange", member, job_id)
         assert (state["status"], state["rounds"], state["sites"]) == ("running", 1000, len(HOSPITALS))
         assert main(["status", str(federation.kit("it@hospital-a.org"))]) == 0
     finally:
         lead.abort_job(job_id)
         wait(lead, job_id, PATIENCE)
     assert f"job {job_id}  endless\nfedavg: running, round " in capsys.readouterr().out
-
-
-def after_a_round(flare: Session, job_id: str) -> dict[str, Any]:
-    """Return the progress of a job once it has committed a round."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        with suppress(RunError):  # FLARE has not started it yet
-            if (state := job_progress(flare, job_id)) and state["exchange"]:
-                return state
-        time.sleep(0.5)
-    raise AssertionError(f"job {job_id} has committed no round")
 
 
 # --- what does not run

@@ -1,9 +1,7 @@
 """Hospitals of a provisioned federation with their default policy: what a lead's job may not do there, and approval."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,12 @@ from fedward.config import DataSpec, Experiment
 from fedward.errors import RunError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
-from fedward.flare.jobs.status import job_progress
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.security.policy import FILE
 from fedward.storage.initial import initial_model
 from finished_run import finished_run
 from local_federation import HOSPITALS, LEAD, Federation
+from reported import progress_with
 from tiny import clinical
 from waiting import PATIENCE
 
@@ -182,16 +180,6 @@ def test_a_hospital_that_requires_noise_takes_part_with_it(federation, lead, pol
     assert row["replied"] == EVERYONE
 
 
-def until_it_waits(flare: Session, job_id: str) -> dict[str, Any]:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        with suppress(RunError):  # FLARE has not started it yet
-            if (state := job_progress(flare, job_id)) and state["waiting"]:
-                return state
-        time.sleep(0.5)
-    raise AssertionError(f"job {job_id} waits for nobody")
-
-
 @pytest.mark.proves(
     "lead",
     "a job at a hospital that asks for approval, whose administrator has approved another one",
@@ -208,7 +196,7 @@ def test_a_job_waits_for_a_hospitals_administrator(federation, lead, policy, tmp
     digest, another = (experiment_in(tmp_path / name / "app" / "config").digest for name in ("job", "other"))
     assert main(["approve", kit, another]) == 0
     job_id = submit(lead, tmp_path / "job")
-    assert until_it_waits(lead, job_id)["waiting"] == {VICTIM: digest}
+    assert progress_with("waiting", lead, job_id)["waiting"] == {VICTIM: digest}
     assert main(["status", str(federation.kit(LEAD)), job_id]) == 0
     assert main(["approve", kit]) == 0
     out = capsys.readouterr().out

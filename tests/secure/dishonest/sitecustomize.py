@@ -21,7 +21,8 @@ def without_last_hash(meta):
 
 ASKED = {
     "round -5": (lambda meta: {**meta, "round": -5}, 0),
-    "a round after the last": (lambda meta: {**meta, "round": 2**40}, 0),
+    "a round after the last": (lambda meta: {**meta, "round": 2**20}, 0),
+    "a round of no run": (lambda meta: {**meta, "round": 2**40}, 0),
     "a part too many": (lambda meta: {**meta, "part": 1}, 0),
     "no last hash": (without_last_hash, 0),
     "a sum without last hash": (lambda meta: {**without_last_hash(meta), "task": "decrypt"}, 0),
