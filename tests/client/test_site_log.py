@@ -45,7 +45,7 @@ class Quick(Client):
     worked = 0
     fails = False
 
-    def _work(self, request: Message, aborted: Any) -> Message:
+    def _work(self, asked: Any, request: Message, aborted: Any) -> Message:
         self.worked += 1
         if self.fails:
             raise OSError("/data/patient-0017.png is gone")
@@ -308,11 +308,11 @@ def test_of_two_requests_at_once_one_is_answered(tmp_path):
     other = request(2, seed=4)
 
     class Slow(Quick):
-        def _work(self, request: Message, aborted: Any) -> Message:
+        def _work(self, asked: Any, request: Message, aborted: Any) -> Message:
             if self.worked == 0:
                 self.worked += 1
                 assert new_client("s", EXPERIMENT, tmp_path, kind=Quick).handle(other).arrays
-            return super()._work(request, aborted)
+            return super()._work(asked, request, aborted)
 
     answer = new_client("s", EXPERIMENT, tmp_path, kind=Slow).handle(request(2))
     assert "expected the model of the request that this site has answered" in answer.meta["error"]

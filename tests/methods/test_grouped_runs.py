@@ -167,10 +167,10 @@ def test_a_run_ends_naming_the_site_that_broke_in_one_half(
 ) -> None:
     whole = Client._work
 
-    def work(self: Client, request: Any, aborted: Any) -> Any:
-        if self.name == broken and request.meta["task"] == task and request.meta["round"] == 2:
+    def work(self: Client, asked: Any, request: Any, aborted: Any) -> Any:
+        if self.name == broken and asked.task == task and asked.round == 2:
             raise MemoryError("no room")
-        return whole(self, request, aborted)
+        return whole(self, asked, request, aborted)
 
     monkeypatch.setattr(Client, "_work", work)
     folder = run(tmp_path / "run", "isofed")

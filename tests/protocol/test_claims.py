@@ -332,8 +332,8 @@ def test_only_every_fifth_image_changes_the_histogram():
 @pytest.mark.parametrize("labels", [31, 10**7])
 def test_a_number_of_labels_that_cannot_be_is_refused(labels):
     with pytest.raises(WireError, match="labels in a request"):
-        labels_asked({"labels": labels}, 30)
+        labels_asked(labels, 30)
     with pytest.raises(WireError, match="labels in a request"):
-        labels_asked({"labels": 1}, 0)
-    assert labels_asked({"labels": 30}, 30) == 30
-    assert labels_asked({}, 30) is None
+        labels_asked(1, 0)
+    assert labels_asked(30, 30) == 30
+    assert labels_asked(None, 30) is None

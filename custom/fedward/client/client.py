@@ -19,7 +19,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError
-from fedward.protocol.requests import DecryptRequest
+from fedward.protocol.requests import DecryptRequest, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
@@ -97,7 +97,7 @@ class Client:
                 return waiting
             if isinstance(asked, DecryptRequest):
                 return self._decrypt(asked, request.arrays)
-            return self._work(request, aborted)
+            return self._work(asked, request, aborted)
         except Exception as error:
             return self._error(request, error)
 
@@ -109,18 +109,17 @@ class Client:
         meta = {"site": self.name, "round": request.meta.get("round"), "error": public_text(error)}
         return Message(meta | refused)
 
-    def _work(self, request: Message, aborted: Aborted) -> Message:
-        run, round_, part = request.meta["run"], int(request.meta["round"]), int(request.meta["part"])
-        memory = SiteMemory(self.source.folder / "memory", run)
-        self.source.require_same(run)
-        self.source.record(run)
-        known = memory.before(round_, part)
-        model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, round_)}
-        counts = self._query(request, model, known, aborted)
+    def _work(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
+        memory = SiteMemory(self.source.folder / "memory", asked.run)
+        self.source.require_same(asked.run)
+        self.source.record(asked.run)
+        known = memory.before(asked.round, asked.part)
+        model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, asked.round)}
+        counts = self._query(asked, model, known, aborted)
         data = self.learner.images.data
         meta: dict[str, Any] = {
             "site": self.name,
-            "round": round_,
+            "round": asked.round,
             "labelled": len(data.labelled),
             "unlabelled": len(data.unlabelled),
             "steps": 0,
@@ -128,34 +127,40 @@ class Client:
             "metrics": [],
             **counts,
         }
-        if request.meta["evaluate"]:
+        if asked.evaluate:
             meta["metrics"] = withhold_small_counts(self.learner.evaluate(model))
         arrays: dict[str, np.ndarray] = {}
-        if request.meta["task"] not in wire.UNTRAINED:
-            update = self._train(request, model, known, aborted)
+        if asked.task not in wire.UNTRAINED:
+            update = self._train(asked, request.arrays, model, known, aborted)
             meta |= {"steps": update.steps, "train": update.means}
-            memory.save(round_, part, known)
+            memory.save(asked.round, asked.part, known)
             if update.steps:
-                arrays = wire.difference(update.model, model, self._excluded(request.meta["task"]))
+                arrays = wire.difference(update.model, model, self._excluded(asked.task))
         return self._checked(Message(meta, arrays), request, model)
 
-    def _query(self, request: Message, model: State, known: Mapping[str, State], aborted: Aborted) -> dict[str, Any]:
+    def _query(self, asked: TaskRequest, model: State, known: Mapping[str, State], aborted: Aborted) -> dict[str, Any]:
         """Ask for labels where the method does, use those that are known, and return what the answer reports of it."""
         if self._algorithm.active is None:
             return {}
         queries = Queries(self._algorithm.active, self.source, self.data, self.admission)
-        self._learner, counts = queries.carry_out(request, self.learner, model, known, aborted)
+        self._learner, counts = queries.carry_out(asked, self.learner, model, known, aborted)
         return counts
 
-    def _train(self, request: Message, model: State, known: dict[str, State], aborted: Aborted) -> LocalUpdate:
+    def _train(
+        self,
+        asked: TaskRequest,
+        arrays: Mapping[str, np.ndarray],
+        model: State,
+        known: dict[str, State],
+        aborted: Aborted,
+    ) -> LocalUpdate:
         """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
-        meta, learner, algorithm = request.meta, self.learner, self._algorithm
-        task, round_ = meta["task"], int(meta["round"])
-        peers = [wire.unflatten(role, request.arrays, self._networks.template) for role in wire.roles(request.arrays)]
+        learner, algorithm = self.learner, self._algorithm
+        peers = [wire.unflatten(role, arrays, self._networks.template) for role in wire.roles(arrays)]
         data = learner.images.data
-        self.admission.check_training(algorithm.phases(task, round_, len(data.labelled)), data)
+        self.admission.check_training(algorithm.phases(asked.task, asked.round, len(data.labelled)), data)
         update = self._trainer(learner)(
-            model, peers, round_, task=task, part=int(meta["part"]), memory=known, aborted=aborted
+            model, peers, asked.round, task=asked.task, part=asked.part, memory=known, aborted=aborted
         )
         if update.steps:
             if algorithm.active and algorithm.active.sampler.uses.own_model:

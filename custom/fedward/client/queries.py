@@ -13,7 +13,7 @@ from fedward.methods.fedal import QUERY, ActiveLearning
 from fedward.methods.samplers import Pool, Sampler, ScoreSampler, counts_in_fives, sampler_of, score_counts
 from fedward.methods.workflow import SCORE, State
 from fedward.protocol import wire_checks
-from fedward.protocol.wire import Message
+from fedward.protocol.requests import TaskRequest
 from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData
 from fedward.training.learner import Aborted, Learner
@@ -36,7 +36,7 @@ class Queries:
     """Limits the number of questions."""
 
     def carry_out(
-        self, request: Message, learner: Learner, model: State, known: Mapping[str, State], aborted: Aborted
+        self, request: TaskRequest, learner: Learner, model: State, known: Mapping[str, State], aborted: Aborted
     ) -> tuple[Learner, dict[str, Any]]:
         """Ask for labels where the task says so, and take those that were given.
 
@@ -54,9 +54,8 @@ class Queries:
             PolicyError: the site's policy allows fewer questions.
             WorkError: aborted.
         """
-        method, task = self.method, request.meta["task"]
-        round_, part = int(request.meta["round"]), int(request.meta["part"])
-        labels = self._labels(str(request.meta["run"]))
+        method, task, round_, part = self.method, request.task, request.round, request.part
+        labels = self._labels(request.run)
         learner = self._with_labels(learner, labels.before(round_, part))
         if task == "idle":
             return learner, {}
@@ -71,7 +70,7 @@ class Queries:
             wanted, sampler = first, sampler_of("random")
         else:
             free = len(labels.free(round_, part)) if method.settings.budget == "by_score" else 0
-            asked = wire_checks.labels_asked(request.meta, free)
+            asked = wire_checks.labels_asked(request.labels, free)
             wanted, sampler = taken + (due if asked is None else asked) if task == QUERY else 0, method.sampler
         self.admission.check_questions(max(wanted, method.wanted(method.settings.rounds, pool, first)))
 

@@ -162,12 +162,11 @@ def check_norm(site: str, answer: Message, model: State, largest: float) -> None
         _refuse(f"update of {site}", f"a norm of at most {bound:.3g} (largest_update = {largest:g})", f"{found:.3g}")
 
 
-def labels_asked(request: Mapping[str, Any], free: int) -> int | None:
+def labels_asked(labels: int | None, free: int) -> int | None:
     """Return how many labels a request has a site ask for; None where it leaves that to the site.
 
     Raises WireError for a number that is no share of what the site has reported: it may ask about ``free`` images.
     """
-    labels: int | None = request.get("labels")
     if labels is not None and labels > free:
         _refuse("labels in a request", f"at most the {free} images that may be asked about", f"{labels}")
     return labels
