@@ -2,7 +2,7 @@
 
     python benchmarks/distributed.py [--processes 2] [--method ssfl] [--net small_cnn_gn] [--image-size 64] [--batch 16]
 
-Wall clock of one site with synthetic images; the start of the processes is told apart. Processes that share the
+Wall clock of one site with synthetic images; the start of the processes is timed separately. Processes that share the
 machine's cores, with each other or with other work, cannot be faster than it: on a busy one the ratios mean nothing.
 
 - **1, B**: one process with the job's batch.
