@@ -10,8 +10,8 @@ row in ``rounds.jsonl``) the process that holds the server is measured.
 
 Memory is what the process alone would free (USS): pages shared with the sites' processes do not hide growth. For 65
 seconds FLARE keeps each finished message and a thread for it (``RxTask`` in ``nvflare/fuel/f3/streaming``), so that the
-first rounds fill that window. Growth is therefore told twice: over the first fifty rounds, and over the second fifty,
-which are judged. Threads have no limit: FLARE's pools start theirs when first needed. Exit status 1 if memory or
+first rounds fill that window. Growth is therefore reported twice: over the first fifty rounds, and over the second fifty,
+which have the limit. Threads have no limit: FLARE's pools start theirs when first needed. Exit status 1 if memory or
 descriptors grow past the limit.
 """
 
@@ -29,7 +29,7 @@ import matplotlib.pyplot as plt
 import psutil
 
 START, WARM, ROUNDS, WINDOW = 10, 50, 100, 5
-"""Rounds between which growth is told, the last of them the end; rounds whose median is taken at each."""
+"""Rounds between which growth is reported, the last of them the end; rounds whose median is taken at each."""
 LIMIT = 1.05
 SETTINGS = {
     "rounds": ROUNDS,

@@ -5,7 +5,7 @@
 Measured in one process, in turn, so that a drifting machine slows all alike. With one CPU thread the clock is the
 process's own CPU time, which other work on the machine disturbs least; else it is the wall clock.
 
-- **fedward**: the real trainer, from cached pixels to the optimiser step: views, peers, pseudo labels, losses, logging.
+- **fedward**: the real trainer, from cached pixels to the optimiser step: views, peers, pseudo-labels, losses, logging.
 - **bare**: the forward and backward passes of the same losses on ready-made views, and the optimiser: no data path, no
   logging. The floor.
 - **reload**: a plain loop over the same losses on the same ready-made views which, like the method's published code,
@@ -33,7 +33,7 @@ from fedward.training.trainer import train
 
 CLASSES = 8
 THRESHOLD = 0.0
-"""All pseudo labels are kept, so that every contender makes the same passes."""
+"""All pseudo-labels are kept, so that every contender makes the same passes."""
 LIMITS = {"fedward / bare": (0.85, "at least"), "fedward / reload": (1.5, "at least")}
 
 

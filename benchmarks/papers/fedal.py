@@ -173,7 +173,7 @@ def run_cell(cell: Cell, out: Path) -> str:
     for name, (files, sites) in federations_of(cell, out).items():
         run_or_resume(experiment, result.parent / name, list(sites), files, out / "cache")
         runs.append(record := Run.load(result.parent / name))
-        require_all(record, [POOL] if POOL in sites else sites)  # where all images are pooled, hospitals only judge
+        require_all(record, [POOL] if POOL in sites else sites)  # where all images are pooled, hospitals only evaluate
     content: dict[str, Any] = {
         **asdict(cell),
         **scores_of(runs, schedule),

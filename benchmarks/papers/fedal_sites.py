@@ -89,8 +89,8 @@ def write_site_files(data: Path, split: str, seed: int, folder: Path) -> None:
     for hospital in HOSPITALS:
         where = {"fedal_hospital": [hospital]}
         _write(federation(folder).folder / f"{site_of(hospital)}.yaml", data, manifest, group, where)
-        judged = {**where, "split": ["val", "test"]}
-        _write(pooled(folder).folder / f"{site_of(hospital)}.yaml", data, manifest, group, judged)
+        evaluated = {**where, "split": ["val", "test"]}
+        _write(pooled(folder).folder / f"{site_of(hospital)}.yaml", data, manifest, group, evaluated)
     _write(pooled(folder).folder / f"{POOL}.yaml", data, manifest, group, {"split": ["train"]})
 
 

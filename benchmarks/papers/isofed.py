@@ -181,7 +181,7 @@ def run(todo: Sequence[Cell], budget: Budget, data: Path, out: Path, workers: in
 
 
 def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
-    """Run one cell, judge its best round on the official test images, write the result, and say the accuracy."""
+    """Run one cell, evaluate its best round on the official test images, write the result, and say the accuracy."""
     result = result_file(out, cell)
     folder, experiment = result.parent, experiment_of(cell, budget)
     files = _site_files(cell, data, out)
@@ -189,7 +189,7 @@ def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
     record = Run.load(folder / "run")
     summary = record.info.summary
     require_all(record, site_names(SITES), may_decline=True)  # each is also asked to do the other group's work
-    scores = judge(experiment, folder / "run" / "best.safetensors", files / "judge.yaml")
+    scores = evaluate(experiment, folder / "run" / "best.safetensors", files / "test.yaml")
     content = {
         **asdict(cell),
         "passes": budget.passes,
@@ -206,7 +206,7 @@ def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
 
 
 def _site_files(cell: Cell, data: Path, out: Path) -> Path:
-    """Write the site files of a cell's setting, and one of the judge, who holds the test images."""
+    """Write the site files of a cell's setting, and one with the official test images."""
     dataset = DATASETS[cell.dataset]
     folder = result_file(out, cell).parent / "sites"
     npz = data / dataset.file
@@ -214,13 +214,13 @@ def _site_files(cell: Cell, data: Path, out: Path) -> Path:
     with np.load(npz, allow_pickle=False) as arrays:
         test = list(range(len(arrays["test_labels"])))
     content = {"kind": "npz", "file": str(npz.resolve()), "indices": {"test": test}}
-    (folder / "judge.yaml").write_text(
+    (folder / "test.yaml").write_text(
         yaml.safe_dump({**content, "labels": dict(enumerate(dataset.classes))}, default_flow_style=None), "utf-8"
     )
     return folder
 
 
-def judge(experiment: Experiment, model: Path, site_file: Path) -> Scores:
+def evaluate(experiment: Experiment, model: Path, site_file: Path) -> Scores:
     """Return a saved model's scores on the test images of a site file, in percent."""
     import torch
     from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score

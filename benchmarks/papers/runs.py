@@ -53,7 +53,7 @@ def _result(file: Path) -> dict[str, Any]:
 
 
 def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) -> None:
-    """Raise RunError unless a run has finished, each of ``sites`` has trained, and all sites judged the last model.
+    """Raise RunError unless a run has finished, each of ``sites`` has trained, and all sites evaluated the last model.
 
     A run that lacks a site would stand among whole ones. ``may_decline``: a site that has nothing to train on in an
     exchange is none that failed.
@@ -68,10 +68,10 @@ def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) ->
             failed = {site: reason for site, reason in failed.items() if not took_no_step(reason)}
         if failed:
             where = f"run {run.folder}, round {row.round}"
-            raise RunError(where, expected="all sites to train", found=_told(failed), remedy=remedy)
+            raise RunError(where, expected="all sites to train", found=_listed(failed), remedy=remedy)
     if not_evaluated := run.info.summary.not_evaluated:
         where = f"run {run.folder}, last evaluation"
-        raise RunError(where, expected="all sites to judge the model", found=_told(not_evaluated), remedy=remedy)
+        raise RunError(where, expected="all sites to evaluate the model", found=_listed(not_evaluated), remedy=remedy)
 
 
 def whole_run(folder: Path) -> Run:
@@ -81,7 +81,7 @@ def whole_run(folder: Path) -> Run:
     return run
 
 
-def _told(failed: Mapping[str, str]) -> str:
+def _listed(failed: Mapping[str, str]) -> str:
     return "; ".join(f"{site}: {reason}" for site, reason in failed.items())
 
 

@@ -69,12 +69,12 @@ def divide(data: DataSet, gamma: float, seed: int) -> dict[str, Rows]:
     cut = dirichlet(data.labels[train[first]], SITES, gamma, numpy_generator(seed, "dirichlet"), AT_LEAST)
     for site, mine in enumerate(cut):
         owners[mine] = site
-    judges = {split: parts(rows[split], [1 / SITES] * SITES) for split in ("val", "test")}
+    evaluators = {split: parts(rows[split], [1 / SITES] * SITES) for split in ("val", "test")}
     return {
         **{
             name: {
                 "train": train[owners[member] == site],
-                **{split: rows[split][judge == site] for split, judge in judges.items()},
+                **{split: rows[split][owner == site] for split, owner in evaluators.items()},
             }
             for site, name in enumerate(names)
         },

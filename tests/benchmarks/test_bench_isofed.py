@@ -67,7 +67,7 @@ def test_organs_and_chests_are_never_mirrored(name: str) -> None:
     assert views == ("upright" if name in ("organa", "pneumonia") else "mirrored")
 
 
-def test_a_cell_runs_once_and_is_judged_on_all_test_images(data: Path, tmp_path: Path) -> None:
+def test_a_cell_runs_once_and_is_evaluated_on_all_test_images(data: Path, tmp_path: Path) -> None:
     cell = Cell("pneumonia", 0.8, 2, "isofed", 1)
     said = run_cell(cell, TINY, data, tmp_path / "out")
     result = json.loads(result_file(tmp_path / "out", cell).read_text())

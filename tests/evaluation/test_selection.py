@@ -77,7 +77,7 @@ def test_a_round_seen_by_half_the_sites_or_fewer_cannot_win():
     assert best_global(rows(table | {(1, "y"): (0.9, 0.9)}), "accuracy").round == 1
 
 
-def test_sites_with_nothing_to_judge_by_have_no_say():
+def test_sites_with_nothing_to_evaluate_have_no_say():
     """IsoFed's two sites of four without labels: they answer every round, with no value."""
     table = {(r, site): (value, value) for r, value in ((0, 0.2), (1, 0.6)) for site in "wx"}
     silent = {(r, site): (None, None) for r in (0, 1) for site in "yz"}

@@ -115,7 +115,7 @@ def test_crafted_models_learn_nothing_of_small_counts(tmp_path):
         assert sent == first
     assert first is not None
     answered = [answer for answer in first if "error" not in answer]
-    assert len(answered) == len(ATTACKS) - 1, "the model that answers NaN is the only one that cannot be judged"
+    assert len(answered) == len(ATTACKS) - 1, "the model that answers NaN is the only one that cannot be evaluated"
     constant = rows(answered[0], "val")
     assert {row["n"] for row in constant.values()} == {15}
     assert constant["accuracy"]["value"] == pytest.approx(9 / 15)

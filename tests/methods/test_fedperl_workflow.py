@@ -463,7 +463,7 @@ def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:
         assert "site-1" not in exchange.record["peers"]["sites"]
 
 
-def test_a_reply_without_a_step_is_not_judged() -> None:
+def test_a_reply_without_a_step_is_not_evaluated() -> None:
     judged: list[float] = []
 
     def validate(state: State) -> float:

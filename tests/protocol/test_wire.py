@@ -136,7 +136,7 @@ def test_an_answer_with_missing_tensors_is_refused_by_name():
         check(without_what_is_withheld(), "s", request())
 
 
-def test_the_size_of_an_update_is_judged_by_what_was_sent():
+def test_the_size_of_an_update_is_checked_by_what_was_sent():
     """The sent part of the model has the norm 5 ** 0.5, all of it 5.25 ** 0.5; the update has 1.25 ** 0.5."""
     wire_checks.check_norm("s", without_what_is_withheld(), MODEL, 0.51)
     with pytest.raises(WireError, match=r"a norm of at most 1\.1 "):

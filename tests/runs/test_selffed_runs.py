@@ -77,7 +77,7 @@ def test_each_round_trains_what_its_phase_does(straight: Path) -> None:
     assert losses == expected | {(2, "server", "loss_contrastive"), (3, "server", "loss_contrastive")}
 
 
-def test_untrained_classifiers_are_never_judged(straight: Path) -> None:
+def test_untrained_classifiers_are_never_evaluated(straight: Path) -> None:
     judged = {row["round"] for row in rows(straight, "metrics") if row["split"] == "val"}
     assert judged == {1, 2, 3, 4}, "0 is the fresh model; 1 is the pre-trained one, where fine-tuning starts"
     assert json.loads((straight / "best.json").read_text())["round"] >= 1
@@ -230,7 +230,7 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
 # --- a run that only pre-trains
 
 
-def test_a_run_that_only_pre_trains_is_not_judged_and_says_so(
+def test_a_run_that_only_pre_trains_is_not_evaluated_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_local(selffed(rounds=2, pretraining_rounds=2), tmp_path / "run", sites=SITES[:2])

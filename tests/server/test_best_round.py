@@ -21,7 +21,7 @@ from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-6", "site-9"]
 Find = Callable[[str, int], float | str | None]
-"""Site, round -> the value it finds; None where it has nothing to judge by; "not heard" where its answer is lost."""
+"""Site, round -> the value it finds; None where it has nothing to evaluate with; "not heard" where its answer is lost."""
 
 
 class Judging(LocalTransport):
@@ -58,7 +58,7 @@ def half_unlabelled(site: str, round_: int) -> float | None:
 
 
 def one_hears_late(site: str, round_: int) -> float | str | None:
-    """The best round is judged by two sites of four."""
+    """The best round is evaluated by two sites of four."""
     if site in ("site-2", "site-6") and round_ == 1:
         return "not heard"
     return 0.9 if round_ == 1 else 0.3 + 0.1 * round_

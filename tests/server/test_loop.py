@@ -468,7 +468,7 @@ def test_a_site_without_a_step_keeps_the_model_it_was_sent(tmp_path, monkeypatch
     assert sent[1, "site-2"] == 0 < sent[1, "site-1"]
 
 
-def test_a_site_that_only_judged_is_heard_without_steps(tmp_path, monkeypatch):
+def test_a_site_that_only_evaluated_is_heard_without_steps(tmp_path, monkeypatch):
     heard: list[tuple[Exchange, list[ClientUpdate]]] = []
     listen(monkeypatch, heard)
     run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
@@ -609,8 +609,8 @@ def test_a_site_lost_in_the_last_evaluation_is_in_the_summary(tmp_path, capsys, 
     info = json.loads((folder / "run.json").read_text())
     assert (info["status"], info["summary"]["not_evaluated"]) == ("finished", {"site-9": reason})
     assert not any(row["failed"] for row in rows(folder, "rounds"))
-    judged = {row["site"] for row in rows(folder, "metrics") if (row["round"], row["split"]) == (1, "test")}
-    assert judged == {"site-1", "site-2"}
+    evaluated = {row["site"] for row in rows(folder, "metrics") if (row["round"], row["split"]) == (1, "test")}
+    assert evaluated == {"site-1", "site-2"}
     assert f"last model not evaluated at 1 site:\n       site-9: {reason}\n" in capsys.readouterr().out
 
 
@@ -707,12 +707,12 @@ def test_every_exchange_of_a_round_is_a_row(tmp_path):
         (3, 0, hidden, hidden),
         (3, 1, ["site-1"], ["site-1"]),
     ]
-    judged = [
+    evaluated = [
         (row["round"], row["site"])
         for row in rows(folder, "metrics")
         if (row["split"], row["name"]) == ("val", "accuracy")
     ]
-    assert sorted(judged) == [(round_, site) for round_ in range(4) for site in ISOLATED], (
+    assert sorted(evaluated) == [(round_, site) for round_ in range(4) for site in ISOLATED], (
         "once a round, not once a part"
     )
     assert [(row["round"], row["part"], row["sites"]) for row in rows(folder, "groups")] == [

@@ -155,7 +155,7 @@ def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypa
     assert [row["round"] for row in rows(folder, "rounds")] == [1, 2, 3]
 
 
-def test_a_state_made_anew_is_judged_by_its_own_hash(tmp_path):
+def test_a_state_made_anew_is_checked_by_its_own_hash(tmp_path):
     """Machines may differ in a last digit: the second state after round 2 need not be the first one."""
     run = RunFolder.create(tmp_path / "run", tiny("fedavg"), SITES, "local")
     for round_ in (0, 1, 2):
