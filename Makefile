@@ -29,7 +29,7 @@ gpu: setup ## Run the tests that need a CUDA device
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu
 
 secure: setup ## Attack a provisioned federation: who gets in, what may run
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/secure -m "secure and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/secure -m "secure and not slow" --numprocesses 2 --dist loadfile
 
 faults: setup ## Kill, hang and starve a provisioned federation (minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -m secure -k "$(FAULTS)"

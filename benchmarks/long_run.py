@@ -10,8 +10,8 @@ row in ``rounds.jsonl``) the process that holds the server is measured.
 
 Memory is what the process alone would free (USS): pages shared with the sites' processes do not hide growth. For 65
 seconds FLARE keeps each finished message and a thread for it (``RxTask`` in ``nvflare/fuel/f3/streaming``), so that the
-first rounds fill that window. Growth is therefore reported twice: over the first fifty rounds, and over the second fifty,
-which have the limit. Threads have no limit: FLARE's pools start theirs when first needed. Exit status 1 if memory or
+first rounds fill that window. So growth is reported twice, over the first and over the second fifty rounds. Only the
+latter have a limit. Threads have no limit: FLARE's pools start theirs when first needed. Exit status 1 if memory or
 descriptors grow past the limit.
 """
 

@@ -173,7 +173,7 @@ def test_the_papers_schedule_is_that_of_the_paper() -> None:
     assert (paper.rounds, paper.query_every, paper.local_epochs, paper.learning_rate) == (25, 2, 5, 2e-4)
 
 
-def test_each_number_of_queries_is_evaluated_just_before_the_next() -> None:
+def test_each_number_of_queries_is_evaluated_before_the_next() -> None:
     """Queries come at the start of rounds 3, 5, ..., 21; models are judged after rounds 2, 4, ..., 24, and 25."""
     schedule = SCALES["paper"].schedule
     assert [schedule.queries_before(round_) for round_ in (0, 1, 2, 3, 4, 20, 21, 25)] == [-1, 0, 0, 1, 1, 9, 10, 10]

@@ -230,7 +230,7 @@ def test_several_processes_are_refused(tmp_path: Path) -> None:
 # --- a run that only pre-trains
 
 
-def test_a_run_that_only_pre_trains_is_not_evaluated_and_says_so(
+def test_a_run_that_only_pre_trains_says_it_is_not_evaluated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_local(selffed(rounds=2, pretraining_rounds=2), tmp_path / "run", sites=SITES[:2])

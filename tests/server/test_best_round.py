@@ -21,7 +21,7 @@ from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-6", "site-9"]
 Find = Callable[[str, int], float | str | None]
-"""Site, round -> the value it finds; None where it has nothing to evaluate with; "not heard" where its answer is lost."""
+"""Site, round -> the value it finds; None where it evaluates nothing; "not heard" where its answer is lost."""
 
 
 class Judging(LocalTransport):

@@ -4,6 +4,8 @@ In float64: Adam makes a whole step of the rounding of a gradient near 0, and a 
 """
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -601,3 +603,12 @@ def test_a_step_size_that_blows_the_net_up_is_noticed() -> None:
     settings = PLAIN.model_copy(update={"learning_rate": 1e30})
     with pytest.raises(RunError, match="finite loss"):
         run(make_net(), make_batches(Supervised(), settings), Supervised(), settings)
+
+
+def test_the_trainer_imports_only_what_it_needs_of_monai():
+    code = (
+        "import sys, fedward.training.trainer; print({'monai.bundle', 'monai.losses', 'sklearn'} & set(sys.modules))\n"
+        "import monai.losses, monai.bundle, monai.networks.nets"  # by name they come as ever
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

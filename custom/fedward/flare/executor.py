@@ -14,11 +14,11 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
-from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedward.errors import WorkError
 from fedward.flare.jobs.configurations import described_in, experiment_in
 from fedward.flare.launchers import RESTARTS
+from fedward.flare.memory import Memory
 from fedward.flare.places import site_folders, site_state
 from fedward.flare.shareables import pack_answer, unpack
 from fedward.terminal import reason
@@ -41,6 +41,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._client: Client | None = None
+        self._memory = Memory()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
         """Return the site's answer; an error becomes an answer that names its kind."""
@@ -53,7 +54,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             self.log_exception(fl_ctx, f"round {round_}: {error}")
             return pack_answer({"site": name, "round": round_, **_told(error)}, {})
         finally:
-            cleanup_memory()
+            self._memory.trim()
         return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

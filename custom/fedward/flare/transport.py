@@ -7,9 +7,9 @@ from typing import Any
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.app_common.workflows.model_controller import ModelController
-from nvflare.fuel.utils.memory_utils import cleanup_memory
 
 from fedward.errors import FedwardError, RunError
+from fedward.flare.memory import Memory
 from fedward.flare.shareables import TASK, pack_request, unpack
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
@@ -27,7 +27,7 @@ class FlareTransport:
     """
 
     def __init__(self, controller: ModelController) -> None:
-        self._controller = controller
+        self._controller, self._memory = controller, Memory()
 
     def sites(self) -> list[str]:
         """Return the sites that take part in the job, sorted by name."""
@@ -63,7 +63,7 @@ class FlareTransport:
         finally:
             for task in tasks.values():
                 self._controller.cancel_task(task)
-            cleanup_memory()
+            self._memory.trim()
 
     def _send(self, site: str, request: Message, timeout: int, answers: Queue[tuple[str, Message]]) -> Task:
         def received(client_task: ClientTask, **_: Any) -> None:

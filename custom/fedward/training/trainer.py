@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from monai.engines import Trainer
 from torch import Tensor, nn
 
 from fedward.errors import WorkError
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.settings import Settings
+from fedward.training.monai_trainer import Trainer
 
 
 @dataclass(frozen=True)
