@@ -18,8 +18,8 @@ from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analy
 from fedward.errors import WorkError
 from fedward.flare.jobs.configurations import described_in, experiment_in
 from fedward.flare.launchers import RESTARTS
-from fedward.flare.memory import Memory
 from fedward.flare.places import site_folders, site_state
+from fedward.flare.process_memory import Memory
 from fedward.flare.shareables import pack_answer, unpack
 from fedward.terminal import reason
 

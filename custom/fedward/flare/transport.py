@@ -9,7 +9,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fedward.errors import FedwardError, RunError
-from fedward.flare.memory import Memory
+from fedward.flare.process_memory import Memory
 from fedward.flare.shareables import TASK, pack_request, unpack
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from fedward.flare.memory import Memory
+from fedward.flare.process_memory import Memory
 
 
 @pytest.fixture(autouse=True)
