@@ -121,7 +121,7 @@ def _write(file: Path, data: Path, manifest: Path, group: str | None, where: Map
         "columns": {"label": "diagnosis", "group": group, "split": "split"},
         "where": dict(where),
         "annotation": "oracle",
-        "max_set_aside": 0.0,  # a benchmark does not choose its images
+        "max_rejected": 0.0,  # a benchmark does not choose its images
     }
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

@@ -234,11 +234,11 @@ def evaluate(experiment: Experiment, model: Path, site_file: Path) -> Scores:
     spec = experiment.data
     data = load_site(site_file, spec)
     images = data.test
-    if data.set_aside:
+    if data.rejected:
         raise DataError(
             f"{site_file}",
             expected="every test image usable",
-            found=f"{len(data.set_aside)} that are not, the first: {data.set_aside[0]}",
+            found=f"{len(data.rejected)} that are not, the first: {data.rejected[0]}",
             remedy="Fetch the file again: a benchmark must not choose its test images.",
         )
     net = build(experiment.net, len(spec.classes), spec.channels)

@@ -130,6 +130,6 @@ def _write(folder: Path, site: str, content: Mapping[str, Any], labels: float, s
     folder.mkdir(parents=True, exist_ok=True)
     share = labels if site in site_names(SITES) else 0.0
     # A benchmark does not choose its images: one that cannot be read ends it.
-    whole = {**content, "labelled": share, "max_set_aside": 0.0, "split": {"seed": seed}}
+    whole = {**content, "labelled": share, "max_rejected": 0.0, "split": {"seed": seed}}
     text = yaml.safe_dump(whole, sort_keys=False, default_flow_style=None)
     (folder / f"{site}.yaml").write_text(text, encoding="utf-8")

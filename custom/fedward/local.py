@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedward.client.admission import Admission
 from fedward.client.client import Client
-from fedward.client.site_data import DataSource, named_sites
+from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.methods import method_of
@@ -17,6 +17,7 @@ from fedward.security.encryption import Adder, SiteKey, new_contexts
 from fedward.security.encryption_transport import EncryptedTransport
 from fedward.server.loop import run_experiment
 from fedward.server.public import refuse_sites_file
+from fedward.sites import named_sites
 from fedward.storage.initial import Source
 from fedward.storage.run_folder import RunFolder
 

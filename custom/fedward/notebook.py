@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from fedward.client.site_data import named_sites
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import changed_experiment, simulated_sites
@@ -17,6 +16,7 @@ from fedward.methods import method_of
 from fedward.nets import build
 from fedward.registry import KINDS
 from fedward.report.run import Run
+from fedward.sites import named_sites
 from fedward.sites.images import check_not_blank, decode, fit
 from fedward.storage import read_info
 from fedward.storage.checkpoint import StoredState
@@ -93,7 +93,7 @@ class TrainedModel(nn.Module):
         They become what sites make of theirs.
 
         Raises:
-            BadRow: a file that is no image, or one that a site would set aside.
+            BadRow: a file that is no image, or one that a site would reject.
         """
         data, read = self.experiment.data, list[Tensor]()
         for file in files:

@@ -111,7 +111,7 @@ def _new_folder(options: argparse.Namespace) -> Path:
 
 def _sites(options: argparse.Namespace, experiment: Experiment) -> list[str]:
     """Return the sites' names: as many as asked for, else those that have files, else the job's."""
-    from fedward.client.site_data import named_sites
+    from fedward.sites import named_sites
 
     named = named_sites(options.site_files) if options.site_files else []
     return (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)

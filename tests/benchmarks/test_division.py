@@ -171,7 +171,7 @@ def test_isolated_sites_load_with_all_their_labels_or_none(toy, tmp_path):
         real = [int(labels["train"][int(name.split("-")[1])]) for name in seen.ids]
         assert seen.labels[:].tolist() == (real if number < 2 else [-1] * len(train))
         assert data.val.labels[:].tolist() == [int(labels["val"][int(name.split("-")[1])]) for name in data.val.ids]
-        assert data.set_aside == ()
+        assert data.rejected == ()
 
 
 def test_isolated_site_files_name_the_data_by_a_relative_path(toy, tmp_path):

@@ -8,12 +8,14 @@ import pytest
 
 from asking import requests
 from clients import new_client, public_images
-from fedward.client.site_data import DataSource, named_sites
+from fedward.client.site_data import DataSource
 from fedward.config import SyntheticData
 from fedward.errors import ConfigError, DataError
 from fedward.local import run_local
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
+from fedward.security import policy
+from fedward.sites import named_sites
 from interrupted import interrupted
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
@@ -46,7 +48,7 @@ def test_the_servers_file_and_other_folders_change_nothing(tmp_path: Path) -> No
 
 
 def test_sites_are_named_by_their_files(tmp_path: Path) -> None:
-    for name in ("hospital-b.yaml", "hospital-a.yaml", "server.yaml", "notes.txt"):
+    for name in ("hospital-b.yaml", "hospital-a.yaml", "server.yaml", policy.FILE, "notes.txt"):
         (tmp_path / name).write_text(FILE)
     assert named_sites(tmp_path) == ["hospital-a", "hospital-b"]
 

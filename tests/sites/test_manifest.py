@@ -9,8 +9,8 @@ from PIL import Image
 
 from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.sites import SetAside, find_site_file, load_site
-from fedward.sites.manifest import NO_LABEL_TO_EVALUATE, read_rows
+from fedward.sites import Rejected, find_site_file, load_site
+from fedward.sites.manifest import NO_LABEL_TO_EVALUATE, read_entries
 from fedward.sites.site_file import read_site_file
 
 SETS = ("labelled", "unlabelled", "val", "test")
@@ -43,7 +43,7 @@ def test_every_image_is_in_one_set_and_no_group_in_two_splits(hospital):
     for name in ("labelled", "val", "test"):
         assert [label[i] for i in found[name]] == getattr(data, name).labels.tolist()
     assert (data.unlabelled.labels == -1).all()
-    assert not data.set_aside
+    assert not data.rejected
 
 
 def test_row_order_does_not_matter(hospital):
@@ -92,8 +92,8 @@ def test_unlabelled_evaluation_rows_do_not_count_as_faults(hospital):
         row.append("train" if index < 10 else "val")
     data = load_site(hospital.write(), hospital.spec)
     assert len(data.val) == 10
-    assert {row.reason for row in data.set_aside} == {NO_LABEL_TO_EVALUATE}
-    assert len(data.set_aside) == 20
+    assert {row.reason for row in data.rejected} == {NO_LABEL_TO_EVALUATE}
+    assert len(data.rejected) == 20
 
 
 def test_a_site_without_labels_only_trains(hospital):
@@ -194,7 +194,7 @@ def spoil_link(hospital):
 LEAVING = pytest.mark.proves(
     "files",
     "a manifest's path, or a link, that leaves the data folder",
-    "the row is set aside, with its line and the reason",
+    "the row is rejected, with its line and the reason",
 )
 SPOILERS = [value for name, value in sorted(globals().items()) if name.startswith("spoil_")]
 
@@ -203,11 +203,11 @@ SPOILERS = [value for name, value in sorted(globals().items()) if name.startswit
     "spoil",
     [pytest.param(spoil, marks=[LEAVING] if spoil in (spoil_outside, spoil_link) else []) for spoil in SPOILERS],
 )
-def test_one_bad_row_is_set_aside_and_the_rest_kept(hospital, spoil):
+def test_one_bad_row_is_rejected_and_the_rest_kept(hospital, spoil):
     reason = spoil(hospital)
     data = load_site(hospital.write(), hospital.spec)
-    assert [row.row for row in data.set_aside] == [5]
-    assert reason in data.set_aside[0].reason
+    assert [row.row for row in data.rejected] == [5]
+    assert reason in data.rejected[0].reason
     assert sum(len(getattr(data, name)) for name in SETS) == 39
 
 
@@ -215,7 +215,7 @@ def test_one_bad_row_is_set_aside_and_the_rest_kept(hospital, spoil):
 def test_too_many_bad_rows_are_an_error_that_lists_them(hospital, spoil):
     reason = spoil(hospital)
     with pytest.raises(DataError) as caught:
-        load_site(hospital.write(max_set_aside=0.02), hospital.spec)
+        load_site(hospital.write(max_rejected=0.02), hospital.spec)
     text = str(caught.value)
     assert "site site-1" in text
     assert "manifest.csv" in text
@@ -223,13 +223,13 @@ def test_too_many_bad_rows_are_an_error_that_lists_them(hospital, spoil):
     assert reason in text
 
 
-def test_an_unknown_split_is_set_aside(hospital):
+def test_an_unknown_split_is_rejected(hospital):
     hospital.header.append("split")
     for row in hospital.rows:
         row.append("train")
     hospital.rows[3][4] = "holdout"
     data = load_site(hospital.write(), hospital.spec)
-    assert data.set_aside[0].reason == "expected a split among train, val, test, found 'holdout'"
+    assert data.rejected[0].reason == "expected a split among train, val, test, found 'holdout'"
 
 
 def test_a_site_file_says_who_answers_questions_for_labels(hospital):
@@ -283,7 +283,7 @@ def test_mending_a_file_moves_no_other_image(lasting_hospital, members, index, s
     finally:
         path.write_bytes(content)
     name = hospital.rows[index][0]
-    assert [row.sample_id for row in data.set_aside] == [name]
+    assert [row.sample_id for row in data.rejected] == [name]
     assert ids(data) == {part: tuple(i for i in whole if i != name) for part, whole in members.items()}
 
 
@@ -292,7 +292,7 @@ def test_a_row_whose_file_is_missing_keeps_its_sample_id(hospital):
     spoil_missing(hospital)
     hospital.rows[9][0] = "s003"
     data = load_site(hospital.write(), hospital.spec)
-    assert [(row.row, row.reason) for row in data.set_aside] == [
+    assert [(row.row, row.reason) for row in data.rejected] == [
         (5, "expected an image file, found none at 'images/none.png'"),
         (11, "expected a sample_id of its own, found that of line 5"),
     ]
@@ -300,7 +300,7 @@ def test_a_row_whose_file_is_missing_keeps_its_sample_id(hospital):
 
 def test_who_looks_at_rows_alone_gets_those_with_a_file(hospital):
     spoil_missing(hospital)
-    rows, aside, total = read_rows(read_site_file(hospital.write()), hospital.spec.classes)
+    rows, aside, total = read_entries(read_site_file(hospital.write()), hospital.spec.classes)
     assert [row.sample_id for row in rows] == [row[0] for row in hospital.rows if row[0] != "s003"]
     assert all(row.path.is_file() for row in rows)
     assert ([row.row for row in aside], total) == ([5], 40)
@@ -312,13 +312,13 @@ def test_a_row_of_perhaps_another_site_is_told_but_not_counted(hospital, choice)
     for row in hospital.rows[20:30]:
         row.append("too much")
     hospital.rows += [["short"]]
-    expected = [SetAside(22 + i, f"s{20 + i:03d}", "expected 4 cells, found 5", counted=False) for i in range(10)]
-    data = load_site(hospital.write(max_set_aside=0, **choice), hospital.spec)
-    assert list(data.set_aside) == [*expected, SetAside(42, "short", "expected 4 cells, found 1", counted=False)]
+    expected = [Rejected(22 + i, f"s{20 + i:03d}", "expected 4 cells, found 5", counted=False) for i in range(10)]
+    data = load_site(hospital.write(max_rejected=0, **choice), hospital.spec)
+    assert list(data.rejected) == [*expected, Rejected(42, "short", "expected 4 cells, found 1", counted=False)]
     if "where" in choice:
         assert ids(data) == whole
     with pytest.raises(DataError, match="at most 0% of 41 rows unusable, found 11"):
-        load_site(hospital.write(max_set_aside=0), hospital.spec)
+        load_site(hospital.write(max_rejected=0), hospital.spec)
 
 
 def test_a_malformed_row_is_named_by_its_sample_id(hospital):
@@ -328,7 +328,7 @@ def test_a_malformed_row_is_named_by_its_sample_id(hospital):
     hospital.rows[3].append("too much")
     hospital.rows[4].pop()
     data = load_site(hospital.write(), hospital.spec)
-    assert [(row.row, row.sample_id) for row in data.set_aside] == [(5, "s003"), (6, "")]
+    assert [(row.row, row.sample_id) for row in data.rejected] == [(5, "s003"), (6, "")]
 
 
 def test_columns_without_a_name_may_repeat(hospital):
@@ -399,7 +399,7 @@ def test_broken_quoting_names_the_line(hospital):
 def test_line_numbers_survive_line_breaks_in_cells(hospital):
     hospital.rows[1][3] = "g\n0"
     hospital.rows[3][2] = "WART"
-    assert load_site(hospital.write(), hospital.spec).set_aside[0].row == 6
+    assert load_site(hospital.write(), hospital.spec).rejected[0].row == 6
 
 
 def test_a_table_that_is_no_text(hospital):
@@ -423,7 +423,7 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
     with pytest.raises(DataError, match="at most 5% of 40 rows unusable, found 40"):
         load_site(hospital.write(), hospital.spec)
     with pytest.raises(DataError, match="at least one usable image, found none"):
-        load_site(hospital.write(max_set_aside=1), hospital.spec)
+        load_site(hospital.write(max_rejected=1), hospital.spec)
 
 
 @pytest.mark.parametrize(
@@ -439,6 +439,10 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}}, "field split: expected val"),
         ({"kind": "manifest", "folder": ".", "labels": {"x": "WART"}}, "field labels.*WART"),
         ({"kind": "manifest", "folder": ".", "manifest": "other.csv"}, "other.csv: expected a CSV file, found No such"),
+        ({"kind": "npz", "file": ""}, "field file: expected a path, found nothing. Fix this field"),
+        ({"kind": "npz", "file": None}, "field file: expected a path, found nothing. Fix this field"),
+        ({"kind": "npz"}, "field file: expected a value, found nothing. Fix this field"),
+        ({"kind": "npz", "file": "a.npz", "max_set_aside": 0.1}, "field max_set_aside: expected max_rejected"),
         ([1, 2], "field kind"),
     ],
 )

@@ -70,17 +70,17 @@ def test_indices_out_of_bounds_are_refused(tmp_path):
             load_site(site(tmp_path, indices={"train": wanted}), SPEC)
 
 
-def test_blank_images_and_unknown_labels_are_set_aside(tmp_path):
+def test_blank_images_and_unknown_labels_are_rejected(tmp_path):
     arrays = write(tmp_path)
     arrays["train_images"][7] = 3
     arrays["val_labels"][2] = 9
     write(tmp_path, **arrays)
     data = load_site(site(tmp_path), SPEC)
-    assert [(row.row, row.sample_id) for row in data.set_aside] == [(7, "train-7"), (2, "val-2")]
-    assert "blank" in data.set_aside[0].reason
-    assert data.set_aside[1].reason == "expected a label among [0, 1, 2], found 9"
+    assert [(row.row, row.sample_id) for row in data.rejected] == [(7, "train-7"), (2, "val-2")]
+    assert "blank" in data.rejected[0].reason
+    assert data.rejected[1].reason == "expected a label among [0, 1, 2], found 9"
     with pytest.raises(DataError, match="at most 1% of 96 rows"):
-        load_site(site(tmp_path, max_set_aside=0.01), SPEC)
+        load_site(site(tmp_path, max_rejected=0.01), SPEC)
 
 
 @pytest.mark.parametrize("index", [0, 28, 59])

@@ -57,7 +57,7 @@ def test_a_source_without_images_is_named(samples):
 
 def test_site_files_load_without_copies(samples, hospital, tmp_path):
     layout = fedperl_layout(samples)
-    files = write_site_files(layout, hospital.folder, tmp_path / "out", labelled={**dict.fromkeys(layout, 0.5)})
+    files = write_site_files(layout, hospital.folder, tmp_path / "out", labelled=0.5)
     assert [file.stem for file in files] == list(layout)
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".csv", ".yaml"}
     for file in files:

@@ -35,9 +35,9 @@ def test_the_skin_sites_load_whole(layout, tmp_path):
     small = {site: layout[site] for site in ("site-1", "site-10", "server")}
     for file in write_site_files(small, DATA / "skin", tmp_path / "sites"):
         data = load_site(file, DataSpec(), tmp_path / "cache")
-        assert not [row for row in data.set_aside if "blank" in row.reason or "whole" in row.reason]
+        assert not [row for row in data.rejected if "blank" in row.reason or "whole" in row.reason]
         train = len(data.labelled) + len(data.unlabelled)
-        assert train + len(data.val) + len(data.test) + len(data.set_aside) == len(layout[file.stem])
+        assert train + len(data.val) + len(data.test) + len(data.rejected) == len(layout[file.stem])
         if file.stem == "server":
             assert train + len(data.test) == 0
         else:
@@ -55,5 +55,5 @@ def test_a_medmnist_file_is_cut_into_sites_that_cover_it(tmp_path):
         path.write_text(yaml.safe_dump(content))
     loaded = [load_site(path, spec) for path in files]
     counts = np.array([[len(d.labelled) + len(d.unlabelled), len(d.val), len(d.test)] for d in loaded])
-    aside = [row for data in loaded for row in data.set_aside]
+    aside = [row for data in loaded for row in data.rejected]
     assert counts.sum() + len(aside) == 4708 + 524 + 624

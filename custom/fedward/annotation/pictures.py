@@ -5,16 +5,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 
 from fedward.errors import DataError
-from fedward.sites.assemble import check_set_aside
-from fedward.sites.data import SPLITS, BadRow, Pixels
-from fedward.sites.images import open_image
-from fedward.sites.manifest import read_rows
-from fedward.sites.npz import class_names, read_split
-from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.data import SPLITS, BadRow
+from fedward.sites.images import as_image, open_image
+from fedward.sites.manifest import read_entries
+from fedward.sites.npz import read_split
+from fedward.sites.site_file import ManifestSite, check_labels, check_rejected, read_site_file
 
 LARGEST = 4096
 """Pixels of the longer side; a larger picture is reduced to it, as no browser of a tablet holds more."""
@@ -33,22 +31,21 @@ class Pictures:
 
     def __init__(self, site_file: Path, classes: Sequence[str]) -> None:
         file = read_site_file(site_file)
-        self.site = f"{file.site}"
+        check_labels(file, classes)
+        self.site = file.site
         self.names: dict[str, str] = {}
         """The site's own words for classes -> the classes."""
         self._images: dict[str, Callable[[], Image.Image]]
         if isinstance(file, ManifestSite):
-            rows, aside, total = read_rows(file, classes)
-            check_set_aside(f"site {file.site}, {file.manifest}", aside, total, file.max_set_aside)
+            entries, rejected, total = read_entries(file, classes)
+            check_rejected(file, rejected, total)
             self.names = dict(file.labels)
-            self._images = {row.sample_id: partial(open_image, row.path) for row in rows}
-        else:  # npz
-            class_names(file, classes)
-            splits = {split: read_split(file, split)[0] for split in SPLITS}
+            self._images = {entry.sample_id: partial(open_image, entry.path) for entry in entries}
+        else:
             self._images = {
-                f"{split}-{index}": partial(_take, image)
-                for split, images in splits.items()
-                for index, image in enumerate(images)
+                f"{split}-{index}": partial(as_image, image)
+                for split in SPLITS
+                for index, image in enumerate(read_split(file, split)[0])
             }
 
     @property
@@ -62,16 +59,13 @@ class Pictures:
         Raises:
             DataError: the site has no such image, or its file is broken.
         """
-        try:
-            image = self._images[sample_id]
-        except KeyError:
-            where = f"site {self.site}, image {sample_id}"
+        where = f"site {self.site}, image {sample_id}"
+        if sample_id not in self._images:
             remedy = "Check the site file; ids must stay the same from run to run."
-            raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy) from None
+            raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy)
         try:
-            shown = image()
+            shown = self._images[sample_id]()
         except BadRow as bad:
-            where = f"site {self.site}, image {sample_id}"
             remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
             raise DataError(where, expected="a whole image", found=f"{bad}", remedy=remedy) from None
         if shown.mode not in ("L", "RGB"):
@@ -80,7 +74,3 @@ class Pictures:
         buffer = io.BytesIO()
         shown.save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()
-
-
-def _take(image: Pixels) -> Image.Image:
-    return Image.fromarray(np.ascontiguousarray(image[..., 0] if image.shape[2:] == (1,) else image))

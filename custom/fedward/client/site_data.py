@@ -9,8 +9,7 @@ from pathlib import Path
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
-from fedward.security.policy import FILE
-from fedward.sites import SERVER, SiteData, find_site_file, load_site, synthetic_site
+from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files, synthetic_site
 from fedward.storage.checkpoint import save_json
 
 _log = logging.getLogger(__name__)
@@ -106,27 +105,3 @@ def _reportable(data: SiteData) -> SiteData:
             text = "site %s: %d of %d %s images are not evaluated: their classes have fewer than %d there"
             _log.info(text, data.site, lost, len(getattr(data, split)), split, SMALLEST_COUNT)
     return fewer
-
-
-def site_files(folders: Sequence[Path]) -> list[str]:
-    """Return the names of all sites' files in the folders. The server's file and a policy are not sites' files."""
-    others = (f"{SERVER}.yaml", FILE)
-    return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.name not in others)
-
-
-def named_sites(folder: Path) -> list[str]:
-    """Return the names of the sites that a folder holds files of, sorted. ``fedward_site.yaml`` names no site.
-
-    Raises:
-        ConfigError: it is no folder, or holds no site's file. The sites would train on the synthetic images instead.
-    """
-    if files := site_files([folder]):
-        return [Path(file).stem for file in files if file != "fedward_site.yaml"]
-    unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
-    there = f"only {unread}" if unread else "no such file in it"
-    raise ConfigError(
-        f"site files {folder}",
-        expected="a folder with a file SITE.yaml for each site",
-        found=there if folder.is_dir() else "a file" if folder.exists() else "no such folder",
-        remedy="Rename them from .yml to .yaml." if unread else "Name the folder with the sites' files.",
-    )

@@ -14,6 +14,7 @@ from nvflare.apis.workspace import Workspace
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fedward.errors import ConfigError
+from fedward.sites import named_sites
 
 RUNS = "FEDWARD_RUNS"
 """Environment variable: the server keeps its runs here, and continues a run that it finds."""
@@ -43,8 +44,6 @@ def site_folders(workspace: Workspace) -> list[Path]:
     Raises:
         ConfigError: the variable names no absolute path, or no folder with a site's file.
     """
-    from fedward.client.site_data import named_sites  # with torch, which those who send a job do not need
-
     folders = [Path(workspace.get_site_config_dir())]
     if (named := named_folder(SITES)) is not None:
         named_sites(named)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedward.client.site_data import DataSource, site_files
+from fedward.client.site_data import DataSource
 from fedward.config import Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
-from fedward.sites import SERVER, find_site_file
+from fedward.sites import SERVER, find_site_file, site_files
 from fedward.training.device_data import DeviceData
 from fedward.training.learner import Learner
 from fedward.training.machine import best_device

@@ -7,10 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedward.sites.data import Images, SetAside, SiteData
+from fedward.sites.assemble import divide
+from fedward.sites.data import Images, Rejected, SiteData
 from fedward.sites.manifest import load_manifest
 from fedward.sites.npz import load_npz
-from fedward.sites.site_file import SERVER, ManifestSite, find_site_file, read_site_file
+from fedward.sites.site_file import (
+    SERVER,
+    ManifestSite,
+    check_labels,
+    check_rejected,
+    find_site_file,
+    named_sites,
+    read_site_file,
+    site_files,
+)
 from fedward.sites.synthetic import synthetic_site, synthetic_sites
 
 if TYPE_CHECKING:
@@ -19,10 +29,12 @@ if TYPE_CHECKING:
 __all__ = [
     "SERVER",
     "Images",
-    "SetAside",
+    "Rejected",
     "SiteData",
     "find_site_file",
     "load_site",
+    "named_sites",
+    "site_files",
     "synthetic_site",
     "synthetic_sites",
 ]
@@ -41,14 +53,22 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> S
         cache: folder for decoded images (see :func:`fedward.sites.images.decode_files`); not used for npz.
 
     Returns:
-        The site's images; the rows that could not be used are in ``set_aside``. A site with one class, without labels,
+        The site's images; the rows that could not be used are in ``rejected``. A site with one class, without labels,
         or without training images is fine.
 
     Raises:
-        DataError: the site file, CSV or npz cannot be read; a group is in two splits; more than ``max_set_aside`` of
+        DataError: the site file, CSV or npz cannot be read; a group is in two splits; more than ``max_rejected`` of
             the rows are unusable; or nothing is left.
     """
+    from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
+
     file = read_site_file(site_file)
-    data = load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)
+    check_labels(file, spec.classes)
+    rows, pixels, rejected, total = (
+        load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)
+    )
+    check_rejected(file, rejected, total)
+    rng = numpy_generator(file.split.seed, "labelled")
+    data = divide(file.site, spec.classes, rows, pixels, file.labelled, rng)
     kept = ("processes", "annotation", "wait_for_labels", "minutes_per_label")
-    return replace(data, **{name: getattr(file, name) for name in kept})
+    return replace(data, rejected=tuple(rejected), **{name: getattr(file, name) for name in kept})

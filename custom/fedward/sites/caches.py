@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
-
-from fedward.sites.data import Pixels
+import numpy.typing as npt
 
 KEPT = 3
 """Files that stay, those in use besides: jobs of a few sizes may take turns without decoding again."""
@@ -23,7 +22,7 @@ BUILDING = ".building-"
 """How the name of a folder begins in which a file is being made."""
 
 
-def map_pixels(file: Path) -> Pixels:
+def map_pixels(file: Path) -> npt.NDArray[np.uint8]:
     """Return a ``.npy`` file of uint8 as a read-only memmap, which keeps the file from :func:`keep_newest`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ benchmarks; or people, through the site's queue (:mod:`fedward.annotation`)."""
 SPLITS = ("train", "val", "test")
 
 
-class BadRow(Exception):  # noqa: N818 - not an error of the program: caught per row, kept as SetAside
+class BadRow(Exception):  # noqa: N818 - not an error of the program: caught per row, kept as Rejected
     """One row or image cannot be used; the text says what was expected and what was found."""
 
 
@@ -47,18 +47,37 @@ class Images:
         return Images(tuple(ids), self.pixels[chosen], self.labels[chosen])
 
 
-@dataclass(frozen=True)
-class SetAside:
-    """A row that is not used, and why.
+class Row(NamedTuple):
+    """One image that a site lists."""
 
-    ``row`` is the line in the CSV (header = 1), or the index in an npz split.
-    """
+    sample_id: str
+    label: int
+    """Class index; -1 = none."""
+    split: str
+    """One of :data:`SPLITS`."""
+    readable: bool = True
+    """Whether there are pixels of it."""
+
+
+class Rejected(NamedTuple):
+    """A row that is not used, and why."""
 
     row: int
+    """The line in the CSV (header = 1), or the index in an npz split."""
     sample_id: str
     reason: str
     counted: bool = True
-    """Whether it counts against ``max_set_aside``: not where the row may be another site's."""
+    """Whether it counts against ``max_rejected``: not where the row may be another site's, or only lacks a label."""
+
+
+class Listed(NamedTuple):
+    """What a site's files hold: rows, the pixels (M, H, W, C) of the M readable ones, the rejected rows, the total."""
+
+    rows: Sequence[Row]
+    pixels: Pixels
+    rejected: Sequence[Rejected]
+    total: int
+    """Rows that are the site's for sure, the counted ones among the rejected included."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +95,7 @@ class SiteData:
     unlabelled: Images
     val: Images
     test: Images
-    set_aside: tuple[SetAside, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     processes: int = 1
     """How many are to train on them together, as the site's file says."""
     annotation: Annotation = "none"

@@ -13,7 +13,8 @@ from PIL import Image, ImageDraw
 from fedward import private
 from fedward.errors import DataError
 from fedward.sites import load_site
-from fedward.sites.data import Images, Pixels, SiteData
+from fedward.sites.data import Images, SiteData
+from fedward.sites.images import as_image
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 TINY = 5
 """A class with fewer images than this in a split is too small to be evaluated there."""
 _WIDTH = 80
+_FRAMES = {"unlabelled": "#8a8a8a", "val": "#2f6fd0", "test": "#8b4fc2"}
+"""Set -> colour of its frames."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +36,19 @@ class Report:
 
     def text(self) -> str:
         """Return the report for an 80-column terminal."""
-        data = self.data
-        lines = [f"{data.site}: {sum(map(len, _sets(data).values()))} images, {_size(data)}", "", *_table(data)]
+        data, most = self.data, 20
         train = len(data.labelled) + len(data.unlabelled)
-        lines += [
-            "",
-            f"labels seen: {len(data.labelled)} of {train} training images ({_percent(data.labelled, train)})",
-        ]
+        share = f"{len(data.labelled) / train:.0%}" if train else "-"
+        height, width, channels = data.labelled.pixels.shape[1:]
+        size = f"{height}x{width}, {'grey' if channels == 1 else 'RGB'}"
+        rejected = [f"row {row.row} ({row.sample_id}): {row.reason}" for row in data.rejected[:most]]
+        more = [f"and {len(data.rejected) - most} more"] if len(data.rejected) > most else []
+        lines = [f"{data.site}: {sum(map(len, _sets(data).values()))} images, {size}", "", *_table(data)]
+        lines += ["", f"labels seen: {len(data.labelled)} of {train} training images ({share})"]
         for title, items in (
             ("LEAKS (must be fixed)", self.leaks),
             ("Notes", self.notes),
-            (f"Set aside: {len(data.set_aside)} rows", _set_aside(data)),
+            (f"Rejected: {len(data.rejected)} rows", [*rejected, *more]),
         ):
             if items:
                 lines += ["", title]
@@ -90,65 +95,38 @@ def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72)
     One row for each class with labelled images (green frames), one of unlabelled images (grey), then validation
     (blue) and test (violet); the first images of each, with their counts.
     """
-    rows: list[tuple[str, Pixels, int, str]] = []
-    for index, name in enumerate(data.classes):
-        chosen = np.flatnonzero(data.labelled.labels == index)
-        if len(chosen):
-            rows.append((name, data.labelled.pixels[chosen[:columns]], len(chosen), "#2e9e4f"))
-    for name, images, colour in (
-        ("unlabelled", data.unlabelled, "#8a8a8a"),
-        ("val", data.val, "#2f6fd0"),
-        ("test", data.test, "#8b4fc2"),
-    ):
-        if len(images):
-            rows.append((name, images.pixels[:columns], len(images), colour))
+    seen = data.labelled
+    rows = [(name, seen, np.flatnonzero(seen.labels == index), "#2e9e4f") for index, name in enumerate(data.classes)]
+    sets = _sets(data)
+    rows += [(name, sets[name], np.arange(len(sets[name])), colour) for name, colour in _FRAMES.items()]
+    rows = [row for row in rows if len(row[2])]
     margin, step = 96, tile + 8
     sheet = Image.new("RGB", (margin + columns * step, 24 + max(len(rows), 1) * step), "white")
     pen = ImageDraw.Draw(sheet)
     pen.text((6, 6), f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test", fill="black")
-    for row, (name, pixels, count, colour) in enumerate(rows):
+    for row, (name, images, chosen, colour) in enumerate(rows):
         top = 24 + row * step
-        pen.text((6, top + tile // 2 - 12), f"{name}\n{count} images", fill="black")
-        for column, image in enumerate(pixels):
+        pen.text((6, top + tile // 2 - 12), f"{name}\n{len(chosen)} images", fill="black")
+        for column, image in enumerate(images.pixels[chosen[:columns]]):
             left = margin + column * step
             pen.rectangle((left - 2, top - 2, left + tile + 1, top + tile + 1), outline=colour, width=2)
-            sheet.paste(_picture(image).resize((tile, tile), Image.Resampling.NEAREST), (left, top))
+            sheet.paste(as_image(image).resize((tile, tile), Image.Resampling.NEAREST), (left, top))
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "wb", opener=private.opener) as file:
         sheet.save(file, "PNG")
-
-
-def _picture(image: Pixels) -> Image.Image:
-    return Image.fromarray(np.ascontiguousarray(image[..., 0] if image.shape[2] == 1 else image))
 
 
 def _sets(data: SiteData) -> dict[str, Images]:
     return {"labelled": data.labelled, "unlabelled": data.unlabelled, "val": data.val, "test": data.test}
 
 
-def _size(data: SiteData) -> str:
-    height, width, channels = data.labelled.pixels.shape[1:]
-    return f"{height}x{width}, {'grey' if channels == 1 else 'RGB'}"
-
-
-def _percent(images: Images, total: int) -> str:
-    return f"{len(images) / total:.0%}" if total else "-"
-
-
 def _table(data: SiteData) -> list[str]:
-    columns = ("labelled", "val", "test")
+    """Return a line for each class and one for all; of unlabelled images there is only the number of all."""
+    sets = {name: _sets(data)[name] for name in ("labelled", "val", "test", "unlabelled")}
+    counts = [np.bincount(sets[name].labels, minlength=len(data.classes)) for name in ("labelled", "val", "test")]
+    rows = [("class", *sets), *zip(data.classes, *counts, strict=True), ("all", *map(len, sets.values()))]
     width = max(12, *(len(name) for name in data.classes)) + 2
-    lines = [f"{'class':<{width}}" + "".join(f"{name:>12}" for name in (*columns, "unlabelled"))]
-    counts = {name: np.bincount(_sets(data)[name].labels, minlength=len(data.classes)) for name in columns}
-    for index, name in enumerate(data.classes):
-        lines.append(f"{name:<{width}}" + "".join(f"{counts[column][index]:>12}" for column in columns))
-    totals = [len(_sets(data)[name]) for name in (*columns, "unlabelled")]
-    return [*lines, f"{'all':<{width}}" + "".join(f"{total:>12}" for total in totals)]
-
-
-def _set_aside(data: SiteData, most: int = 20) -> list[str]:
-    lines = [f"row {row.row} ({row.sample_id}): {row.reason}" for row in data.set_aside[:most]]
-    return lines + ([f"and {len(data.set_aside) - most} more"] if len(data.set_aside) > most else [])
+    return [f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in rows]
 
 
 def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:

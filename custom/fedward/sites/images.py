@@ -6,7 +6,7 @@ import os
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -117,6 +117,11 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
         raise kind(f"expected a whole image, found {type(error).__name__}: {error}") from None
 
 
+def as_image(pixels: Pixels) -> Image.Image:
+    """Return uint8 (H, W), (H, W, 1) or (H, W, 3) as a Pillow image."""
+    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
+
+
 def check_not_blank(pixels: Pixels) -> None:
     """Refuse an image (H, W, C) in which every channel is constant.
 
@@ -190,8 +195,6 @@ def decode_files(
     Raises:
         DataError: the cache folder cannot be written.
     """
-    failed: dict[int, _Failure] = {}
-    shape = (size, size, channels)
 
     def read(index: int) -> Pixels | _Failure:
         try:
@@ -199,7 +202,11 @@ def decode_files(
         except BadRow as problem:
             return _Failure(str(problem), isinstance(problem, Unreadable))
 
-    def good() -> Iterable[Pixels]:
+    def still_fails(index: int) -> bool:
+        again = read(index)
+        return isinstance(again, _Failure) and again.may_pass
+
+    def good() -> Iterator[Pixels]:
         with ThreadPoolExecutor(_THREADS) as pool:
             for index, result in enumerate(pool.map(read, range(len(paths)))):
                 if isinstance(result, _Failure):
@@ -207,32 +214,26 @@ def decode_files(
                 else:
                     yield result
 
-    def still_fails(index: int) -> bool:
-        again = read(index)
-        return isinstance(again, _Failure) and again.may_pass
-
+    failed: dict[int, _Failure] = {}
+    shape = (size, size, channels)
     if cache is None or not paths:
         images = list(good())
-        return (np.stack(images) if images else np.zeros((0, *shape), np.uint8)), _reasons(failed)
-    try:
-        private.make_folder(cache)
-        target = cache / f"{_key(paths, size, channels)}.npy"
-        known = _open(target, shape)
-        if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
+        pixels = np.array(images, np.uint8).reshape(len(images), *shape)
+    else:
+        try:
+            private.make_folder(cache)
+            target = cache / f"{_key(paths, size, channels)}.npy"
+            known = _open(target, shape)
+            if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
+                pixels, failed = known
+            else:
+                pixels = _write(target, good(), failed, shape)
             touch(target)
-            return known[0], _reasons(known[1])
-        pixels = _write(target, good(), failed, shape)
-        touch(target)
-        keep_newest(cache)
-    except OSError as error:
-        expected = "room to write"
-        remedy = "Name another cache folder."
-        raise DataError(f"site {site}, cache {cache}", expected=expected, found=str(error), remedy=remedy) from None
-    return pixels, _reasons(failed)
-
-
-def _reasons(failed: dict[int, _Failure]) -> dict[int, str]:
-    return {index: failure.reason for index, failure in failed.items()}
+            keep_newest(cache)
+        except OSError as error:
+            where, remedy = f"site {site}, cache {cache}", "Name another cache folder."
+            raise DataError(where, expected="room to write", found=str(error), remedy=remedy) from None
+    return pixels, {index: failure.reason for index, failure in failed.items()}
 
 
 def _key(paths: Sequence[Path], size: int, channels: int) -> str:
@@ -261,20 +262,17 @@ def _checksum(pixels: Pixels, block: int = 256) -> int:
 def _write(target: Path, images: Iterable[Pixels], failed: dict[int, _Failure], shape: tuple[int, int, int]) -> Pixels:
     """Stream the images to the target; the notes go first, so that whoever sees the pixels finds their notes."""
     with building(target.parent), tempfile.TemporaryDirectory(dir=target.parent, prefix=BUILDING) as folder:
-        raw, whole, notes = (Path(folder) / name for name in ("raw", "pixels.npy", "notes.json"))
-        count = crc = 0
-        with raw.open("wb") as file:
-            for image in images:
+        whole, notes = Path(folder) / "pixels.npy", Path(folder) / "notes.json"
+        count = 0
+        with whole.open("wb") as file:
+            _header(file, (0, *shape))
+            for count, image in enumerate(images, 1):  # noqa: B007 - the last count is the number of images
                 file.write(image.tobytes())
-                crc = zlib.crc32(image.tobytes(), crc)
-                count += 1
-        with whole.open("wb") as file, raw.open("rb") as body:
-            _header(file, (count, *shape))
-            while block := body.read(1 << 20):
-                file.write(block)
-        notes.write_text(json.dumps({"crc32": crc, "failed": failed}))
-        private.shut(Path(folder))
+            file.seek(0)
+            _header(file, (count, *shape))  # as long as the first: numpy leaves room for the images to grow in number
         pixels = map_pixels(whole)  # before others see the file, and might remove it
+        notes.write_text(json.dumps({"crc32": _checksum(pixels), "failed": failed}))
+        private.shut(Path(folder))
         os.replace(notes, target.with_suffix(".json"))
         os.replace(whole, target)
     return pixels

@@ -1,54 +1,48 @@
 """A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays of images and labels by split."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image
 
 from fedward.errors import DataError
-from fedward.sites.assemble import assemble, check_set_aside
-from fedward.sites.data import SPLITS, BadRow, Labels, Pixels, SetAside, SiteData
-from fedward.sites.images import check_not_blank, fit
+from fedward.sites.data import SPLITS, BadRow, Labels, Listed, Pixels, Rejected, Row
+from fedward.sites.images import as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite
-from fedward.sites.split import group_split
+from fedward.sites.split import even_parts
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
 
 
-class _Picked(NamedTuple):
-    """What is used of a split; of the images that are not ``readable`` there are no pixels."""
-
-    indices: list[int]
-    labels: list[int]
-    readable: list[bool]
-    pixels: list[Pixels]
-    aside: list[SetAside]
-    total: int
-
-
-def load_npz(file: NpzSite, spec: "DataSpec") -> SiteData:
-    """Load the site; see :func:`fedward.sites.load_site`. Sample ids are ``<split>-<index in the file>``."""
-    names = class_names(file, spec.classes)
-    chosen = {split: _pick(file, split, spec, names, *read_split(file, split)) for split in SPLITS}
-    aside = [problem for picked in chosen.values() for problem in picked.aside]
-    check_set_aside(
-        f"site {file.site}, {file.file}", aside, sum(picked.total for picked in chosen.values()), file.max_set_aside
-    )
-    pixels = [image for picked in chosen.values() for image in picked.pixels]
-    shape = (0, spec.image_size, spec.image_size, spec.channels)
-    return assemble(
-        file,
-        spec.classes,
-        ids=[f"{split}-{index}" for split, picked in chosen.items() for index in picked.indices],
-        pixels=np.stack(pixels) if pixels else np.zeros(shape, np.uint8),
-        labels=np.array([label for picked in chosen.values() for label in picked.labels], np.int64),
-        splits=[split for split, picked in chosen.items() for _ in picked.indices],
-        readable=np.array([readable for picked in chosen.values() for readable in picked.readable], np.bool_),
-        aside=aside,
-    )
+def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
+    """Read the site's images; see :func:`fedward.sites.load_site`. Sample ids are ``<split>-<index in the file>``."""
+    names = file.labels or dict(enumerate(spec.classes))
+    rows: list[Row] = []
+    pixels: list[Pixels] = []
+    rejected: list[Rejected] = []
+    total = 0
+    for split in SPLITS:
+        images, labels = read_split(file, split)
+        wanted = _wanted(file, split, labels)
+        total += len(wanted)
+        for index in wanted:
+            sample_id, number = f"{split}-{index}", int(labels[index])
+            if number not in names:
+                reason = f"expected a label among {sorted(names)}, found {number}"
+                rejected.append(Rejected(index, sample_id, reason))
+                continue
+            image = fit(as_image(images[index]), spec.image_size, spec.channels)
+            row = Row(sample_id, spec.classes.index(names[number]), split)
+            try:
+                check_not_blank(image)
+            except BadRow as problem:
+                rejected.append(Rejected(index, sample_id, str(problem)))
+                rows.append(row._replace(readable=False))
+            else:
+                rows.append(row)
+                pixels.append(image)
+    shape = (len(pixels), spec.image_size, spec.image_size, spec.channels)
+    return Listed(rows, np.array(pixels, np.uint8).reshape(shape), rejected, total)
 
 
 def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
@@ -74,45 +68,6 @@ def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
     return images, labels.reshape(-1).astype(np.int64)
 
 
-def class_names(file: NpzSite, classes: Sequence[str]) -> dict[int, str]:
-    """Return the class of each number in the file; raise DataError where a named one is not among the job's."""
-    names = file.labels or dict(enumerate(classes))
-    unknown = sorted(set(names.values()) - set(classes))
-    if unknown:
-        expected = f"classes of the job ({', '.join(classes)})"
-        remedy = "Map the file's numbers to these classes."
-        raise DataError(f"site {file.site}, field labels", expected=expected, found=", ".join(unknown), remedy=remedy)
-    return names
-
-
-def _pick(
-    file: NpzSite, split: str, spec: "DataSpec", names: dict[int, str], images: Pixels, labels: Labels
-) -> _Picked:
-    picked = _Picked([], [], [], [], [], len(wanted := _wanted(file, split, labels)))
-    for index in wanted:
-        number = int(labels[index])
-        if number not in names:
-            reason = f"expected a label among {sorted(names)}, found {number}"
-            picked.aside.append(SetAside(index, f"{split}-{index}", reason))
-            continue
-        pixels = fit(Image.fromarray(_plain(images[index])), spec.image_size, spec.channels)
-        picked.indices.append(index)
-        picked.labels.append(spec.classes.index(names[number]))
-        try:
-            check_not_blank(pixels)
-        except BadRow as problem:
-            picked.aside.append(SetAside(index, f"{split}-{index}", str(problem)))
-            picked.readable.append(False)
-        else:
-            picked.readable.append(True)
-            picked.pixels.append(pixels)
-    return picked
-
-
-def _plain(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    return image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image
-
-
 def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
     if file.indices is not None:
         wanted: tuple[int, ...] = getattr(file.indices, split)
@@ -127,5 +82,5 @@ def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
     if file.share is None:
         return list(range(len(labels)))
     part, parts = file.share
-    mine = group_split([f"{split}-{i}" for i in range(len(labels))], labels, [1 / parts] * parts, file.split.seed)
-    return [int(index) for index in np.flatnonzero(mine == part - 1)]
+    owner = even_parts([f"{split}-{index}" for index in range(len(labels))], labels, parts, file.split.seed)
+    return np.flatnonzero(owner == part - 1).tolist()

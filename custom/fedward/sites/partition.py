@@ -12,7 +12,8 @@ import numpy as np
 import yaml
 
 from fedward.errors import ConfigError, DataError
-from fedward.sites.split import group_split
+from fedward.sites.site_file import SERVER
+from fedward.sites.split import even_parts, group_split
 from fedward.sites.table import read_table
 
 _HEADER = ("sample_id", "image", "label", "group")
@@ -37,18 +38,16 @@ def read_skin(manifest: Path) -> list[Sample]:
     """
     columns = ("sample_id", "image", "diagnosis", "lesion_id", "source")
     try:
-        records, aside = read_table(manifest, columns, "(all)")
+        records, rejected = read_table(manifest, columns, "(all)")
     except DataError as error:
-        raise DataError(
+        where, remedy = (
             error.where.removeprefix("site (all), "),
-            expected=error.expected,
-            found=error.found,
-            remedy="Name the folder of a pooled skin data set, or fix its manifest.csv.",
-        ) from None
-    if aside:
-        raise DataError(
-            f"{manifest}, line {aside[0].row}", expected="a whole row", found=aside[0].reason, remedy="Fetch it again."
+            "Name the folder of a pooled skin data set, or fix it.",
         )
+        raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
+    if rejected:
+        where, found = f"{manifest}, line {rejected[0].row}", rejected[0].reason
+        raise DataError(where, expected="a whole row", found=found, remedy="Fetch it again.")
     cells = [[record.cells[column] for column in columns] for record in records]
     return [Sample(name, image, label, lesion or name, source) for name, image, label, lesion, source in cells]
 
@@ -64,7 +63,7 @@ SERVER_SOURCE = "vidir_molemax"
 SERVER_IMAGES = 1000
 
 
-def fedperl_layout(samples: Sequence[Sample], seed: int = 0) -> dict[str, list[Sample]]:
+def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     """Lay real skin images out like FedPerl's ten clients: 5 + 3 + 2, and a server set (MELBA 2022, Sec. 3).
 
     ISIC 2017 (its challenge split is by image, so the three parts are pooled) is cut into sites 1-5, HAM10000's
@@ -85,39 +84,32 @@ def fedperl_layout(samples: Sequence[Sample], seed: int = 0) -> dict[str, list[S
         pooled = [sample for sample in samples if sample.source in sources]
         if not pooled:
             raise DataError("FedPerl layout", expected=f"images of {sources}", found="none", remedy="Use the skin set.")
-        for site, part in zip(sites, _cut(pooled, len(sites), seed), strict=True):
+        for site, part in zip(sites, _cut(pooled, len(sites)), strict=True):
             layout[site] = part
     taken = {sample.group for part in layout.values() for sample in part}
     public = [sample for sample in samples if sample.source == SERVER_SOURCE and sample.group not in taken]
-    layout["server"] = _thinned(public, SERVER_IMAGES, seed)
+    layout[SERVER] = _thinned(public, SERVER_IMAGES)
     return layout
 
 
-def _cut(samples: list[Sample], parts: int, seed: int) -> list[list[Sample]]:
-    codes = np.unique([sample.label for sample in samples], return_inverse=True)[1].astype(np.int64)
-    owner = group_split([sample.group for sample in samples], codes, [1 / parts] * parts, seed)
+def _cut(samples: list[Sample], parts: int) -> list[list[Sample]]:
+    owner = even_parts([sample.group for sample in samples], [sample.label for sample in samples], parts, seed=0)
     return [[sample for sample, part in zip(samples, owner, strict=True) if part == index] for index in range(parts)]
 
 
-def _thinned(samples: list[Sample], images: int, seed: int) -> list[Sample]:
+def _thinned(samples: list[Sample], images: int) -> list[Sample]:
     """Drop whole groups of the commonest label until about ``images`` samples are left."""
     common = Counter(sample.label for sample in samples).most_common(1)[0][0] if samples else ""
     many = [sample for sample in samples if sample.label == common]
     share = max(0.0, 1 - max(len(samples) - images, 0) / max(len(many), 1))
     codes = np.zeros(len(many), np.int64)
-    kept = group_split([sample.group for sample in many], codes, [share, 1 - share], seed) == 0
+    kept = group_split([sample.group for sample in many], codes, [share, 1 - share], seed=0) == 0
     chosen = {sample.sample_id for sample, keep in zip(many, kept, strict=True) if keep}
     return [sample for sample in samples if sample.label != common or sample.sample_id in chosen]
 
 
 def write_site_files(
-    layout: Mapping[str, Sequence[Sample]],
-    dataset_folder: Path,
-    out_folder: Path,
-    labelled: float | Mapping[str, float] = 0.1,
-    val: float = 0.15,
-    test: float = 0.25,
-    seed: int = 0,
+    layout: Mapping[str, Sequence[Sample]], dataset_folder: Path, out_folder: Path, labelled: float = 0.1
 ) -> list[Path]:
     """Write ``<site>.yaml`` and ``<site>.csv`` for every site of a layout; images stay where they are.
 
@@ -126,10 +118,7 @@ def write_site_files(
         dataset_folder: the folder the samples' image paths are relative to.
         out_folder: made if absent. The site files name the data set by a relative path, so both folders can move
             together.
-        labelled: share of training labels seen, for all sites or by site.
-        val: share of the groups set apart for validation.
-        test: share of the groups set apart for test.
-        seed: of the splits and of the choice of labels.
+        labelled: share of training labels seen at each site.
 
     Returns:
         The site files, in the layout's order.
@@ -143,28 +132,20 @@ def write_site_files(
         rows = io.StringIO(newline="")
         csv.writer(rows).writerows([_HEADER, *([getattr(sample, name) for name in _HEADER] for sample in samples)])
         files[out_folder / f"{site}.csv"] = rows.getvalue()
-        shares = {"val": 1.0, "test": 0.0} if site == "server" else {"val": val, "test": test}
+        split = {"val": 1.0, "test": 0.0, "seed": 0} if site == SERVER else {"val": 0.15, "test": 0.25, "seed": 0}
         content = {
             "kind": "manifest",
             "folder": folder,
             "manifest": f"{site}.csv",
-            "labelled": labelled[site] if isinstance(labelled, Mapping) else labelled,
-            "split": {**shares, "seed": seed},
+            "labelled": labelled,
+            "split": split,
         }
         files[out_folder / f"{site}.yaml"] = yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
-    _write_unless_changed(files)
-    return [file for file in files if file.suffix == ".yaml"]
-
-
-def _write_unless_changed(files: Mapping[Path, str]) -> None:
     for path, text in files.items():
         if path.exists() and path.read_bytes() != text.encode():
-            raise ConfigError(
-                f"{path}",
-                expected="no such file, or the one that would be written",
-                found="another one, of other settings or edited by hand",
-                remedy="Name another folder, or delete the file.",
-            )
+            expected, found = "no such file, or the one that would be written", "another one, perhaps edited by hand"
+            raise ConfigError(f"{path}", expected=expected, found=found, remedy="Name another folder, or delete it.")
+    out_folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
+    return [file for file in files if file.suffix == ".yaml"]

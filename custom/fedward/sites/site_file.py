@@ -4,16 +4,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from fedward.errors import DataError
-from fedward.sites.data import Annotation
+from fedward.errors import ConfigError, DataError
+from fedward.sites.data import Annotation, Rejected
 from fedward.yaml_text import read_yaml
 
 SERVER = "server"
 """The name under which the server's own images are found."""
+_ANY_SITE = "fedward_site.yaml"
+_NO_SITE = (f"{SERVER}.yaml", "fedward_policy.yaml")
+"""What lies beside site files and is none: the server's, and a site's policy."""
+
+
+def _not_empty(value: object) -> object:
+    if value in (None, ""):
+        raise ValueError("a path")
+    return value
+
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+Place: TypeAlias = Annotated[Path, BeforeValidator(_not_empty)]
+"""A path; relative ones start at the site file's own folder."""
 
 
 class _Part(BaseModel):
@@ -48,11 +60,11 @@ class Split(_Part):
 
 
 class _SiteFile(_Part):
-    site: str | None = None
+    site: str = ""
     """The site's name in messages; unset: the file's name."""
     labelled: Share = 1.0
     """Share of its training labels the site is willing to use, stratified by class."""
-    max_set_aside: Share = 0.05
+    max_rejected: Share = 0.05
     """Above this share of unusable rows the site is refused: something is wrong with the file, not with a row.
 
     Rows of a CSV with too few or too many cells count only without ``where`` and ``share``: else they may be another's.
@@ -80,9 +92,9 @@ class ManifestSite(_SiteFile):
     """A CSV that lists images in a folder."""
 
     kind: Literal["manifest"]
-    folder: Path
+    folder: Place
     """Images lie in here and nowhere else."""
-    manifest: Path | None = None
+    manifest: Place = Path()
     """The CSV; unset: ``manifest.csv`` in the folder."""
     columns: Columns = Columns()
     where: dict[str, tuple[str, ...]] = {}
@@ -105,15 +117,16 @@ class NpzSite(_SiteFile):
     """A file in the MedMNIST layout: ``train_images``, ``train_labels``, ``val_...``, ``test_...``."""
 
     kind: Literal["npz"]
-    file: Path
+    file: Place
     labels: dict[int, str] = {}
     """Number in the file -> the job's class; unset: number i is the job's i-th class."""
     indices: Indices | None = None
     """The site's images; unset: all (or its ``share``)."""
 
 
-AnySite: TypeAlias = Annotated[ManifestSite | NpzSite, Field(discriminator="kind")]
-_SITE: TypeAdapter[ManifestSite | NpzSite] = TypeAdapter(AnySite)
+_SITE: TypeAdapter[ManifestSite | NpzSite] = TypeAdapter(Annotated[ManifestSite | NpzSite, Field(discriminator="kind")])
+_EXPECTED = {"missing": "a value", "extra_forbidden": "no field of this name", "union_tag_invalid": "manifest or npz"}
+"""Type of pydantic's error -> what is expected, where its own words are about programs."""
 
 
 def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
@@ -122,36 +135,66 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     Raises:
         DataError: the file cannot be read, is not YAML, or a field is missing, unknown or out of bounds (named).
     """
-    where = f"site file {site_file}"
+    where = f"site {site_file.stem}, file {site_file}"
     try:
         content = read_yaml(site_file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(
-            where, expected="a readable YAML file", found=str(error), remedy="Write or repair it."
-        ) from None
+        expected, remedy = "a readable YAML file", "Write or repair it."
+        raise DataError(where, expected=expected, found=str(error), remedy=remedy) from None
     try:
         read = _SITE.validate_python(content)
     except ValidationError as error:
-        raise _named(error, site_file) from None
-    base = site_file.parent
-    name = read.site or site_file.stem
+        raise _refusal(error, where) from None
+    base, site = site_file.parent, read.site or site_file.stem
     if isinstance(read, NpzSite):
-        return read.model_copy(update={"site": name, "file": base / read.file})
+        return read.model_copy(update={"site": site, "file": base / read.file})
     folder = base / read.folder
-    manifest = base / read.manifest if read.manifest is not None else folder / "manifest.csv"
-    return read.model_copy(update={"site": name, "folder": folder, "manifest": manifest})
+    manifest = base / read.manifest if read.manifest.name else folder / "manifest.csv"
+    return read.model_copy(update={"site": site, "folder": folder, "manifest": manifest})
 
 
-def _named(error: ValidationError, site_file: Path) -> DataError:
-    first = error.errors()[0]
+def _refusal(error: ValidationError, where: str) -> DataError:
+    """Return the first of pydantic's errors as one of ours."""
+    first, *others = error.errors()
     field = ".".join(str(part) for part in first["loc"] if part not in ("manifest", "npz") or len(first["loc"]) == 1)
-    others = f" ({error.error_count() - 1} more problems)" if error.error_count() > 1 else ""
-    return DataError(
-        f"site file {site_file}, field {field or 'kind'}",
-        expected=first["msg"].removeprefix("Value error, "),
-        found=f"{first['input']!r:.200}{others}",
-        remedy="Fix this field of the site file.",
-    )
+    if field == "max_set_aside":
+        expected, found, remedy = "max_rejected", "its old name", "Rename the field in the site file to max_rejected."
+        return DataError(f"{where}, field {field}", expected=expected, found=found, remedy=remedy)
+    text = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    expected = _EXPECTED.get(first["type"], text)
+    absent = first["input"] in (None, "") or first["type"] == "missing"
+    found = "nothing" if absent else f"{first['input']!r:.200}"
+    more = f" ({len(others)} more problems)" if others else ""
+    remedy = "Fix this field of the site file."
+    return DataError(f"{where}, field {field or 'kind'}", expected=expected, found=found + more, remedy=remedy)
+
+
+def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
+    """Refuse a site file that maps labels to classes which the job has not.
+
+    Raises:
+        DataError: it does; names them.
+    """
+    if unknown := sorted(set(file.labels.values()) - set(classes)):
+        expected = f"classes of the job ({', '.join(classes)})"
+        remedy = "Map the site's labels to these classes. Labels of a CSV may be named in ignore_labels instead."
+        raise DataError(f"site {file.site}, field labels", expected=expected, found=", ".join(unknown), remedy=remedy)
+
+
+def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], total: int) -> None:
+    """Refuse a site with too many rejected rows.
+
+    Raises:
+        DataError: more than ``max_rejected`` of the ``total`` rows, not counting those that are not ``counted``; lists
+            the first five.
+    """
+    counted = [row for row in rejected if row.counted]
+    if len(counted) > file.max_rejected * total:
+        first = "; ".join(f"row {row.row} ({row.sample_id}): {row.reason}" for row in counted[:5])
+        where = f"site {file.site}, {file.manifest if isinstance(file, ManifestSite) else file.file}"
+        expected = f"at most {file.max_rejected:.0%} of {total} rows unusable"
+        remedy = "Fix the rows, or raise max_rejected in the site file."
+        raise DataError(where, expected=expected, found=f"{len(counted)}, the first: {first}", remedy=remedy)
 
 
 def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
@@ -164,9 +207,28 @@ def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
     """
     if Path(site).name != site or site in ("", ".", ".."):
         raise DataError("site name", expected="a plain name", found=repr(site), remedy="Rename the site.")
-    names = [f"{site}.yaml", *([] if site == SERVER else ["fedward_site.yaml"])]
-    for folder in folders:
-        for name in names:
-            if (folder / name).is_file():
-                return folder / name
-    return None
+    names = [f"{site}.yaml", *([] if site == SERVER else [_ANY_SITE])]
+    return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
+
+
+def site_files(folders: Sequence[Path]) -> list[str]:
+    """Return the names of all sites' files in the folders. The server's file and a policy are not sites' files."""
+    return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.name not in _NO_SITE)
+
+
+def named_sites(folder: Path) -> list[str]:
+    """Return the names of the sites that a folder holds files of, sorted. ``fedward_site.yaml`` names no site.
+
+    Raises:
+        ConfigError: it is no folder, or holds no site's file. The sites would train on the synthetic images instead.
+    """
+    if files := site_files([folder]):
+        return [Path(file).stem for file in files if file != _ANY_SITE]
+    unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
+    there = f"only {unread}" if unread else "no such file in it"
+    raise ConfigError(
+        f"site files {folder}",
+        expected="a folder with a file SITE.yaml for each site",
+        found=there if folder.is_dir() else "a file" if folder.exists() else "no such folder",
+        remedy="Rename them from .yml to .yaml." if unread else "Name the folder with the sites' files.",
+    )

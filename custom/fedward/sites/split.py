@@ -2,14 +2,16 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fedward.sites.data import Labels
+Whole: TypeAlias = npt.NDArray[np.int64]
+"""N whole numbers: labels or parts."""
 
 
-def group_split(groups: Sequence[str], labels: Labels, shares: Sequence[float], seed: int) -> npt.NDArray[np.int64]:
+def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], seed: int) -> Whole:
     """Give every row one of ``len(shares)`` parts; all rows of a group get the same part.
 
     Groups are taken class by class in an order hashed from (seed, group name), each by the part that is furthest behind
@@ -49,7 +51,13 @@ def group_split(groups: Sequence[str], labels: Labels, shares: Sequence[float], 
     return part[member]
 
 
-def _group_labels(member: npt.NDArray[np.intp], labels: Labels, groups: int) -> Labels:
+def even_parts(groups: Sequence[str], labels: npt.ArrayLike, parts: int, seed: int) -> Whole:
+    """Cut rows into equal parts as :func:`group_split`; ``labels`` (N,) may be of any kind that sorts."""
+    codes = np.unique(labels, return_inverse=True)[1].astype(np.int64)
+    return group_split(groups, codes, [1 / parts] * parts, seed)
+
+
+def _group_labels(member: npt.NDArray[np.intp], labels: Whole, groups: int) -> Whole:
     known = labels >= 0
     votes = np.zeros((groups, int(labels.max(initial=0)) + 1), np.int64)
     np.add.at(votes, (member[known], labels[known]), 1)
@@ -60,7 +68,7 @@ def _rank(seed: int, name: str) -> bytes:
     return hashlib.sha256(f"{seed}\x1f{name}".encode()).digest()
 
 
-def labelled_share(labels: Labels, share: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+def labelled_share(labels: Whole, share: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
     """Choose which of a site's labels are seen: a share of each class, by largest remainder.
 
     ``round(share * n)`` labels are chosen among the n known ones; every class present gets at least one if share > 0

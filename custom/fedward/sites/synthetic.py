@@ -12,9 +12,10 @@ import numpy as np
 
 from fedward.errors import DataError
 from fedward.sites.assemble import divide
-from fedward.sites.data import SPLITS, SiteData
+from fedward.sites.data import SPLITS, Row, SiteData
 from fedward.sites.lesions import draw
 from fedward.sites.looks import LOOKS, Colour, Style
+from fedward.sites.site_file import SERVER
 from fedward.sites.split import group_split
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ _PLACES = {
     "site-9": _Place(0.6, _OUTDOOR, Style((0.98, 1.04, 0.76), 0.80, 0.0, 0.85, 0.03, 0.75, 1.3, 0.0)),
     "site-10": _Place(0.25, _ATLAS, Style((1.12, 1.00, 1.02), 1.5, 0.35, 0.3, 0.01, 1.2, 0.5, 0.2)),
 }
-SERVER = "server"
-"""Name of the public validation set: every camera of the ten sites in turn, less imbalanced."""
 
 
 def synthetic_sites() -> list[str]:
@@ -71,13 +70,11 @@ def synthetic_sites() -> list[str]:
 def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed: int) -> SiteData:
     """Draw one site's data.
 
-    A site has ``synthetic.images`` times its relative size images (site-10: a quarter), each of its own lesion; 60, 15
-    and 25 % are in train, val and test by :func:`~fedward.sites.split.group_split`, and ``synthetic.labelled`` of the
-    training labels are seen by :func:`~fedward.sites.split.labelled_share`, none at every other site if
-    ``synthetic.isolated``. The server has ``synthetic.images`` images,
-    all in val. Class counts follow the site's priors by largest remainder, so a rare class may have one image in train
-    and none in val. Ids and the order of the images say nothing about classes. A site drops classes that are not in
-    ``spec.classes``.
+    A site has ``synthetic.images`` times its relative size images (site-10: a quarter), each of its own lesion. 60, 15
+    and 25 % are in train, val and test. ``synthetic.labelled`` of the training labels are seen, none at every other
+    site if ``synthetic.isolated``. The server has ``synthetic.images`` images, all in val. Class counts follow the
+    site's priors by largest remainder, so a rare class may have one image in train and none in val. Ids and the order
+    of the images say nothing about classes. A site drops classes that are not in ``spec.classes``.
 
     Raises:
         DataError: no such site, or a class that the synthetic images cannot draw, or none of the site's.
@@ -90,28 +87,18 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
         remedy = "Rename the site, or give it a site file."
         raise DataError(f"synthetic site {site}", expected=expected, found=repr(site), remedy=remedy)
     names = _diagnoses(site, place, spec, max(round(synthetic.images * place.relative_size), 1), seed)
-    labels = np.array([spec.classes.index(name) for name in names], np.int64)
     ids = [f"{site}-{index:04d}" for index in range(len(names))]
+    labels = [spec.classes.index(name) for name in names]
     cameras = [other.style for other in _PLACES.values()]
     style = [cameras[index % len(cameras)] for index in range(len(names))] if site == SERVER else place.style
     pixels = draw(names, spec.image_size, style, numpy_generator(seed, "phantom pixels", site))
     if spec.channels == 1:
         pixels = (pixels @ np.array(LUMA)).round().astype(np.uint8)[..., None]
-    shares = (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES
-    return divide(
-        site,
-        spec.classes,
-        ids=ids,
-        pixels=pixels,
-        labels=labels,
-        splits=[SPLITS[part] for part in group_split(ids, labels, shares, seed)],
-        labelled=0.0 if synthetic.isolated and _number(site) % 2 == 0 else synthetic.labelled,
-        rng=numpy_generator(seed, "phantom labelled", site),
-    )
-
-
-def _number(site: str) -> int:
-    return 1 + list(_PLACES).index(site) if site in _PLACES else 1
+    parts = group_split(ids, np.array(labels), (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES, seed)
+    rows = [Row(name, label, SPLITS[part]) for name, label, part in zip(ids, labels, parts, strict=True)]
+    unlabelled = synthetic.isolated and site in synthetic_sites()[1::2]
+    labelled = 0.0 if unlabelled else synthetic.labelled
+    return divide(site, spec.classes, rows, pixels, labelled, numpy_generator(seed, "phantom labelled", site))
 
 
 def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: int) -> list[str]:

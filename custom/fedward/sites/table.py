@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedward.errors import DataError
-from fedward.sites.data import SetAside
+from fedward.sites.data import Rejected
 
 _DELIMITERS = ",;\t|"
 
@@ -19,8 +19,12 @@ class Record:
     line: int
     cells: dict[str, str]
 
+    def cell(self, column: str | None) -> str:
+        """Return what stands in a column; nothing where the site has no such column (None)."""
+        return "" if column is None else self.cells[column]
 
-def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Record], list[SetAside]]:
+
+def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Record], list[Rejected]]:
     """Read a CSV in UTF-8 (with or without BOM), UTF-16 (with BOM) or cp1252, separated by ``, ; | tab``.
 
     The delimiter is the one that makes every needed column appear in the first line. Empty lines are skipped; a row
@@ -35,7 +39,7 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
     text = _decode(path, where)
     delimiter = _delimiter(text, needed, where)
     records: list[Record] = []
-    aside: list[SetAside] = []
+    rejected: list[Rejected] = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader)]
@@ -47,13 +51,13 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
                     records.append(Record(line, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
                 else:
                     name = cells[name_at].strip() if name_at < len(cells) else ""
-                    aside.append(SetAside(line, name, f"expected {len(header)} cells, found {len(cells)}"))
+                    rejected.append(Rejected(line, name, f"expected {len(header)} cells, found {len(cells)}"))
             line = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"{where}, line {reader.line_num}", expected="a CSV row", found=str(error), remedy="Fix the quoting there."
         ) from None
-    return records, aside
+    return records, rejected
 
 
 def _decode(path: Path, where: str) -> str:

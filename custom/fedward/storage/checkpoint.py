@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 
 from fedward.errors import RunError
 from fedward.methods.workflow import State
-from fedward.storage import FORMAT
 from fedward.storage.disk import PRIVATE, make_folder, replace, sync
+from fedward.storage.info import FORMAT
 
 StateT = TypeVar("StateT")
 
