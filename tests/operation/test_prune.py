@@ -151,10 +151,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path, age, content, capsys):
     assert "a startup kit, a run folder, or a folder with runs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("days", ["0d", "180", "-3d", "1.5d", ""])
-def test_days_are_at_least_one(ended, days, capsys):
-    with pytest.raises(SystemExit) if days != "0d" else pytest.raises(ConfigError):
-        main(["prune", str(ended), "--older-than", days]) if days != "0d" else find(ended, 0)
+@pytest.mark.parametrize("days", ["0d", "00d", "180", "-3d", "1.5d", ""])
+def test_days_are_at_least_one(ended, days):
+    with pytest.raises(SystemExit):
+        main(["prune", str(ended), "--older-than", days])
 
 
 # --- kits

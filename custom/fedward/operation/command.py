@@ -7,6 +7,7 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,65 +25,62 @@ def add_operation(commands: Any) -> None:
 
 
 def _add_doctor(commands: Any) -> None:
-    doctor = commands.add_parser("doctor", help="check a site's data, or a FLARE startup kit, before it joins")
-    doctor.add_argument("subject", type=Path, metavar="SITE_FILE|KIT", help="a site file, or the folder of a kit")
-    doctor.add_argument("--job", type=Path, metavar="FOLDER", help="would this exported job run with the kit?")
-    size, classes = DataSpec().image_size, DataSpec().classes
-    doctor.add_argument("--image-size", type=int, default=size, help=f"the job's (default: {size} pixels)")
-    doctor.add_argument(
-        "--classes", nargs="+", default=list(classes), help=f"the job's (default: {', '.join(classes)})"
-    )
-    doctor.add_argument("--out", type=Path, default=Path(), help="folder for the contact sheet (default: this one)")
-    doctor.set_defaults(command=_doctor)
+    add = _parser(commands, "doctor", _doctor, "check a site's data, or a FLARE startup kit, before it joins")
+    add("subject", type=Path, metavar="SITE_FILE|KIT", help="the file that describes a site's data, or a kit's folder")
+    add("--job", type=Path, metavar="FOLDER", help="with a kit: also check that it would run this exported job")
+    data = DataSpec()
+    image_size = f"height and width in pixels that the job asks for (default: {data.image_size})"
+    add("--image-size", type=int, default=data.image_size, metavar="PIXELS", help=f"with a site file: {image_size}")
+    classes = f"the job's classes, in its order (default: {' '.join(data.classes)})"
+    add("--classes", nargs="+", default=data.classes, metavar="CLASS", help=f"with a site file: {classes}")
+    add("--out", type=Path, default=Path(), help="with a site file: folder for the contact sheet (default: this one)")
 
 
 def _add_watching(commands: Any) -> None:
-    status = commands.add_parser("status", help="how far a run is, or the jobs that run in a federation")
-    status.add_argument("subject", type=Path, metavar="RUN_FOLDER|KIT", help="a run folder, or a user's startup kit")
-    status.add_argument("job", nargs="?", metavar="JOB_ID", help="with a kit: this job only")
-    status.set_defaults(command=_status)
+    add = _parser(commands, "status", _status, "tell how far a run is, or all jobs that run in a federation")
+    add("subject", type=Path, metavar="RUN_FOLDER|KIT", help="a run folder, or the startup kit of any user")
+    add("job", nargs="?", metavar="JOB_ID", help="with a kit: only this job (default: all that run)")
 
-    report = commands.add_parser("report", help="write report.html of a run, compared with others if named")
-    report.add_argument("run", type=Path, metavar="RUN_FOLDER", help="where report.html is written")
-    report.add_argument("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help="drawn beside it")
-    report.set_defaults(command=_report)
+    add = _parser(commands, "report", _report, "write report.html of a run anew")
+    add("run", type=Path, metavar="RUN_FOLDER", help="the run, in whose folder report.html is written")
+    compare = "other runs to draw in the same figures (default: none)"
+    add("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help=compare)
 
-    audit = commands.add_parser("audit", help="check a run's audit log")
-    verify = audit.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "verify", help="check that a run is as it was written; exit code 1 and the first thing that is wrong, if not"
+    audit = commands.add_parser("audit", help="check a run's audit log").add_subparsers(
+        required=True, metavar="COMMAND"
     )
-    verify.add_argument("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="default: the sites' logs alone")
-    verify.add_argument("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers")
-    verify.set_defaults(command=_verify)
+    add = _parser(audit, "verify", _verify, "check that a run is as it was written; if not, exit with 1 and tell why")
+    add("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="the run to check (default: the sites' logs alone)")
+    add("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers (default: none)")
 
 
 def _add_runs(commands: Any) -> None:
-    runs = commands.add_parser("runs", help="list runs and their models, with what they came from")
-    runs.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a run folder, or one with runs below it")
-    runs.add_argument("--json", action="store_true", help="everything, for machines")
-    runs.set_defaults(command=_runs)
+    add = _parser(commands, "runs", _runs, "list runs and their models, with what they came from")
+    add("folders", type=Path, nargs="+", metavar="FOLDER", help="a run folder, or one with runs below it")
+    add("--json", action="store_true", help="print all that is known of each run as JSON (default: a table)")
 
-    prune = commands.add_parser("prune", help="list what old runs and kits no longer need; --delete removes it")
-    prune.add_argument("folder", type=Path, metavar="FOLDER", help="a kit, a run folder, or one with runs below it")
-    prune.add_argument(
-        "--older-than",
-        type=_days,
-        default=180,
-        metavar="DAYS",
-        help="only what has not changed for so long, such as 90d (default: 180d)",
-    )
-    prune.add_argument("--models", action="store_true", help="also the models; audit logs then verify no longer")
-    prune.add_argument("--delete", action="store_true", help="remove it; without this option nothing is changed")
-    prune.set_defaults(command=_prune)
+    add = _parser(commands, "prune", _prune, "list what old runs and kits no longer need, or remove it")
+    add("folder", type=Path, metavar="FOLDER", help="a kit, a run folder, or one with runs below it")
+    age = "only what has not changed for so many days (default: 180d)"
+    add("--older-than", type=_days, default=180, metavar="DAYS", help=age)
+    models = "also the models of old runs, whose audit logs then verify no longer (default: models stay)"
+    add("--models", action="store_true", help=models)
+    add("--delete", action="store_true", help="remove what is listed (default: nothing is changed)")
 
-    revoke = commands.add_parser("revoke", help="make the server refuse people, as when a key is lost")
-    revoke.add_argument("kit", type=Path, metavar="KIT", help="the server's startup kit")
-    revoke.add_argument("names", nargs="+", metavar="USER", help="such as lead@hospital-a.org")
-    revoke.set_defaults(command=_revoke)
+    add = _parser(commands, "revoke", _revoke, "make the server refuse users who left or whose key is lost")
+    add("kit", type=Path, metavar="KIT", help="the server's startup kit, where the rule is written")
+    add("names", nargs="+", metavar="USER", help="a user's name as in the certificate, such as lead@hospital-a.org")
+
+
+def _parser(commands: Any, name: str, command: Callable[[argparse.Namespace], int], about: str) -> Callable[..., Any]:
+    """Return what adds arguments to a new subcommand."""
+    parser = commands.add_parser(name, help=about)
+    parser.set_defaults(command=command)
+    return parser.add_argument  # type: ignore[no-any-return]
 
 
 def _days(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}d", text):
+    if not re.fullmatch(r"[1-9][0-9]{0,4}d", text):
         raise argparse.ArgumentTypeError(f"a number of days, such as 180d, not {text!r}")
     return int(text[:-1])
 
@@ -98,21 +96,21 @@ def _runs(options: argparse.Namespace) -> int:
 def _prune(options: argparse.Namespace) -> int:
     from fedward.operation.prune import find, remove
 
-    found, failed, total = find(options.folder, options.older_than, options.models), 0, 0
+    found, code, total = find(options.folder, options.older_than, options.models), 0, 0
     for item in found.items:
-        print(f"{_size(item.bytes)}  {item.about}\n{'':12}{_below(options.folder, item.path)}")
+        _print(_size(item.bytes), item.about, options.folder, item.path)
         try:
             if options.delete:
                 remove(item)
             total += item.bytes
         except (FedwardError, OSError) as error:
-            failed += 1
+            code = 1
             print(f"fedward: {item.path} stays: {error}", file=sys.stderr)
     for kept in found.kept:
-        print(f"{'stays':>10}  {kept.reason}\n{'':12}{_below(options.folder, kept.path)}")
+        _print("stays", kept.reason, options.folder, kept.path)
     done = "removed" if options.delete else "could be removed; nothing was, add --delete"
     print(f"{_size(total)}  {done}" if found.items else f"nothing to remove is older than {options.older_than} days")
-    return int(failed > 0)
+    return code
 
 
 def _revoke(options: argparse.Namespace) -> int:
@@ -122,9 +120,9 @@ def _revoke(options: argparse.Namespace) -> int:
     return 0
 
 
-def _below(folder: Path, path: Path) -> Path:
-    """Return a path from a folder on; the server's store of jobs lies elsewhere."""
-    return path.relative_to(folder) if path.is_relative_to(folder) else path
+def _print(first: str, about: str, folder: Path, path: Path) -> None:
+    below = path.relative_to(folder) if path.is_relative_to(folder) else path  # the server's jobs lie elsewhere
+    print(f"{first:>10}  {about}\n{'':12}{below}")
 
 
 def _size(count: int) -> str:
@@ -132,16 +130,12 @@ def _size(count: int) -> str:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from fedward.sites.doctor import run
-
-    if (options.subject / "startup").is_dir():
+    if _is_kit(options, "doctor"):
         from fedward.flare.kits import doctor
 
         return doctor.run(options.subject, options.job)
-    if options.job:
-        expected = "a startup kit, a folder with startup/ in it"
-        remedy = "Name the kit; a site file says nothing about jobs."
-        raise ConfigError("fedward doctor --job", expected=expected, found=str(options.subject), remedy=remedy)
+    from fedward.sites.doctor import run
+
     try:
         spec = DataSpec(classes=tuple(options.classes), image_size=options.image_size)
     except ValidationError as error:
@@ -150,22 +144,27 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    if (options.subject / "startup").is_dir():
+    if _is_kit(options, "status"):
         from fedward.flare.jobs import status
         from fedward.flare.jobs.submit import session
 
         with redirect_stdout(sys.stderr), session(options.subject) as flare:  # FLARE prints that it connects
             found = status.describe(flare, options.job)
-        print("\n".join(found))
-        return 0
-    if options.job:
-        expected = "a user's startup kit before a job's id, a folder with startup/ in it"
-        remedy = "Name the kit; a run folder is one run."
-        raise ConfigError("fedward status", expected=expected, found=str(options.subject), remedy=remedy)
-    from fedward.server.progress import lines, progress
+    else:
+        from fedward.server.progress import lines, progress
 
-    print("\n".join(lines(progress(options.subject))))
+        found = lines(progress(options.subject))
+    print("\n".join(found))
     return 0
+
+
+def _is_kit(options: argparse.Namespace, command: str) -> bool:
+    """Return whether the command is about a kit; only then it may name a job."""
+    is_kit: bool = (options.subject / "startup").is_dir()
+    if options.job and not is_kit:
+        expected, remedy = "a startup kit, a folder with startup/ in it", "Name the kit, or leave the job away."
+        raise ConfigError(f"fedward {command}", expected=expected, found=str(options.subject), remedy=remedy)
+    return is_kit
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -10,9 +10,10 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Set
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import Kit, job_store, open_kit
@@ -53,25 +54,11 @@ class Kept:
     reason: str
 
 
-@dataclass
-class Found:
+class Found(NamedTuple):
     """What can be removed, and what is kept for a reason."""
 
-    items: list[Item] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
-
-    def add(self, path: Path, about: str, root: Path, run: Path | None = None) -> None:
-        """Add what lies at a path below ``root``, unless a link leads there."""
-        way = [root / part for part in [*path.relative_to(root).parents, path.relative_to(root)] if part.name]
-        if any(step.is_symlink() for step in way):
-            self.kept.append(Kept(path, "a link, which is not followed"))
-        else:
-            self.items.append(Item(path, about, sum(file.st_size for file in _files(path)), run))
-
-    def extend(self, other: "Found") -> None:
-        """Add what was found elsewhere."""
-        self.items += other.items
-        self.kept += other.kept
+    items: list[Item]
+    kept: list[Kept]
 
 
 def find(folder: Path, days: int, models: bool = False) -> Found:
@@ -83,22 +70,19 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
         models: also the models of finished runs. Their audit logs then verify no longer.
 
     Raises:
-        ConfigError: the folder is not one of these, or fewer days; or jobs of this kit run in containers, and nothing
-            names where the participant keeps its state.
+        ConfigError: the folder is not one of these; or jobs of this kit run in containers, and nothing names where the
+            participant keeps its state.
     """
-    if days < 1:
-        raise ConfigError(
-            "fedward prune --older-than", expected="at least one day", found=f"{days}d", remedy="Name a higher number."
-        )
     before = time.time() - days * 24 * 3600
     if (folder / "startup").is_dir():
-        return _in_kit(open_kit(folder), before, models)
-    runs = list(run_folders(folder))
-    if not runs:
+        old = list(_in_kit(open_kit(folder), before, models))
+    elif runs := list(run_folders(folder)):
+        old = list(_in_runs(runs, before, models))
+    else:
         expected = "a startup kit, a run folder, or a folder with runs"
         remedy = "Name the folder of a kit, or fedward/runs of the server's."
         raise ConfigError(str(folder), expected=expected, found="none of them", remedy=remedy)
-    return _in_runs(runs, before, models)
+    return Found([each for each in old if isinstance(each, Item)], [each for each in old if isinstance(each, Kept)])
 
 
 def remove(item: Item) -> None:
@@ -108,70 +92,63 @@ def remove(item: Item) -> None:
         RunError: a process has begun to write its run.
         OSError: it cannot be removed, or has become a link.
     """
-    with ExitStack() as stack:
-        if item.run:
-            stack.enter_context(sole_writer(item.run, patience=0))
+    with sole_writer(item.run, patience=0) if item.run else nullcontext():
         if item.path.is_dir() and not item.path.is_symlink():
             shutil.rmtree(item.path)
         else:
             item.path.unlink()
 
 
-def _in_runs(runs: Iterable[Path], before: float, models: bool) -> Found:
-    found = Found()
+def _in_runs(runs: Iterable[Path], before: float, models: bool) -> Iterator[Item | Kept]:
     wanted = _OF_A_RUN | ({"*.safetensors": "model"} if models else {})
     for run in runs:
         if _newest(run) >= before:
             continue
         if is_held(run):
-            found.kept.append(Kept(run, "a process writes this run"))
+            yield Kept(run, "a process writes this run")
             continue
         for pattern, about in wanted.items():
             for path in sorted(run.glob(pattern)):
-                found.add(path, about, run, run)
-    return found
+                yield _item(path, about, run, run)
 
 
-def _in_kit(kit: Kit, before: float, models: bool) -> Found:
+def _in_kit(kit: Kit, before: float, models: bool) -> Iterator[Item | Kept]:
     if kit.role == "user":
-        raise ConfigError(
-            f"kit {kit.folder}",
-            expected="the kit of a site or of the server",
-            found=f"that of {kit.name}, who keeps no runs in it",
-            remedy="Name the folder that `fedward submit --out` was given.",
-        )
+        expected, found = "the kit of a site or of the server", f"that of {kit.name}, who keeps no runs in it"
+        remedy = "Name the folder that `fedward submit --out` was given."
+        raise ConfigError(f"kit {kit.folder}", expected=expected, found=found, remedy=remedy)
     busy = _job_processes(kit.folder)
     running = {word for words in busy for word in words}
-    found = _jobs(kit.folder, "FLARE's folder of a job", before, running)
+    yield from _jobs(kit.folder, "FLARE's folder of a job", before, running)
     if kit.role == "server":
-        found.extend(_in_runs(run_folders(named_folder(RUNS) or kit.state / "runs"), before, models))
-        found.extend(_jobs(job_store(kit), "FLARE's copy of a job and its results", before, running))
-        return found
-    own = kit.state
-    memories = [path for path in (own / "memory").glob("*") if _RUN.fullmatch(path.name)]
-    for path, about in [(own / "cache", "decoded images"), *((path, "memory of a run") for path in sorted(memories))]:
-        if not path.exists() or _newest(path) >= before:
-            continue
-        if busy:
-            found.kept.append(Kept(path, "a job runs with this kit"))
-        else:
-            found.add(path, about, own.parent)
-    return found
+        yield from _in_runs(run_folders(named_folder(RUNS) or kit.state / "runs"), before, models)
+        yield from _jobs(job_store(kit), "FLARE's copy of a job and its results", before, running)
+        return
+    memories = sorted(path for path in (kit.state / "memory").glob("*") if _RUN.fullmatch(path.name))
+    for path, about in [(kit.state / "cache", "decoded images"), *((path, "memory of a run") for path in memories)]:
+        if path.exists() and _newest(path) < before:
+            yield Kept(path, "a job runs with this kit") if busy else _item(path, about, kit.state.parent)
 
 
-def _jobs(folder: Path, about: str, before: float, running: Set[str]) -> Found:
-    """Return FLARE's folders of jobs that lie in a folder."""
-    found = Found()
+def _jobs(folder: Path, about: str, before: float, running: Set[str]) -> Iterator[Item | Kept]:
+    """Yield FLARE's folders of jobs that lie in a folder."""
     for path in sorted(folder.glob("*")):
         if not _JOB.fullmatch(path.name) or not path.is_dir() or _newest(path) >= before:
             continue
         if path.name in running:
-            found.kept.append(Kept(path, "the job runs"))
+            yield Kept(path, "the job runs")
         elif _waits(path / "meta"):
-            found.kept.append(Kept(path, "the job has not begun"))
+            yield Kept(path, "the job has not begun")
         else:
-            found.add(path, about, folder)
-    return found
+            yield _item(path, about, folder)
+
+
+def _item(path: Path, about: str, root: Path, run: Path | None = None) -> Item | Kept:
+    """Return what lies at a path below ``root``, as kept if a link leads there."""
+    steps = [path, *path.parents][: len(path.relative_to(root).parts)]
+    if any(step.is_symlink() for step in steps):
+        return Kept(path, "a link, which is not followed")
+    return Item(path, about, sum(file.st_size for file in _files(path)), run)
 
 
 def _waits(meta: Path) -> bool:
