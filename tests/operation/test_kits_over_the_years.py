@@ -254,7 +254,7 @@ def test_a_name_that_rules_cannot_hold_is_refused(workspace, name, capsys):
     before = contents(kit(workspace, SERVER))
     assert main(["revoke", str(kit(workspace, SERVER)), name]) == 2
     assert contents(kit(workspace, SERVER)) == before
-    assert "expected a name of letters" in capsys.readouterr().err
+    assert "expected names of letters" in capsys.readouterr().err
 
 
 def test_a_sites_kit_is_not_where_people_are_revoked(workspace, capsys):

@@ -28,7 +28,6 @@ class Verified:
     lines: int
     """Of the audit log."""
     last_hash: str
-    """Hash of the last line."""
     files: int
     """Files that are those the log names at the end of the run."""
     answers: int
@@ -37,9 +36,9 @@ class Verified:
     """Answers in the audit log that come after the end of their site's log."""
 
     def __str__(self) -> str:
+        later = f", {self.later} answers after their end" if self.later else ""
         log = f"{LOG}: {self.lines} lines, last hash {self.last_hash}"
-        text = f"{log}; {self.files} files; {self.answers} lines of sites' logs"
-        return f"{text}, {self.later} answers after their end" if self.later else text
+        return f"{log}; {self.files} files; {self.answers} lines of sites' logs{later}"
 
 
 def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
@@ -82,8 +81,7 @@ def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
     if digest(info.experiment) != told["experiment"]:
         found = f"{digest(info.experiment)}: the experiment was changed"
         raise fault(1, f"run.json with the experiment of SHA-256 {told['experiment']}", found)
-    joined = [site for row in rows if row["event"] == "joined" for site in row["details"]["sites"]]
-    sites = {*told["sites"], *joined}
+    sites = {*told["sites"], *(site for row in rows if row["event"] == "joined" for site in row["details"]["sites"])}
     for name in ("engine", "seed", "versions"):
         if (found := getattr(info, name)) != told[name]:
             raise fault(1, f"run.json with {name} {told[name]}", f"{found}: it was changed")
@@ -98,7 +96,7 @@ def _check_turns(rows: Sequence[Row]) -> None:
         details = row["details"]
         if row["event"] == "resumed":
             last = (details["round"] + 1, -1)
-        if row["event"] == "asked":
+        elif row["event"] == "asked":
             if (exchange := (details["round"], details["part"])) <= last:
                 raise fault(row["seq"], f"an exchange after round {last[0]}, part {last[1]}", f"round {exchange[0]}")
             last = exchange
@@ -116,8 +114,8 @@ def _check_states(folder: Path, rows: Sequence[Row]) -> None:
 def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
     """Compare all files with the lines of the run's end, and return how many there are; none while it goes on."""
     end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
-    after = [row for row in rows[end:] if row["event"] != "reported"]
-    if not end or after:
+    reported = rows[end:]
+    if not end or any(row["event"] != "reported" for row in reported):
         if run.finished:
             raise fault(end + 1, "nothing after the end of the run but its report", "more: lines were added")
         return 0
@@ -127,17 +125,13 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
         _same(row, name, told.get(name), found.get(name))
     if (run.info.audit or {})["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
         raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
-    _check_report(folder, rows[end:], end)
-    return len(told)
-
-
-def _check_report(folder: Path, reported: Sequence[Row], end: int) -> None:
-    path = folder / REPORT
+    report = folder / REPORT
     if reported:
-        row = reported[-1]
-        _same(row, REPORT, row["details"]["report"], file_digest(path) if path.exists() else None)
-    elif path.exists():
+        now = file_digest(report) if report.exists() else None
+        _same(reported[-1], REPORT, reported[-1]["details"]["report"], now)
+    elif report.exists():
         raise fault(end + 1, f"a line with the hash of {REPORT}", "none; `fedward report` makes it anew, and the line")
+    return len(told)
 
 
 def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -> None:
@@ -149,17 +143,17 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     exchange = (about["round"] + 1, 0)
     asked = [row for row in rows if row["event"] == "asked"]
     sent = [row for row in asked if (row["details"]["round"], row["details"]["part"]) == exchange]
-    evaluated = not run.requirements.untrained  # else the model is sent to nobody
-    if evaluated and not sent:
-        raise fault(len(rows), f"a line that asks for round {exchange[0]} with {name}.safetensors", "none")
-    if not sent:
-        return
-    row, state = sent[-1], StoredState(folder / f"{name}.safetensors")
-    _same(row, f"{name}.safetensors", row["details"]["model"], arrays_digest(wire.flatten("model", state)))
+    file = folder / f"{name}.safetensors"
+    if sent:
+        state = wire.flatten("model", StoredState(file))
+        _same(sent[-1], file.name, sent[-1]["details"]["model"], arrays_digest(state))
+    elif not run.requirements.untrained:  # else the model is sent to nobody
+        raise fault(len(rows), f"a line that asks for round {exchange[0]} with {file.name}", "none")
 
 
 def _same(row: Row, name: str, told: str | None, found: str | None) -> None:
+    if not told and found:
+        raise fault(row["seq"], f"no file {name}", "a file of that name")
     if told != found:
-        expected = f"{name} with SHA-256 {told}" if told else f"no file {name}"
-        what = f"{found}: the file was changed" if found and told else "no such file" if told else "a file of that name"
-        raise fault(row["seq"], expected, what)
+        changed = f"{found}: the file was changed" if found else "no such file"
+        raise fault(row["seq"], f"{name} with SHA-256 {told}", changed)

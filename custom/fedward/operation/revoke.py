@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError
-from fedward.flare.kits.kit import open_kit, read_json
+from fedward.flare.kits.kit import open_kit, read_json, reading
 from fedward.storage.disk import replace
 
 _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
@@ -31,20 +31,13 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
     if kit.role != "server":
         remedy = "Name the server's. A site is shut out with `nvflare system disable-client`."
         raise ConfigError(f"kit {folder}", expected="the server's kit", found=f"that of {kit.name}", remedy=remedy)
-    for name in names:
-        if not _NAME.fullmatch(name):
-            remedy = "Name a user as in project.yml, such as lead@hospital-a.org."
-            raise ConfigError(
-                "fedward revoke", expected="a name of letters, digits and . _ @ + -", found=repr(name), remedy=remedy
-            )
+    if wrong := [name for name in names if not _NAME.fullmatch(name)]:
+        expected, remedy = "names of letters, digits and . _ @ + -", "Name users as in project.yml."
+        raise ConfigError("fedward revoke", expected=expected, found=", ".join(map(repr, wrong)), remedy=remedy)
     file = kit.local / "authorization.json"
     rules = read_json(file)
-    try:
-        roles = rules["permissions"]
-        rules["permissions"] = {role: _without(rights, names) for role, rights in roles.items()}
-    except (KeyError, AttributeError) as error:
-        remedy = "Restore the file from a newly provisioned kit."
-        raise ConfigError(str(file), expected="permissions by role", found=repr(error), remedy=remedy) from error
+    with reading(str(file), "permissions by role", "Restore the file from a newly provisioned kit."):
+        rules["permissions"] = {role: _without(rights, names) for role, rights in rules["permissions"].items()}
     partial = file.with_suffix(".partial")
     partial.write_text(json.dumps(rules, indent=2) + "\n", encoding="utf-8")
     replace(partial, file)

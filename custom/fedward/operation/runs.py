@@ -61,6 +61,11 @@ def _described(folder: Path) -> dict[str, Any]:
 def _read(folder: Path) -> dict[str, Any]:
     run, state = RunFolder.reopen(folder), progress(folder)
     info, model = run.info, folder / "model.safetensors"
+    try:
+        verify(folder)
+        audit = "verified"
+    except FedwardError as error:
+        audit = str(error)
     same = ("started", "status", "reason", "method", "round", "rounds", "metric", "best", "last")
     return {
         **{name: state[name] for name in same},
@@ -73,22 +78,13 @@ def _read(folder: Path) -> dict[str, Any]:
         "model": file_digest(model) if model.is_file() else None,
         "init": (info.init or {}).get("sha256"),
         "versions": info.versions,
-        "audit": _audited(folder),
+        "audit": audit,
     }
-
-
-def _audited(folder: Path) -> str:
-    try:
-        verify(folder)
-    except FedwardError as error:
-        return str(error)
-    return "verified"
 
 
 def table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the runs as a table of at most 80 columns: a row for each, and below it what does not fit."""
-    header = " ".join(name.ljust(width) for name, width in _COLUMNS.items()).rstrip()
-    return [header, *(line for run in found for line in _lines(run))]
+    return [_row({name: name for name in _COLUMNS}), *(line for run in found for line in _lines(run))]
 
 
 def _lines(run: Mapping[str, Any]) -> list[str]:
@@ -98,18 +94,21 @@ def _lines(run: Mapping[str, Any]) -> list[str]:
     cells = {
         **{name: run[name] for name in ("status", "method", "net")},
         "started": run["started"][:10],
-        "sites": len(run["sites"]),
+        "sites": str(len(run["sites"])),
         "rounds": f"{run['round']}/{run['rounds']}",
         "model": (run["model"] or "none")[:8],
         "audit": "ok" if audited else "WRONG",
     }
-    row = " ".join(_cut(one_line(str(cells[name])), width) for name, width in _COLUMNS.items()).rstrip()
     version = f"fedward {run['versions'].get('fedward', 'unknown')}"
     weights = f"weights from {run['init'][:8]}" if run["init"] else "fresh weights"
     best = run["best"]
     judged = f"best {run['metric']} {best['value']:.3f} after round {best['round']}" if best else "not judged"
     below = [*_below(run["folder"]), *_below(f"{judged}; {weights}; {version}")]
-    return [row, *below, *([] if audited else _below(one_line(run["audit"])))]
+    return [_row(cells), *below, *([] if audited else _below(one_line(run["audit"])))]
+
+
+def _row(cells: Mapping[str, str]) -> str:
+    return " ".join(_cut(one_line(cells[name]), width) for name, width in _COLUMNS.items()).rstrip()
 
 
 def _cut(text: str, width: int) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -60,15 +61,15 @@ def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
     for row in chain.checked(lines, start, str(file)):
         if "torn" in row:
             continue
-        given = [each for each in rows if each["event"] == "answered" and each["site"] == row.get("site")]
         try:
             if row["event"] == "answered":
+                given = [each for each in rows if (each["event"], each["site"]) == ("answered", row.get("site"))]
                 check_turn(given, row)
         except WireError as error:
             raise chain.fault(str(file), row["seq"], f"answers in turn: {error.expected}", error.found) from error
         except (KeyError, TypeError) as error:
-            expected = "a line as this version of fedward writes it"
-            raise chain.fault(str(file), row["seq"], expected, f"{type(error).__name__}: {error}") from error
+            expected, found = "a line as this version of fedward writes it", f"{type(error).__name__}: {error}"
+            raise chain.fault(str(file), row["seq"], expected, found) from error
         rows.append(row)
     return SiteRecord(file, start, rows)
 
@@ -85,28 +86,21 @@ def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord) -> int:
         RunError: names the first line of the audit log that the site's log contradicts.
     """
     asked = {row["hash"]: row for row in rows if row["event"] == "asked"}
+    reached: dict[str, Row] = {}
     for row in record.rows:
         _check_request(rows, asked, record, row)
-    reached = {site: _reached(asked, record, site) for site in record.sites}
+        line, site = asked[row["last_hash"]], row["site"]
+        reached[site] = max(line, reached.get(site, line), key=itemgetter("seq"))
     later = 0
     for before, row in pairwise(rows):
         if row["event"] == "answered":
             for site in sorted({*row["details"]["replied"], *row["details"]["evaluated"]} & set(reached)):
-                if before["seq"] > reached[site]:
+                if before["seq"] > reached[site]["seq"]:
                     later += 1
                 else:
                     _check_reply(before, row, record, site)
-    _check_metrics(folder, record, {site: asked_round(rows, seq) for site, seq in reached.items()})
+    _check_metrics(folder, record, {site: line["details"]["round"] for site, line in reached.items()})
     return later
-
-
-def asked_round(rows: Sequence[Row], seq: int) -> int:
-    """Return the round of a line ``asked``, counted from 1; 0 for line 0."""
-    return int(rows[seq - 1]["details"]["round"]) if seq else 0
-
-
-def _reached(asked: Mapping[str, Row], record: SiteRecord, site: str) -> int:
-    return max((int(asked[row["last_hash"]]["seq"]) for row in record.rows if row["site"] == site), default=0)
 
 
 def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRecord, row: Row) -> None:
@@ -117,13 +111,8 @@ def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRe
     if row["task"] == DECRYPT:
         return
     details, site = line["details"], row["site"]
-    told = {
-        "task": details["tasks"].get(site, "idle"),
-        "model": details["model"],
-        "peers": details["peers"].get(site),
-        "experiment": rows[0]["details"]["experiment"],
-    }
-    for name, value in told.items():
+    told = {"task": details["tasks"].get(site, "idle"), "model": details["model"], "peers": details["peers"].get(site)}
+    for name, value in {**told, "experiment": rows[0]["details"]["experiment"]}.items():
         if row[name] != value:
             where = f"the {name} that {site} was sent, {row[name]} ({record.file}, line {row['seq']})"
             raise fault(line["seq"], where, str(value))
@@ -131,8 +120,9 @@ def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRe
 
 def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
     """Raise where the server tells of an answer that the site's log, which reaches beyond it, does not know."""
-    given = [row for row in record.rows if (row["site"], row["last_hash"]) == (site, asked["hash"])]
-    given = [row for row in given if row["event"] == "answered" and row["task"] != DECRYPT]
+    wanted = ("answered", site, asked["hash"])
+    given = [row for row in record.rows if (row["event"], row["site"], row["last_hash"]) == wanted]
+    given = [row for row in given if row["task"] != DECRYPT]
     if not given:
         expected = f"only answers to requests that {site}'s log knows"
         raise fault(answered["seq"], expected, f"one to line {asked['seq']}, which it does not know")
