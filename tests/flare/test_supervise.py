@@ -134,7 +134,7 @@ def finish(tmp_path, monkeypatch):
         def session(kit: Path) -> Iterator[Federation]:
             yield federation
 
-        monkeypatch.setattr(supervise, "session", session)
+        monkeypatch.setattr(supervise.submit, "session", session)
         said = [] if said is None else said
         supervisor = supervise.Supervisor(tmp_path / "kit", tmp_path / "job", RUN, 20.0, said.append)
         return str(supervisor.finish(tmp_path / "out").relative_to(tmp_path / "out")), said

@@ -16,10 +16,10 @@ from cryptography.exceptions import InvalidSignature
 from nvflare.fuel.sec.authz import AuthzContext, Person
 from nvflare.fuel.sec.security_content_service import LoadResult, SecurityContentManager
 from nvflare.security.security import FLAuthorizer
+from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward.cli import main
 from fedward.flare.kits import doctor
-from fedward.flare.kits.doctor.certificates import fingerprint
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
 PROJECT = PROVISIONING / "project.yml"
@@ -221,7 +221,7 @@ def test_a_new_authority_trusts_nobody_of_the_old_one(workspace, tmp_path):
     assert changed == {"startup/client.crt", "startup/client.key", "startup/rootCA.pem"}
     rows = {row.name: row for row in doctor.examine(kit(workspace, SITE))[1]}
     assert {rows[name].status for name in ("layout", "key pair", "certificate", "owner", "root CA")} == {"ok"}
-    assert rows["root CA"].found.endswith(fingerprint(certificate(root)))
+    assert rows["root CA"].found.endswith(cert_fingerprint_sha256(certificate(root)))
 
 
 # --- revocation

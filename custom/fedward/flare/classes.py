@@ -12,6 +12,8 @@ Role = Literal["site", "server"]
 EXECUTOR = "fedward.flare.executor.MonaiTrainerExecutor"
 TO_SERVER = "nvflare.app_common.widgets.convert_to_fed_event.ConvertToFedEvent"
 TENSORBOARD = "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver"
+MLFLOW = "nvflare.app_opt.tracking.mlflow.mlflow_receiver.MLflowReceiver"
+WANDB = "nvflare.app_opt.tracking.wandb.wandb_receiver.WandBReceiver"
 
 CONTROLLERS = {
     "fedperl": "fedward.flare.workflows.FedPerlController",

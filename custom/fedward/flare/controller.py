@@ -9,10 +9,11 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.workflows.model_controller import ModelController
 from nvflare.widgets.info_collector import InfoCollector
 
+from fedward.config import Experiment
 from fedward.errors import FedwardError
 from fedward.flare.encryption import SERVER, context_of
 from fedward.flare.jobs.artifacts import write_artifacts
-from fedward.flare.jobs.configurations import experiment_of
+from fedward.flare.jobs.configurations import described
 from fedward.flare.jobs.status import STATS
 from fedward.flare.places import METRICS, named_folder, put_into_results, results_folder, run_folder, site_folders
 from fedward.flare.transport import FlareTransport
@@ -58,8 +59,9 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         self, experiment: dict[str, Any] | None = None, init: dict[str, str] | None = None, **settings: Any
     ) -> None:
         super().__init__(persistor_id="")
+        where = f"arguments of {type(self).__name__}"
         arguments = {**settings, "experiment": experiment or {}}
-        self.experiment = experiment_of(self.method, arguments, f"arguments of {type(self).__name__}")
+        self.experiment = Experiment.parse(described(self.method, arguments, where), where)
         self.init = init
         self.folder: Path | None = None
         """The run's, once this job has opened it."""
@@ -72,6 +74,7 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         folder = run_folder(workspace, job_id, job)
         if metrics := named_folder(METRICS):
             self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
+        init = Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None
         try:
             self.folder = run_experiment(
                 self.experiment,
@@ -82,13 +85,13 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 report=write_report,
                 resume=(folder / "run.json").exists(),
                 site_folders=site_folders(workspace),
-                init=Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None,
+                init=init,
                 watch=self._opened,
             )
         finally:
             if self.folder:  # else the run was refused: its folder holds another one's
-                put_into_results(self.folder, results_folder(workspace, job_id))
-                write_artifacts(results_folder(workspace, job_id))
+                put_into_results(self.folder, results := results_folder(workspace, job_id))
+                write_artifacts(results)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Answer FLARE's command ``show_stats`` with the run's progress."""
@@ -103,10 +106,8 @@ class ExperimentController(ModelController):  # type: ignore[misc]
             self._metrics(folder)
 
     def _progress(self) -> dict[str, Any]:
-        if self.folder is None:
-            return {}
         try:
-            return progress(self.folder)
+            return progress(self.folder) if self.folder else {}
         except FedwardError as error:
             return {"error": str(error)}
 

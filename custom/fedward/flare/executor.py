@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nvflare.apis.analytix import AnalyticsDataType
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import FilterKey, FLContextKey, ReturnCode
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
@@ -84,47 +84,41 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         from fedward.protocol.wire import Message
 
         if self._client is None:
-            self._client = self._new_client(fl_ctx)
+            self._client = _new_client(fl_ctx)
         return self._client.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
 
-    def _new_client(self, fl_ctx: FLContext) -> "Client":
-        from fedward.client.admission import Admission, admit_extensions
-        from fedward.client.client import Client
-        from fedward.client.site_data import DataSource
-        from fedward.client.site_log import SiteLog
-        from fedward.flare.encryption import SITE, context_of
-        from fedward.methods import method_of
-        from fedward.security.encryption import SiteKey
-        from fedward.training.machine import limit_threads
 
-        workspace = fl_ctx.get_engine().get_workspace()
-        config = Path(workspace.get_app_config_dir(fl_ctx.get_job_id()))
-        name, folder = fl_ctx.get_identity_name(), site_state(workspace)
-        rules = None if _simulated(fl_ctx) else _rules(fl_ctx)
-        if rules:  # first: an experiment imports what it names
-            admit_extensions(name, rules[0], described_in(config))
-        experiment = experiment_in(config)
-        limit_threads(experiment.threads)
-        key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
-        log = SiteLog(folder, name, experiment, fl_ctx.get_job_id())
-        source = DataSource(name, experiment, folder, site_folders(workspace))
-        return Client(source, method_of(experiment), log, Admission(name, experiment, folder, *(rules or ())), key)
+def _new_client(fl_ctx: FLContext) -> "Client":
+    from fedward.client.admission import Admission, admit_extensions
+    from fedward.client.client import Client
+    from fedward.client.site_data import DataSource
+    from fedward.client.site_log import SiteLog
+    from fedward.flare.encryption import SITE, context_of
+    from fedward.methods import method_of
+    from fedward.security.encryption import SiteKey
+    from fedward.training.machine import limit_threads
 
-
-def _simulated(fl_ctx: FLContext) -> bool:
-    """Return whether FLARE's simulator runs this process. It says so itself: a job's id would be the server's word."""
-    return fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True
+    workspace, job_id, name = fl_ctx.get_engine().get_workspace(), fl_ctx.get_job_id(), fl_ctx.get_identity_name()
+    config, folder = Path(workspace.get_app_config_dir(job_id)), site_state(workspace)
+    # The simulator says so itself: a job's id would be the server's word.
+    rules = () if fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True else _rules(fl_ctx)
+    if rules:  # first: an experiment imports what it names
+        admit_extensions(name, rules[0], described_in(config))
+    experiment = experiment_in(config)
+    limit_threads(experiment.threads)
+    key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
+    log = SiteLog(folder, name, experiment, job_id)
+    source = DataSource(name, experiment, folder, site_folders(workspace))
+    return Client(source, method_of(experiment), log, Admission(name, experiment, folder, *rules), key)
 
 
 def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":
     """Return the reader of this site's policy, and whether the job's privacy scope adds noise."""
-    from fedward.flare.privacy import GaussianUpdateFilter
+    from fedward.flare.privacy import adds_noise
     from fedward.security.policy import FILE, read_policy
 
     file = Path(fl_ctx.get_engine().get_workspace().get_site_config_dir()) / FILE
-    scope = fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT)
-    filters = scope.task_result_filters[FilterKey.OUT] if scope else []
-    return partial(read_policy, file), any(isinstance(each, GaussianUpdateFilter) for each in filters)
+    return partial(read_policy, file), adds_noise(fl_ctx.get_prop(FLContextKey.SCOPE_OBJECT))
 
 
 def _told(error: Exception) -> dict[str, Any]:

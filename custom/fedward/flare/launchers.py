@@ -64,13 +64,9 @@ def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]
         kit: the kit's folder.
     """
     folders = [Path(folder) for folder in environment.get("PYTHONPATH", "").split(os.pathsep)]
-    kept = [str(folder) for folder in folders if folder.is_absolute() and not _within(folder, kit)]
-    own = {"PYTHONPATH": os.pathsep.join(kept), "PYTHONSAFEPATH": "1"}
-    return {ARENAS[0]: ARENAS[1], **environment, **own}
-
-
-def _within(folder: Path, kit: Path) -> bool:
-    return folder.resolve().is_relative_to(kit.resolve())
+    kept = [path for path in folders if path.is_absolute() and not path.resolve().is_relative_to(kit.resolve())]
+    own = {"PYTHONPATH": os.pathsep.join(map(str, kept)), "PYTHONSAFEPATH": "1"}
+    return dict([ARENAS]) | environment | own
 
 
 class SiteJobLauncher(_Restarting, ClientProcessJobLauncher):  # type: ignore[misc]
@@ -115,8 +111,7 @@ class RestartedProcess(ProcessHandle):  # type: ignore[misc]
         with self._changing:
             if self._unwanted or code is None or code >= 0 or -code in _WANTED:
                 return False
-            name = signal.Signals(-code).name
-            now = time.monotonic()
+            name, now = signal.Signals(-code).name, time.monotonic()
             if sum(now - earlier < _WITHIN for earlier in self._restarts) == _MOST:
                 self._say(f"its process was killed by {name} again, after {_MOST} restarts; it is given up")
                 return False

@@ -31,9 +31,6 @@ STATE = "FEDWARD_STATE"
 _CONTAINERS = {"docker_launcher", "k8s_launcher"}
 """Components of FLARE that start a container for each job; of the kit it sees ``startup`` and ``local`` alone."""
 
-RESOURCES: tuple[str, str] = (WorkspaceConstants.RESOURCES_CONFIG, WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
-"""Files in a kit's ``local`` folder that say what may run; FLARE reads the first that exists."""
-
 SITES = "FEDWARD_SITES"
 """Environment variable: a further folder with site files, for the simulator."""
 
@@ -44,11 +41,10 @@ def site_folders(workspace: Workspace) -> list[Path]:
     Raises:
         ConfigError: the variable names no absolute path, or no folder with a site's file.
     """
-    folders = [Path(workspace.get_site_config_dir())]
-    if (named := named_folder(SITES)) is not None:
+    own = Path(workspace.get_site_config_dir())
+    if named := named_folder(SITES):
         named_sites(named)
-        folders.append(named)
-    return folders
+    return [own, named] if named else [own]
 
 
 def site_state(workspace: Workspace) -> Path:
@@ -65,13 +61,12 @@ def state_folder(kit: Path) -> Path:
         ConfigError: each job has a container of its own and the variable is not set: the privacy budget and all else
             that a site keeps would be lost with the container.
     """
-    if (named := named_folder(STATE)) is not None:
-        return named
-    if _in_containers(kit):
+    named = named_folder(STATE)
+    if not named and _in_containers(kit):
         expected = "a mounted folder, since each job runs in a container of its own"
         remedy = "Mount one in local/study_runtime.yaml; for a command, name it. See docs/containers.md."
         raise ConfigError(f"environment variable {STATE}", expected=expected, found="none", remedy=remedy)
-    return kit / "fedward"
+    return named or kit / "fedward"
 
 
 def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Path:
@@ -115,11 +110,17 @@ def put_into_results(run: Path, results: Path) -> None:
         shutil.copytree(run, results, ignore=shutil.ignore_patterns("models", "rounds", "server"), dirs_exist_ok=True)
 
 
+def resources(kit: Path) -> Path:
+    """Return the file that says what may run: the participant's own, else the one that the kit came with."""
+    local = kit / WorkspaceConstants.SITE_FOLDER_NAME
+    own = local / WorkspaceConstants.RESOURCES_CONFIG
+    return own if own.exists() else local / WorkspaceConstants.DEFAULT_RESOURCES_CONFIG
+
+
 def _in_containers(kit: Path) -> bool:
-    files = (kit / WorkspaceConstants.SITE_FOLDER_NAME / name for name in RESOURCES)
     try:
-        content = json.loads(next(file for file in files if file.is_file()).read_text(encoding="utf-8"))
-    except (StopIteration, ValueError):
+        content = json.loads(resources(kit).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
         return False  # FLARE does not start without such a file, nor with one that it cannot read
     return any(component.get("id") in _CONTAINERS for component in content.get("components", []))
 
@@ -134,10 +135,7 @@ def _safe(kind: str, name: Any) -> str:
 def named_folder(variable: str) -> Path | None:
     """Return the folder that an environment variable names; None if it is not set. ConfigError: no absolute path."""
     value = os.environ.get(variable)
-    if not value:
-        return None
-    if not Path(value).is_absolute():
-        # FLARE changes the working directory: a relative path would mean another folder by now.
+    if value and not Path(value).is_absolute():  # FLARE changes the working directory: it would be another folder
         where, remedy = f"environment variable {variable}", "Write it in full."
         raise ConfigError(where, expected="an absolute path", found=value, remedy=remedy)
-    return Path(value)
+    return Path(value) if value else None

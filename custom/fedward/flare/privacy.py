@@ -17,10 +17,11 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.filter import Filter, FilterContextKey, FilterSource
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_constant import FilterKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.utils.fl_context_utils import add_job_audit_event
+from nvflare.private.privacy_manager import Scope
 
 from fedward.errors import WireError
 from fedward.flare.places import site_state
@@ -75,17 +76,11 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
         round_ = meta.get("round")
         if (images := meta.get("labelled", 0) + meta.get("unlabelled", 0)) * rule.delta >= 1:
             _refuse(f"delta below one over {images} images", f"{rule.delta:g}")
+        ledger = ledger_file(site_state(fl_ctx.get_engine().get_workspace()), site)
+        release = {"job": fl_ctx.get_job_id(), "round": round_, "steps": meta.get("steps")}
+        release["norm"] = norm(update)  # for the site's choice of clip; never logged, as FLARE can send logs away
         try:
-            row = enter(
-                ledger_file(site_state(fl_ctx.get_engine().get_workspace()), site),
-                {
-                    "job": fl_ctx.get_job_id(),
-                    "round": round_,
-                    "steps": meta.get("steps"),
-                    "norm": norm(update),  # for the site's choice of clip; never logged, as FLARE can send logs away
-                },
-                rule,
-            )
+            row = enter(ledger, release, rule)
         except BudgetUsedError as error:
             self.log_error(fl_ctx, f"round {round_}: {error}", fire_event=False)
             return pack_answer({"site": site, "round": round_, "error": error.told}, {})
@@ -95,6 +90,12 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
         self.log_info(fl_ctx, f"round {round_}: clipped, noise of sigma {row['sigma']:g} added; {spent}")
         add_job_audit_event(fl_ctx, msg=f"applied filter: {type(self).__name__}, {spent}")
         return dxo.update_shareable(shareable)
+
+
+def adds_noise(scope: Scope | None) -> bool:
+    """Return whether a privacy scope of a site adds noise to updates."""
+    filters = scope.task_result_filters[FilterKey.OUT] if scope else ()
+    return any(isinstance(each, GaussianUpdateFilter) for each in filters)
 
 
 def norm(arrays: Mapping[str, np.ndarray]) -> float:
@@ -107,16 +108,13 @@ def privatise(arrays: Mapping[str, np.ndarray], clip: float, noise_multiplier: f
 
     Clipped and added in float64, before rounding, so that rounding is part of what may be done to a release.
     """
-    length = norm(arrays)
-    scale = clip / length if length > clip else 1.0
-    stream = _random_stream()
-    return {
-        name: (
-            array.astype(np.float64) * scale
-            + clip * noise_multiplier * _normal(array.size, stream).reshape(array.shape)
-        ).astype(array.dtype)
-        for name, array in arrays.items()
-    }
+    length, stream = norm(arrays), _random_stream()
+    scale, sigma = clip / length if length > clip else 1.0, clip * noise_multiplier
+    noisy = {}
+    for name, array in arrays.items():
+        noise = sigma * _normal(array.size, stream).reshape(array.shape)
+        noisy[name] = (array.astype(np.float64) * scale + noise).astype(array.dtype)
+    return noisy
 
 
 def _open(shareable: Shareable) -> DXO:
@@ -139,20 +137,15 @@ def _checked(dxo: DXO) -> dict[str, np.ndarray]:
         _refuse("data of kind WEIGHT_DIFF", str(getattr(dxo.data_kind, "value", dxo.data_kind)))
     for name, array in dxo.data.items():
         if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, np.floating):
-            kind = str(array.dtype) if isinstance(array, np.ndarray) else type(array).__name__
-            _refuse("float arrays", f"{name} of type {kind}")
+            _refuse("float arrays", f"{name} of type {getattr(array, 'dtype', type(array).__name__)}")
         if not np.isfinite(array).all():
             _refuse("finite numbers", f"NaN or infinity in {name}")
     return dict(dxo.data)
 
 
 def _refuse(expected: str, found: str) -> NoReturn:
-    raise WireError(
-        "GaussianUpdateFilter",
-        expected=expected,
-        found=found,
-        remedy="Nothing was sent. Run jobs whose sites answer with differences, or without this scope.",
-    )
+    remedy = "Nothing was sent. Run jobs whose sites answer with differences, or without this scope."
+    raise WireError("GaussianUpdateFilter", expected=expected, found=found, remedy=remedy)
 
 
 def _random_stream() -> CipherContext:
@@ -170,5 +163,4 @@ def _normal(count: int, stream: CipherContext) -> np.ndarray:
     bits = np.frombuffer(stream.update(bytes(16 * pairs)), dtype="<u8") >> np.uint64(11)
     radius_of, angle_of = ((bits + np.uint64(1)) * 2.0**-53).reshape(2, pairs)  # in (0, 1]
     radius, angle = np.sqrt(-2 * np.log(radius_of)), 2 * np.pi * angle_of
-    normal: np.ndarray = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
-    return normal
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]

@@ -57,9 +57,6 @@ def _pack(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: Param
 
 
 def _foreign(found: str) -> WireError:
-    return WireError(
-        "FLARE message",
-        expected=f"weights, differences or metrics with a meta entry {_META!r}",
-        found=found,
-        remedy="Server and sites must run the same version of fedward.",
-    )
+    expected = f"weights, differences or metrics with a meta entry {_META!r}"
+    remedy = "Server and sites must run the same version of fedward."
+    return WireError("FLARE message", expected=expected, found=found, remedy=remedy)

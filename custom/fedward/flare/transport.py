@@ -51,11 +51,13 @@ class FlareTransport:
                 else:
                     deliver(site, _failed(site, request, "not connected to this job"))
             while tasks:
-                self._stop_if_aborted()
+                if self._controller.abort_signal.triggered:
+                    remedy = "Resume it when wanted."
+                    raise RunError("job", expected="to run to its end", found="an abort", remedy=remedy)
                 try:
                     site, answer = answers.get(timeout=_TICK)
                 except Empty:
-                    self._drop_ended(tasks, requests, deliver)
+                    _drop_ended(tasks, requests, deliver)
                     continue
                 del tasks[site]
                 deliver(site, answer)
@@ -74,25 +76,19 @@ class FlareTransport:
         self._controller.send(task, self._controller.fl_ctx, targets=[site])
         return task
 
-    def _stop_if_aborted(self) -> None:
-        if self._controller.abort_signal.triggered:
-            raise RunError("job", expected="to run to its end", found="an abort", remedy="Resume it when wanted.")
 
-    @staticmethod
-    def _drop_ended(tasks: dict[str, Task], requests: Mapping[str, Message], deliver: Deliver) -> None:
-        """Forget the tasks that ended without an answer. Status OK is not one of them: its answer is in the queue."""
-        for site, task in list(tasks.items()):
-            status = task.completion_status
-            if status in (None, TaskCompletionStatus.OK):
-                continue
+def _drop_ended(tasks: dict[str, Task], requests: Mapping[str, Message], deliver: Deliver) -> None:
+    """Forget the tasks that ended without an answer. Status OK is not one of them: its answer is in the queue."""
+    for site, task in list(tasks.items()):
+        status = task.completion_status
+        if status not in (None, TaskCompletionStatus.OK):
             del tasks[site]
             if status != TaskCompletionStatus.TIMEOUT:
                 deliver(site, _failed(site, requests[site], f"FLARE gave up the task: {status.value}"))
 
 
 def _answer(site: str, request: Message, result: Any) -> Message:
-    code = result.get_return_code()
-    if code != ReturnCode.OK:
+    if (code := result.get_return_code()) != ReturnCode.OK:
         return _failed(site, request, f"FLARE returned {code}; the details are in the site's own log")
     try:
         return Message(*unpack(result))

@@ -57,7 +57,7 @@ def _table(metrics: Path) -> Table:
 
 
 def _row(round_: int, sites: dict[str, dict[str, float]]) -> dict[str, Any]:
-    names = sorted({name for values in sites.values() for name in values})
+    names = {name for values in sites.values() for name in values}
     means = {name: fmean(values[name] for values in sites.values() if name in values) for name in names}
     return {
         "round": round_,

@@ -6,12 +6,12 @@ configuration with these.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import AVERAGING, CONTROLLERS, EXECUTOR, FOREIGN, TENSORBOARD, TO_SERVER
+from fedward.flare.classes import AVERAGING, CONTROLLERS, EXECUTOR, FOREIGN, MLFLOW, TENSORBOARD, TO_SERVER, WANDB
 from fedward.flare.shareables import TASK
 
 if TYPE_CHECKING:
@@ -68,21 +68,14 @@ def receiver(tracking: Tracking, job: str = "") -> dict[str, Any]:
 
     MLflow writes a database into the job's results, Weights & Biases offline files: none sends anything anywhere.
     """
-    path, args = _RECEIVERS[tracking](job)
+    wandb = {"project": "fedward", "group": job, "name": job, "job_type": "federation"}
+    receivers: dict[Tracking, tuple[str, dict[str, Any]]] = {
+        "tensorboard": (TENSORBOARD, {"tb_folder": "tb_events"}),
+        "mlflow": (MLFLOW, {"kw_args": {"experiment_name": "fedward", "run_name": job}}),
+        "wandb": (WANDB, {"wandb_args": wandb}),
+    }
+    path, args = receivers[tracking]
     return {"id": tracking, "path": path, "args": {**args, "events": [f"fed.{_EVENT}"]}}
-
-
-_RECEIVERS: dict[Tracking, Callable[[str], tuple[str, dict[str, Any]]]] = {
-    "tensorboard": lambda job: (TENSORBOARD, {"tb_folder": "tb_events"}),
-    "mlflow": lambda job: (
-        "nvflare.app_opt.tracking.mlflow.mlflow_receiver.MLflowReceiver",
-        {"kw_args": {"experiment_name": "fedward", "run_name": job}},
-    ),
-    "wandb": lambda job: (
-        "nvflare.app_opt.tracking.wandb.wandb_receiver.WandBReceiver",
-        {"wandb_args": {"project": "fedward", "group": job, "name": job, "job_type": "federation"}},
-    ),
-}
 
 
 def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:
@@ -93,42 +86,34 @@ def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:
     """
     from fedward.methods import METHODS, settings_of
 
-    settings = settings_of(experiment.method, experiment.options).model_dump(mode="json")
+    method = experiment.method
+    settings = settings_of(method, experiment.options).model_dump(mode="json")
     shared = experiment.model_dump(mode="json", exclude={"method", "options"})
-    if taken := {"method", "experiment", "init"} & set(settings):
-        remedy = "Give the setting another name."
-        where = f"settings of {experiment.method}"
-        raise ConfigError(where, expected="no name of a controller's own", found=", ".join(taken), remedy=remedy)
-    path = CONTROLLERS.get(experiment.method, AVERAGING if experiment.method in METHODS.builtin else FOREIGN)
-    named = {} if path in CONTROLLERS.values() else {"method": experiment.method}
-    return path, {**named, **settings, "experiment": shared}
+    if taken := ", ".join({"method", "experiment", "init"} & set(settings)):
+        where, remedy = f"settings of {method}", "Give the setting another name."
+        raise ConfigError(where, expected="no name of a controller's own", found=taken, remedy=remedy)
+    if method in CONTROLLERS:
+        return CONTROLLERS[method], {**settings, "experiment": shared}
+    path = AVERAGING if method in METHODS.builtin else FOREIGN
+    return path, {"method": method, **settings, "experiment": shared}
 
 
-def experiment_of(method: str, arguments: Mapping[str, Any], where: str) -> "Experiment":
-    """Return the experiment that a controller's arguments describe, ``init`` left out; the inverse of the above.
+def described(method: str, arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the experiment that a controller's arguments describe, unchecked; the inverse of :func:`controller`.
 
     Args:
         method: which the controller runs.
-        arguments: the method's settings, and ``experiment`` for all else.
+        arguments: the method's settings, ``experiment`` for all else, and ``init``, which is left out.
         where: named in errors.
 
     Raises:
-        ConfigError: an argument that is unknown or wrong.
+        ConfigError: ``experiment`` is no mapping, or says what the other arguments say.
     """
-    from fedward.config import Experiment
-
-    return Experiment.parse(_plain(method, arguments, where), where)
-
-
-def _plain(method: str, arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
     shared = arguments.get("experiment", {})
     if not isinstance(shared, Mapping) or {"method", "options"} & set(shared):
-        raise ConfigError(
-            where,
-            expected="an argument experiment that is a mapping, without method and options",
-            found=f"{shared!r:.80}",
-            remedy="The controller's class says the method, its other arguments are the options.",
-        )
+        expected = "an argument experiment that is a mapping, without method and options"
+        remedy = "The controller's class says the method, its other arguments are the options."
+        raise ConfigError(where, expected=expected, found=f"{shared!r:.80}", remedy=remedy)
     settings = {name: value for name, value in arguments.items() if name not in ("experiment", "init")}
     return {**shared, "method": method, "options": settings}
 
@@ -156,10 +141,7 @@ def described_in(config: Path) -> dict[str, Any]:
         named = {path: method for method, path in CONTROLLERS.items()}
         method = str(arguments.pop("method") if path in (AVERAGING, FOREIGN) else named[path])
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            _WHERE,
-            expected="one controller of fedward, with its arguments",
-            found=f"{type(error).__name__}: {error}",
-            remedy="Export the job with `fedward jobs`, and send it as it is.",
-        ) from error
-    return _plain(method, arguments, _WHERE)
+        expected, found = "one controller of fedward, with its arguments", f"{type(error).__name__}: {error}"
+        remedy = "Export the job with `fedward jobs`, and send it as it is."
+        raise ConfigError(_WHERE, expected=expected, found=found, remedy=remedy) from error
+    return described(method, arguments, _WHERE)

@@ -64,31 +64,30 @@ def job_files(
     Raises:
         ConfigError: a clinical job with weights names no sites, or its tracking is not TensorBoard.
     """
+    if clinical and tracking != "tensorboard":
+        where, remedy = f"tracking={tracking} of a clinical job", "A kit admits no other receiver; use it in simulations."
+        raise ConfigError(where, expected="tensorboard", found=tracking, remedy=remedy)
     if clinical:
         experiment = experiment.model_copy(update={"synthetic": None})
+    elif not sites:
+        sites = simulated_sites(experiment)
     interval = CLINICAL_POLLING if clinical else POLLING
     server = _SERVER_APP if init else _APP
-    places = sites or ([] if clinical else simulated_sites(experiment))
     path, args = controller(experiment)
-    if clinical and tracking != "tensorboard":
-        where, remedy = (
-            f"tracking={tracking} of a clinical job",
-            "A kit admits no other receiver; use it in simulations.",
-        )
-        raise ConfigError(where, expected="tensorboard", found=tracking, remedy=remedy)
     received = receiver(tracking, name)
     files = {
-        "meta.json": _meta(experiment, name, clinical, _deploy_map(server, places)),
+        "meta.json": _meta(experiment, name, clinical, _deploy_map(server, sites)),
         f"{_APP}/config/{SERVER}": server_config(path, args, interval, received),
         f"{_APP}/config/{CLIENT}": client_config(interval),
     }
     if init:
         files[f"{server}/config/{SERVER}"] = server_config(path, {**args, "init": dict(init)}, interval, received)
     texts = {file: json.dumps(content, indent=2) + "\n" for file, content in files.items()}
-    for app in () if clinical else (_APP, server):
-        texts[f"{app}/custom/{MARKER.name}"] = MARKER.read_text(encoding="utf-8")
-    if not clinical and name in JOBS and experiment == JOBS[name]():
-        texts[SCRIPT] = _SCRIPT.format(name=name)
+    if not clinical:
+        marker = MARKER.read_text(encoding="utf-8")
+        texts |= {f"{app}/custom/{MARKER.name}": marker for app in (_APP, server)}
+        if name in JOBS and experiment == JOBS[name]():
+            texts[SCRIPT] = _SCRIPT.format(name=name)
     return texts
 
 
@@ -102,23 +101,25 @@ def export_job(
 ) -> None:
     """Write an experiment as a job folder; the folder's name is the job's.
 
-    Args:
-        experiment: what to run.
+    Args, where not as in :func:`job_files`:
         out: the job folder; what an earlier export left there is replaced.
-        clinical: as in :func:`job_files`.
-        sites: as in :func:`job_files`.
         init: folder of a finished run. The job carries its last model, and needs the folder no more.
-        tracking: as in :func:`job_files`.
 
     Raises:
         ConfigError: as :func:`job_files`, or the weights are missing, do not fit or lie in the job folder itself;
             nothing is written or deleted then.
     """
-    if init and any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
-        expected = "a folder outside the job folder, whose files are replaced"
-        remedy = "Export the job into another folder, or move the run's folder elsewhere first."
-        raise ConfigError(f"--init {init}", expected=expected, found=f"one in {out}", remedy=remedy)
-    facts = _facts(experiment, init) if init else None
+    facts = None
+    if init:
+        from fedward.storage.initial import Weights, initial_model  # with torch, which no other export needs
+
+        if any((init / name).resolve().is_relative_to(out.resolve()) for name in WEIGHTS):
+            expected = "a folder outside the job folder, whose files are replaced"
+            remedy = "Export the job into another folder, or move the run's folder elsewhere first."
+            raise ConfigError(f"--init {init}", expected=expected, found=f"one in {out}", remedy=remedy)
+        weights = Weights.of(init)
+        initial_model(experiment, weights)
+        facts = weights.facts
     texts = job_files(experiment, out.name, clinical, sites, facts, tracking)
     _clear(out)
     for path, text in texts.items():
@@ -134,15 +135,6 @@ def stale_jobs(folder: Path) -> list[str]:
     exported = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
     fresh = {name for name, job in JOBS.items() if _read(folder / name) == job_files(job(), name)}
     return sorted((exported | set(JOBS)) - fresh)
-
-
-def _facts(experiment: Experiment, init: Path) -> dict[str, str]:
-    """Return what a job says of the weights it carries; ConfigError: they do not fit."""
-    from fedward.storage.initial import Weights, initial_model  # with torch, which no other export needs
-
-    weights = Weights.of(init)
-    initial_model(experiment, weights)
-    return weights.facts
 
 
 def _clear(job: Path) -> None:

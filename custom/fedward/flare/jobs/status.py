@@ -20,40 +20,37 @@ def job_progress(flare: Session, job_id: str) -> dict[str, Any] | None:
     Raises:
         RunError: no such job, one that does not run, one that is not of this package, or a run folder that is broken.
     """
+    where = f"job {job_id}"
     try:
-        stats = flare.show_stats(job_id, TargetType.SERVER).get("server") or {}
+        found = (flare.show_stats(job_id, TargetType.SERVER).get("server") or {}).get(STATS) or {}
     except JobNotRunning as error:
-        status = flare.get_job_meta(job_id).get("status")
+        status = str(flare.get_job_meta(job_id).get("status"))
         remedy = "Fetch what it left behind with download_job in the admin console."
-        raise RunError(f"job {job_id}", expected="a running job", found=str(status), remedy=remedy) from error
+        raise RunError(where, expected="a running job", found=status, remedy=remedy) from error
     except JobNotFound as error:
         remedy = "`fedward status KIT` lists those that run."
-        raise RunError(f"job {job_id}", expected="a job of this federation", found="none", remedy=remedy) from error
-    found = stats.get(STATS)
-    if found and "error" in found:
+        raise RunError(where, expected="a job of this federation", found="none", remedy=remedy) from error
+    if "error" in found:
         expected, remedy = "a run folder at the server that can be read", "Look at the folder on the server."
-        raise RunError(f"job {job_id}", expected=expected, found=found["error"], remedy=remedy)
+        raise RunError(where, expected=expected, found=found["error"], remedy=remedy)
     return found or None
 
 
 def describe(flare: Session, job_id: str | None = None) -> list[str]:
     """Return the progress of one job, or of all that run, as text of at most 80 columns; errors as lines if of all."""
     if job_id:
-        return _lines(job_id, "", job_progress(flare, job_id))
-    jobs = [job for job in flare.list_jobs() if job["status"] == RunStatus.RUNNING.value]
+        return [f"job {job_id}", *_lines(flare, job_id)]
     found: list[str] = []
-    for job in jobs:
-        try:
-            found += _lines(job["job_id"], job["job_name"], job_progress(flare, job["job_id"]))
-        except RunError as error:  # it may have ended since, or be no job of this package
-            found += [_headline(job["job_id"], job["job_name"]), f"  {one_line(error.found)}"]
+    for job in flare.list_jobs():
+        if job["status"] == RunStatus.RUNNING.value:
+            found.append(f"job {job['job_id']}  {one_line(job['job_name'])}".rstrip())  # the name is its lead's choice
+            try:
+                found += _lines(flare, job["job_id"])
+            except RunError as error:  # it may have ended since, or be no job of this package
+                found.append(f"  {one_line(error.found)}")
     return found or ["no job runs"]
 
 
-def _lines(job_id: str, name: str, state: dict[str, Any] | None) -> list[str]:
-    return [_headline(job_id, name), *(progress.lines(state) if state else ["  not begun"])]
-
-
-def _headline(job_id: str, name: str) -> str:
-    """Return a job's first line; the name is its lead's choice."""
-    return f"job {job_id}  {one_line(name)}".rstrip()
+def _lines(flare: Session, job_id: str) -> list[str]:
+    state = job_progress(flare, job_id)
+    return progress.lines(state) if state else ["  not begun"]

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,13 +35,10 @@ def session(kit: Path) -> Iterator[Session]:
     try:
         opened = new_secure_session(user, str(kit), timeout=_CONNECT)
     except (*CONNECTION_ERRORS, AuthenticationError) as error:
-        where, expected = f"startup kit {kit}", "a server that accepts it"
-        remedy = "Check that the server runs, and the kit with `fedward doctor KIT`."
-        raise UnreachableError(where, expected=expected, found=str(error), remedy=remedy) from error
-    try:
+        expected, remedy = "a server that accepts it", "Check that the server runs, and the kit with `fedward doctor KIT`."
+        raise UnreachableError(f"startup kit {kit}", expected=expected, found=str(error), remedy=remedy) from error
+    with closing(opened):  # its threads would keep this process alive
         yield opened
-    finally:
-        opened.close()  # its threads would keep this process alive
 
 
 def submit(flare: Session, job: Path, run: str | None = None) -> str:
@@ -68,9 +65,8 @@ def submit(flare: Session, job: Path, run: str | None = None) -> str:
 
 def job_meta(job: Path) -> dict[str, Any]:
     """Return what a job's meta.json says; ConfigError: it is missing, or FLARE could not use it."""
-    with reading(
-        f"job {job}", "a folder with a meta.json that names apps and sites", "Export one with `fedward jobs`."
-    ):
+    expected = "a folder with a meta.json that names apps and sites"
+    with reading(f"job {job}", expected, "Export one with `fedward jobs`."):
         meta = json.loads((job / "meta.json").read_text(encoding="utf-8"))
         if not isinstance(meta["deploy_map"], dict):
             raise TypeError("deploy_map does not map apps to sites")
@@ -108,23 +104,20 @@ def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
     except CONNECTION_ERRORS as error:
         raise lost(f"results of job {job_id}", error) from error
     run = results(out, meta)
-    if not (found := unfinished(run)):
-        return run
-    reported = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
-    found, remedy = (
-        f"{found} (FLARE: {reported})",
-        f"See the logs in {out / job_id}; a site's refusal is in its log.txt.",
-    )
-    raise RunError(f"job {job_id}", expected="a finished run", found=found, remedy=remedy)
+    if found := unfinished(run):
+        reported = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
+        remedy = f"See the logs in {out / job_id}; a site's refusal is in its log.txt."
+        found += f" (FLARE: {reported})"
+        raise RunError(f"job {job_id}", expected="a finished run", found=found, remedy=remedy)
+    return run
 
 
 def unfinished(run: Path) -> str:
     """Return what ``run.json`` says instead of finished; empty if the run has finished."""
     try:
         info = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        if info["status"] == "finished":
-            return ""
-        return ": ".join([info["status"], *filter(None, [info["summary"].get("reason")])])
+        status, reason = info["status"], info["summary"].get("reason")
+        return "" if status == "finished" else f"{status}: {reason}" if reason else str(status)
     except FileNotFoundError:
         return "no run at all"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -15,16 +15,8 @@ from nvflare.apis.job_def import ALL_SITES, RunStatus
 from nvflare.fuel.flare_api.flare_api import Session
 
 from fedward.errors import FedwardError, RunError
-from fedward.flare.jobs.submit import (
-    CONNECTION_ERRORS,
-    UnreachableError,
-    fetch,
-    job_meta,
-    lost,
-    results,
-    session,
-    submit,
-)
+from fedward.flare.jobs import submit
+from fedward.flare.jobs.submit import CONNECTION_ERRORS, UnreachableError
 from fedward.flare.jobs.watch import Watch
 from fedward.server.progress import progress
 
@@ -91,7 +83,7 @@ class Supervisor:
             except UnreachableError:
                 raise
             except RunError as error:
-                self._count(watch, results(out, meta))
+                self._count(watch, submit.results(out, meta))
                 if self._refused or meta["status"] in _HOPELESS:
                     raise
                 if self._fruitless == _FRUITLESS:
@@ -101,9 +93,10 @@ class Supervisor:
 
     def _start(self, flare: Session) -> Watch:
         self._await_sites(flare)
-        server = flare.get_system_info()
-        job_id = submit(flare, self.job, self.run)
-        return Watch(job_id, server.server_info.start_time, self._named_sites(), self._called, self._rounds)
+        started = flare.get_system_info().server_info.start_time
+        job_id = submit.submit(flare, self.job, self.run)
+        named = {site for sites in submit.job_meta(self.job)["deploy_map"].values() for site in sites} - {ALL_SITES}
+        return Watch(job_id, started, named, self._called, self._rounds)
 
     def _until_end(self, watch: Watch) -> dict[str, Any]:
         """Look at a job until it has ended; see :meth:`Watch.look` for what is returned."""
@@ -115,10 +108,6 @@ class Supervisor:
             return meta
 
         return self._reach(looks)
-
-    def _named_sites(self) -> set[str]:
-        """Return the sites that the job goes to, empty for all."""
-        return {site for sites in job_meta(self.job)["deploy_map"].values() for site in sites} - {ALL_SITES}
 
     def _await_sites(self, flare: Session) -> None:
         """Wait for the sites of the last attempt: they come back one by one to a server that was started anew."""
@@ -132,7 +121,7 @@ class Supervisor:
     def _finished(self, meta: dict[str, Any], out: Path) -> Path:
         """Return the folder of the finished run; raise RunError if another attempt may be worth making."""
         if meta["status"] in _ENDS:
-            return self._reach(lambda flare: fetch(flare, meta, out))
+            return self._reach(lambda flare: submit.fetch(flare, meta, out))
         expected, found = "a job that brings it to its end", f"the job was {meta['status']}"
         remedy = "Fix what ends it, then go on with `fedward submit --continue` and the run's name."
         raise RunError(f"run {self.run}", expected=expected, found=found, remedy=remedy)
@@ -151,7 +140,7 @@ class Supervisor:
         self._silent = None
         while True:
             try:
-                with session(self.kit) as flare:
+                with submit.session(self.kit) as flare:
                     return action(flare)
             except (UnreachableError, *CONNECTION_ERRORS) as error:
                 if self._silent is None:
@@ -160,5 +149,5 @@ class Supervisor:
                 if time.monotonic() - self._silent > self.patience:
                     if isinstance(error, UnreachableError):
                         raise
-                    raise lost(f"run {self.run}", error) from error
+                    raise submit.lost(f"run {self.run}", error) from error
                 time.sleep(_POLL)

@@ -57,8 +57,10 @@ class Watch:
             return {**meta, "status": _LOST}
         if any(job.job_id == self.job_id for job in server.job_info):
             self._seen, self._gone = True, 0
-            self._ask(flare)
-            self._call_idle_sites(flare)
+            if not self.further:
+                self._ask(flare)
+            if not self.left_out:
+                self._call_idle_sites(flare)
         elif self._seen:
             self._gone += 1
             if self._gone == _OVERDUE:
@@ -66,17 +68,12 @@ class Watch:
         return None
 
     def _ask(self, flare: Session) -> None:
-        if self.further:
-            return
-        state = None
         with suppress(Exception):  # FLARE's have no common base; what is lost with the server fails the next question
             state = job_progress(flare, self.job_id)
-        if state and state["round"] > self.rounds:
-            self.rounds, self.further = state["round"], True
+            if state and state["round"] > self.rounds:
+                self.rounds, self.further = state["round"], True
 
     def _call_idle_sites(self, flare: Session) -> None:
-        if self.left_out:
-            return
         try:
             rows = flare.get_client_job_status() or []
         except (NoClientsAvailable, RuntimeError):  # no site is connected; or none of those that are has answered
@@ -88,7 +85,7 @@ class Watch:
         self.members |= working
         self.called -= working
         self._idle = {name: self._idle.get(name, 0) + 1 for name in free - self.called if working}
-        self.left_out = sorted(name for name, looks in self._idle.items() if looks >= _SURE)
-        self.called |= set(self.left_out)
-        if self.left_out:
+        if left_out := sorted(name for name, looks in self._idle.items() if looks >= _SURE):
+            self.left_out = left_out
+            self.called |= set(left_out)
             flare.abort_job(self.job_id)

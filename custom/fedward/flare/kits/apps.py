@@ -15,7 +15,9 @@ from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
+from pydantic import BaseModel
 
+from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS, FOREIGN, Role
 from fedward.flare.jobs.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
@@ -32,10 +34,15 @@ _WEIGHTS = f"{_FOLDER}/{WEIGHTS[0]}"
 _LARGEST = 1 << 20
 """Bytes of a file that is not the weights; an exported configuration has a few thousand."""
 
-_NAMES_CLASS = {"path", "class_path", "name", "class_attributes"}
+_PATHS = {"path", "class_path"}
+_NAMES_CLASS = _PATHS | {"name", "class_attributes"}
 """Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments themselves."""
 
 _CONTROLLERS = {*CONTROLLERS.values(), AVERAGING, FOREIGN}
+
+_EXPERIMENT = set(Experiment.model_fields) - {"method", "options"}
+_PARTS: dict[str, type[BaseModel]] = {"data": DataSpec, "synthetic": SyntheticData}
+"""Names that a controller's argument ``experiment`` may have, and mappings in it with names of their own."""
 
 _INTERVAL = (0.05, 60.0)
 """Seconds between two questions of a site for work that a job may set."""
@@ -87,15 +94,14 @@ def check(app: Path, role: Role) -> None:
 
 def _check_configuration(app: Path, side: Role) -> None:
     file = f"{_FOLDER}/{CONFIGS[side]}"
-    where = f"app, file {file}"
     try:
         content = json.loads((app / file).read_text(encoding="utf-8"), object_pairs_hook=_unique)
         problem = _differences(content, side)
     except (OSError, ValueError, RecursionError) as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        raise _refused(where, "plain JSON in UTF-8, each key once", found) from error
+        raise _refused(f"app, file {file}", "plain JSON in UTF-8, each key once", found) from error
     if problem:
-        raise _refused(where, "what `fedward jobs` writes for an experiment", problem)
+        raise _refused(f"app, file {file}", "what `fedward jobs` writes for an experiment", problem)
 
 
 def _check_files(app: Path, role: Role) -> None:
@@ -123,14 +129,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _differences(content: Any, side: Role) -> str:
     """Return in what a configuration differs from an exported one, empty if in its experiment alone."""
-    for value in _values(content):
+    for value in values(content):
         if isinstance(value, str) and ("{" in value or "}" in value):
             return f"a brace in {value!r}: FLARE would put a variable in its place"
-        if isinstance(value, dict) and (named := set(_classes(value)) - set(ALLOWED[side])):
+        if isinstance(value, dict) and (named := {str(value[key]) for key in _PATHS & set(value)} - {*ALLOWED[side]}):
             return f"the class {', '.join(sorted(named))}"
     try:
         return _from_export(content, side)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return "one without the part that runs the experiment"
 
 
@@ -142,8 +148,8 @@ def _from_export(content: Any, side: Role) -> str:
         (workflow,), interval = content["workflows"], content["server"]["task_request_interval"]
         if workflow["path"] not in _CONTROLLERS:
             return "a workflow that is no controller"
-        if not _plain(workflow["args"]):
-            return "arguments other than an experiment's"
+        if problem := _arguments(workflow["args"]):
+            return problem
         exported = server_config(workflow["path"], workflow["args"], interval)
     if others := sorted(key for key in {*content, *exported} if content.get(key) != exported.get(key)):
         return f"other values of {', '.join(others)}"
@@ -152,21 +158,22 @@ def _from_export(content: Any, side: Role) -> str:
     return ""
 
 
-def _plain(args: Any) -> bool:
-    """Return whether these are a controller's arguments in which FLARE finds nothing to build.
+def _arguments(args: dict[str, Any]) -> str:
+    """Return what is wrong with a controller's arguments, such as one from which FLARE would build something.
 
-    Which names and values a method has is for its controller, and at a site the executor, to check: that takes torch.
+    Names and values of a method's own settings are for the controller, and at a site the executor, to check: that
+    takes torch.
     """
-    return (
-        isinstance(args, dict)
-        and isinstance(args.get("experiment"), dict)
-        and all(name.isidentifier() for name in args)
-        and not _NAMES_CLASS & set(args)
-        and not any(_NAMES_CLASS & set(value) for value in args.values() if isinstance(value, dict))
-    )
+    experiment = args["experiment"]
+    unknown = {name for name in args if not name.isidentifier()} | _NAMES_CLASS & set(args)
+    unknown |= {name for value in args.values() if isinstance(value, dict) for name in _NAMES_CLASS & set(value)}
+    unknown |= set(experiment) - _EXPERIMENT
+    for part, model in _PARTS.items():
+        unknown |= set(experiment.get(part) or ()) - set(model.model_fields)
+    return f"unknown arguments, {', '.join(sorted(unknown))}" if unknown else ""
 
 
-def _values(content: Any) -> Iterator[Any]:
+def values(content: Any) -> Iterator[Any]:
     """Yield everything in a configuration, keys too."""
     waiting = [content]
     while waiting:
@@ -178,13 +185,8 @@ def _values(content: Any) -> Iterator[Any]:
             waiting += value
 
 
-def _classes(value: dict[str, Any]) -> list[str]:
-    return [str(value[key]) for key in ("path", "class_path") if key in value]
-
-
 def _refused(where: str, expected: str, found: str) -> ConfigError:
     told = found.encode("unicode_escape").decode("ascii")
     told = told if len(told) <= _TOLD else f"{told[:_TOLD]}..."
-    return ConfigError(
-        where, expected=expected, found=told, remedy="Export the job with `fedward jobs`, and send it as it is."
-    )
+    remedy = "Export the job with `fedward jobs`, and send it as it is."
+    return ConfigError(where, expected=expected, found=told, remedy=remedy)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nvflare.apis.workspace import Workspace
+
 from fedward.errors import ConfigError
 from fedward.flare.classes import Role as Side
-from fedward.flare.places import RESOURCES, state_folder
+from fedward.flare.places import resources, state_folder
 
 STARTUP = "startup"
 Role = Literal["site", "server", "user"]
@@ -46,6 +48,11 @@ class Kit:
         return "server" if self.role == "server" else "site"
 
     @property
+    def workspace(self) -> Workspace:
+        """The kit as FLARE reads it."""
+        return Workspace(str(self.folder), self.name)
+
+    @property
     def startup(self) -> Path:
         """Folder with certificates and start scripts."""
         return self.folder / STARTUP
@@ -63,17 +70,17 @@ class Kit:
     @property
     def resources(self) -> Path:
         """The file that says what may run: the participant's own, else the one that the kit came with."""
-        return next((file for name in RESOURCES if (file := self.local / name).exists()), self.local / RESOURCES[-1])
+        return resources(self.folder)
 
     @property
     def key(self) -> Path:
         """The private key."""
-        return self.startup / f"{self._stem}.key"
+        return self.certificate.with_suffix(".key")
 
     @property
     def certificate(self) -> Path:
         """The participant's certificate."""
-        return self.startup / f"{self._stem}.crt"
+        return self.startup / f"{'server' if self.role == 'server' else 'client'}.crt"
 
     @property
     def root(self) -> Path:
@@ -86,10 +93,6 @@ class Kit:
         own = self.startup / "customRootCA.pem"
         return own if self.security == "tls" and own.is_file() else self.root
 
-    @property
-    def _stem(self) -> str:
-        return "server" if self.role == "server" else "client"
-
 
 def open_kit(folder: Path, role: Role | None = None) -> Kit:
     """Return what a kit's configuration says.
@@ -101,17 +104,16 @@ def open_kit(folder: Path, role: Role | None = None) -> Kit:
     Raises:
         ConfigError: there is no configuration, it cannot be read, or the kit has another role.
     """
-    startup = folder / STARTUP
-    present = [name for name in _CONFIGS if (startup / name).is_file()]
+    present = [file for name in _CONFIGS if (file := folder / STARTUP / name).is_file()]
     if len(present) != 1:
-        expected, found = f"one of {', '.join(_CONFIGS)} in {STARTUP}/", ", ".join(present) or "none"
-        raise ConfigError(f"kit {folder}", expected=expected, found=found, remedy=UNPACK_AGAIN)
-    actual, content = _CONFIGS[present[0]], read_json(startup / present[0])
+        expected, found = f"one of {', '.join(_CONFIGS)} in {STARTUP}/", ", ".join(file.name for file in present)
+        raise ConfigError(f"kit {folder}", expected=expected, found=found or "none", remedy=UNPACK_AGAIN)
+    actual, content = _CONFIGS[present[0].name], read_json(present[0])
     if role not in (None, actual):
         remedy = f"Name the folder of a {role}'s kit."
         raise ConfigError(f"kit {folder}", expected=f"a {role}'s", found=f"a {actual}'s", remedy=remedy)
-    with reading(str(startup / present[0]), "the project, the server and the participant", UNPACK_AGAIN):
-        return _KIT_OF[actual](folder, content)
+    with reading(str(present[0]), "the project, the server and the participant", UNPACK_AGAIN):
+        return _kit(folder, actual, content)
 
 
 def job_store(kit: Kit) -> Path:
@@ -134,42 +136,26 @@ def reading(where: str, expected: str, remedy: str) -> Iterator[None]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON object; raises ConfigError with the file's name."""
-    try:
+    with reading(str(path), "a JSON object", "Correct or restore it."):
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__}")
-    except (OSError, ValueError) as error:
-        found = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigError(str(path), expected="a JSON object", found=found, remedy="Correct or restore it.") from error
-    return content
+        return content
 
 
-def _site(folder: Path, content: dict[str, Any]) -> Kit:
-    server, client = content["servers"][0], content["client"]
-    name = str(client["fqsn"]).rsplit(".", 1)[-1]  # the last of a chain of relays
-    return _kit(folder, "site", name, server, server.get("identity"), client)
-
-
-def _server(folder: Path, content: dict[str, Any]) -> Kit:
-    server = content["servers"][0]
-    name = server["admin_server"]
-    return _kit(folder, "server", name, server, name, server)
-
-
-def _user(folder: Path, content: dict[str, Any]) -> Kit:
-    admin = content["admin"]
-    service = {"target": f"{admin['host']}:{admin['port']}", "scheme": admin["scheme"]}
-    server = {"name": admin["project_name"], "service": service}
-    return _kit(folder, "user", admin["username"], server, admin["server_identity"], admin)
-
-
-def _kit(
-    folder: Path, role: Role, name: str, server: dict[str, Any], identity: str | None, settings: dict[str, Any]
-) -> Kit:
-    host, _, port = server["service"]["target"].rpartition(":")
-    security = settings.get("connection_security") or "mtls"
-    scheme = server["service"].get("scheme", "grpc")
-    return Kit(folder, role, name, server["name"], scheme, host, int(port), identity or host, security)
-
-
-_KIT_OF = {"site": _site, "server": _server, "user": _user}
+def _kit(folder: Path, role: Role, content: dict[str, Any]) -> Kit:
+    if role == "user":
+        own = content["admin"]
+        name, project, identity = own["username"], own["project_name"], own["server_identity"]
+        scheme, host, port = own["scheme"], own["host"], own["port"]
+    else:
+        server = content["servers"][0]
+        project, service = server["name"], server["service"]
+        scheme, (host, _, port) = service.get("scheme", "grpc"), service["target"].rpartition(":")
+        if role == "server":
+            own, name, identity = server, server["admin_server"], server["admin_server"]
+        else:
+            own, identity = content["client"], server.get("identity")
+            name = own["fqsn"].rpartition(".")[-1]  # the last of a chain of relays
+    security = own.get("connection_security") or "mtls"
+    return Kit(folder, role, name, project, scheme, host, int(port), identity or host, security)

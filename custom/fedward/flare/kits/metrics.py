@@ -16,10 +16,10 @@ from nvflare.apis.fl_context import FLContext
 from fedward import __version__
 from fedward.annotation.queue import Queue, queue_folder
 from fedward.client.site_log import FOLDER
-from fedward.flare.kits.doctor.budget import ledger, noise_rules, released
+from fedward.flare.kits.doctor.budget import ledger, noise_rules
 from fedward.flare.kits.kit import Kit, job_store, open_kit, read_json
 from fedward.flare.places import METRICS, RUNS, STATE, named_folder
-from fedward.security.ledger import epsilon, half_line
+from fedward.security.ledger import epsilon, half_line, spent
 from fedward.server.metrics import Family, MetricsFolder, Values
 from fedward.sites import find_site_file
 from fedward.storage.disk import make_folder, replace
@@ -146,10 +146,11 @@ def _questions(kit: Kit) -> Iterator[Family]:
 
 def _privacy(kit: Kit) -> Iterator[Family]:
     """Yield what a site's noise has spent, by the rule that stops it first: each may have a delta of its own."""
-    used = [(rule, epsilon(released(kit), rule.delta)) for _, rule in noise_rules(kit)]
-    if used:
-        if half := half_line(ledger(kit)):
-            _log.warning("%s ends in half a line, which does not count: %r", ledger(kit), half)
+    if rules := [rule for _, rule in noise_rules(kit)]:
+        file = ledger(kit)
+        if half := half_line(file):
+            _log.warning("%s ends in half a line, which does not count: %r", file, half)
+        used = [(rule, epsilon(spent(file), rule.delta)) for rule in rules]
         rule, total = max(used, key=lambda pair: pair[1] / pair[0].max_epsilon)
         yield Family("epsilon", "Epsilon that the site's noise has spent.", {(kit.name,): total}, ("site",))
         budget: Values = {(kit.name,): rule.max_epsilon}

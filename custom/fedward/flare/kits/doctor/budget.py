@@ -16,13 +16,21 @@ def check(kit: Kit) -> list[Row]:
         rules = noise_rules(kit)
     except ConfigError:
         return []  # the row of the scopes says it
+    if not rules:
+        return []
     try:
-        used = released(kit) if rules else []
+        file = ledger(kit)
+        used = spent(file)
     except ConfigError as error:
         return [skipped("noise", f"{error.where}: expected {error.expected}, found {error.found}")]
     except DataError as error:
         return [broken("noise", error)]
-    return [_row(scope, rule, used) for scope, rule in rules] + (_torn(kit) if rules else [])
+    rows = [_row(scope, rule, used) for scope, rule in rules]
+    if torn := half_line(file):
+        found = f"{file.name} ends in half a line of {len(torn)} bytes, which a crash left"
+        remedy = "Nothing: no update left with it, it does not count, and the next release quotes it."
+        rows.append(warning("ledger", expected="whole lines", found=found, remedy=remedy))
+    return rows
 
 
 def noise_rules(kit: Kit) -> list[tuple[str, Rule]]:
@@ -36,27 +44,9 @@ def noise_rules(kit: Kit) -> list[tuple[str, Rule]]:
     ]
 
 
-def released(kit: Kit) -> list[float]:
-    """Return the noise multipliers of all a site's releases.
-
-    Raises:
-        ConfigError: jobs run in containers, and nothing names where the ledger is.
-        DataError: the ledger cannot be used.
-    """
-    return spent(ledger(kit))
-
-
 def ledger(kit: Kit) -> Path:
     """Return a site's ledger; raises ConfigError where jobs run in containers, and nothing names its folder."""
     return ledger_file(kit.state, kit.name)
-
-
-def _torn(kit: Kit) -> list[Row]:
-    if not (text := half_line(ledger(kit))):
-        return []
-    found = f"{ledger(kit).name} ends in half a line of {len(text)} bytes, which a crash left"
-    remedy = "Nothing: no update left with it, it does not count, and the next release quotes it in a line of its own."
-    return [warning("ledger", expected="whole lines", found=found, remedy=remedy)]
 
 
 def _row(scope: str, rule: Rule, used: list[float]) -> Row:

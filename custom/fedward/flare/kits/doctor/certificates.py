@@ -4,8 +4,9 @@ from datetime import datetime, timedelta, timezone
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
+from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit
@@ -33,20 +34,16 @@ def check(kit: Kit, now: datetime | None = None) -> list[Row]:
         _signed(own, root),
         _owner(kit, own),
         _validity("validity", own, now),
-        done("root CA", f"{common_name(root)}\n{fingerprint(root)}"),
+        done("root CA", f"{name_in(root.subject)}\n{cert_fingerprint_sha256(root)}"),
         _validity("root validity", root, now),
         _clock(own, root, now),
     ]
 
 
-def fingerprint(certificate: x509.Certificate) -> str:
-    """Return the SHA-256 fingerprint, written as FLARE's own commands write it."""
-    return "SHA256:" + certificate.fingerprint(hashes.SHA256()).hex(":").upper()
-
-
-def common_name(certificate: x509.Certificate) -> str:
-    """Return the name a certificate is made out to; empty if there is none."""
-    return _name_in(certificate.subject)
+def name_in(entry: x509.Name) -> str:
+    """Return the common name of a certificate's subject or issuer; empty if there is none."""
+    names = entry.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else ""
 
 
 def _mode(kit: Kit) -> Row:
@@ -75,17 +72,17 @@ def _signed(own: x509.Certificate, root: x509.Certificate) -> Row:
     try:
         own.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
-        expected = f"signed by this kit's root CA, {common_name(root)}"
-        found = f"signed by another, named {_name_in(own.issuer) or 'nobody'}\n{fingerprint(own)}"
+        expected = f"signed by this kit's root CA, {name_in(root.subject)}"
+        found = f"signed by another, named {name_in(own.issuer) or 'nobody'}\n{cert_fingerprint_sha256(own)}"
         remedy = f"The files are of two projects, or of two provisionings. {_NEW_KIT}"
         return failed("certificate", expected=expected, found=found, remedy=remedy)
-    return done("certificate", f"signed by the kit's root CA\n{fingerprint(own)}")
+    return done("certificate", f"signed by the kit's root CA\n{cert_fingerprint_sha256(own)}")
 
 
 def _owner(kit: Kit, own: x509.Certificate) -> Row:
-    if common_name(own) == kit.name:
-        return done("owner", kit.name)
-    expected, found = f"a certificate made out to {kit.name}", common_name(own) or "no name"
+    if (name := name_in(own.subject)) == kit.name:
+        return done("owner", name)
+    expected, found = f"a certificate made out to {kit.name}", name or "no name"
     remedy = f"The server refuses a name that the certificate does not bear. {_NEW_KIT}"
     return failed("owner", expected=expected, found=found, remedy=remedy)
 
@@ -110,11 +107,6 @@ def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
         return failed("clock", expected=expected, found=time, remedy=remedy)
     found = f"{time}, after the certificates were made\nHow far it is from the server's cannot be measured."
     return done("clock", found)
-
-
-def _name_in(entry: x509.Name) -> str:
-    names = entry.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if names else ""
 
 
 def _unreadable(name: str, error: Exception) -> Row:

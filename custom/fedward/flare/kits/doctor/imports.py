@@ -9,8 +9,9 @@ from nvflare.app_opt.job_launcher.study_runtime import STUDY_RUNTIME_FILE, Study
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.builder import SAFE_IMPORTS
-from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
+from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json
+from fedward.terminal import one_line
 
 _SCRIPT = "startup/sub_start.sh"
 _VARIABLE = "PYTHONSAFEPATH"
@@ -33,7 +34,10 @@ def check(kit: Kit) -> list[Row]:
     if not prepared:
         return [_script(kit.folder / _SCRIPT)]
     runtime, args = _RUNTIMES[prepared[0]["id"]], prepared[0].get("args") or {}
-    participant = _script(kit.folder / _SCRIPT) if runtime == "slurm" else _image(runtime)
+    if runtime == "slurm":
+        participant = _script(kit.folder / _SCRIPT)
+    else:  # the command that starts the participant names no environment
+        participant = skipped("start script", f"{runtime}'s image must set {_VARIABLE}, as fedward's does")
     return [participant, _jobs(kit, runtime, args)]
 
 
@@ -52,18 +56,15 @@ def _script(file: Path) -> Row:
     return failed("start script", expected=expected, found=found, remedy=remedy)
 
 
-def _image(runtime: str) -> Row:
-    """Say what cannot be seen from here: the command that starts the participant names no environment."""
-    return skipped("start script", f"{runtime}'s image must set {_VARIABLE}, as fedward's does")
-
-
 def _jobs(kit: Kit, runtime: str, args: dict[str, Any]) -> Row:
     """Look at the environment of the jobs that a launcher of FLARE's starts in the folder of their files."""
     file = kit.folder / STUDY_RUNTIME_FILE
     try:
         studies = load_study_runtime_file(str(file), runtime) if file.is_file() else {}
     except ValueError as error:
-        return broken("job imports", _unreadable(error))
+        expected, found = f"a {STUDY_RUNTIME_FILE} that FLARE can read", one_line(str(error))
+        remedy = "Correct it: FLARE refuses every job with such a file."
+        return failed("job imports", expected=expected, found=found, remedy=remedy)
     known = {DEFAULT_STUDY: StudyRuntime(DEFAULT_STUDY), **studies}
     lacking = [study for study, each in known.items() if not _is_safe(runtime, args, each)]
     if not lacking:
@@ -85,8 +86,3 @@ def _is_safe(runtime: str, args: dict[str, Any], study: StudyRuntime) -> bool:
     setup = str(study.slurm.get("setup", args.get("setup") or ""))
     lines = [line.strip() for line in setup.splitlines() if _VARIABLE in line]
     return bool(lines) and all(_SETS.fullmatch(line) for line in lines)
-
-
-def _unreadable(error: ValueError) -> ConfigError:
-    found, remedy = " ".join(str(error).split()), "Correct it: FLARE refuses every job with such a file."
-    return ConfigError(STUDY_RUNTIME_FILE, expected="a file that FLARE can read", found=found, remedy=remedy)

@@ -1,6 +1,5 @@
 """Checks of a job against a kit: would this site run it, and what would it bring?"""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,8 @@ from fedward.flare.kits.doctor.rights import may_bring_code
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
 
+_EXPORT = "A clinical export goes to every site and brings no code: fedward jobs FOLDER --only JOB --clinical."
+
 
 def check(kit: Kit, folder: Path) -> list[Row]:
     """Look whether a job folder would be accepted with this kit."""
@@ -23,28 +24,14 @@ def check(kit: Kit, folder: Path) -> list[Row]:
         meta = read_json(folder / "meta.json")
         app = app_of(kit, meta)
         if app is None:
-            remedy = "A clinical export goes to every site: fedward jobs FOLDER --only JOB --clinical."
-            return [warning("job", expected=f"a job for {kit.name}", found="one for other sites", remedy=remedy)]
+            return [warning("job", expected=f"a job for {kit.name}", found="one for other sites", remedy=_EXPORT)]
         config = read_json(folder / app / "config" / CONFIGS[kit.side])
         rows = [done("job", f"{meta.get('name', folder.name)}, app {app}")]
         if kit.role == "site":
             rows.append(_scope(kit, str(meta.get("scope") or "")))
-        rows += [_app_check(kit, folder / app), _image(kit, meta)]
+        return [*rows, _app_check(kit, folder / app), _image(kit, meta), _classes(kit, config)]
     except ConfigError as error:
         return [broken("job", error)]
-    return [*rows, _classes(kit, config)]
-
-
-def components(element: Any) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a configuration that name a class, wherever they are."""
-    if isinstance(element, dict):
-        if any(isinstance(element.get(key), str) for key in ("path", "class_path")) or {"id", "name"} <= set(element):
-            yield element
-        for value in element.values():
-            yield from components(value)
-    elif isinstance(element, list):
-        for value in element:
-            yield from components(value)
 
 
 def app_of(kit: Kit, meta: dict[str, Any]) -> str | None:
@@ -76,11 +63,10 @@ def _scope(kit: Kit, scope: str) -> Row:
         found = f"{asked}, and no such file: FLARE runs the job without filters"
         remedy = "Write the file, so that this site decides what jobs may do."
         return warning("job scope", expected=f"a scope of {SCOPES}", found=found, remedy=remedy)
-    here = manager.get_scope(scope)
-    if here is None:
-        remedy = f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}."
-        return failed("job scope", expected=f"one of {', '.join(manager.name_to_scopes)}", found=asked, remedy=remedy)
-    return done("job scope", here.name if scope else f"none named, so the default, {here.name}")
+    if here := manager.get_scope(scope):
+        return done("job scope", here.name if scope else f"none named, so the default, {here.name}")
+    remedy = f"The job is refused here. Change its meta.json, or allow the scope in {SCOPES}."
+    return failed("job scope", expected=f"one of {', '.join(manager.name_to_scopes)}", found=asked, remedy=remedy)
 
 
 def _image(kit: Kit, meta: dict[str, Any]) -> Row:
@@ -89,18 +75,20 @@ def _image(kit: Kit, meta: dict[str, Any]) -> Row:
         return done("own code", "none: the job brings no image")
     _, roles = may_bring_code(kit)
     found = "an image or path of its own in launcher_spec, which could do anything with the site's data"
-    remedy = "Prefer the clinical export: fedward jobs FOLDER --only JOB --clinical."
-    if not roles:
-        return failed("own code", expected="none: this site's rules let nobody bring code", found=found, remedy=remedy)
-    expected = f"none; by this site's rules it may come from: {', '.join(roles)}"
-    return warning("own code", expected=expected, found=found, remedy=remedy)
+    if roles:
+        expected = f"none; by this site's rules it may come from: {', '.join(roles)}"
+        return warning("own code", expected=expected, found=found, remedy=_EXPORT)
+    return failed("own code", expected="none: this site's rules let nobody bring code", found=found, remedy=_EXPORT)
 
 
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:
-    named = list(components(config))
-    if refused := sorted({reason for component in named if (reason := refusal(kit, component))}):
+    parts = [value for value in apps.values(config) if isinstance(value, dict)]
+    paths = [part.get("path") or part.get("class_path") for part in parts]
+    named = [
+        part for part, path in zip(parts, paths, strict=True) if isinstance(path, str) or {"id", "name"} <= {*part}
+    ]
+    if refused := sorted({reason for part in named if (reason := refusal(kit, part))}):
         expected = "classes of this site's allow list"
         remedy = f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}."
         return failed("job classes", expected=expected, found="; ".join(refused), remedy=remedy)
-    paths = [str(component.get("path") or component.get("class_path")) for component in named]
-    return done("job classes", f"it runs {', '.join(paths)}, and no other")
+    return done("job classes", f"it runs {', '.join(sorted(filter(None, paths)))}, and no other")

@@ -10,8 +10,9 @@ import socket
 import ssl
 
 from cryptography import x509
+from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
-from fedward.flare.kits.doctor.certificates import common_name, fingerprint
+from fedward.flare.kits.doctor.certificates import name_in
 from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit
 
@@ -82,12 +83,9 @@ def _closed(kit: Kit, error: OSError) -> Row:
     if kit.role == "server" and isinstance(error, ConnectionRefusedError):
         found, remedy = "nobody listens yet", "Start it: startup/start.sh."
         return warning("port", expected="this server, started", found=found, remedy=remedy)
-    return failed(
-        "port",
-        expected=f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s",
-        found=error.strerror or str(error),
-        remedy="Refused: is the server started, and is this its port? Timed out: a firewall lets nothing out to it.",
-    )
+    expected, found = f"a connection to {kit.host}:{kit.port} within {_CONNECT:.0f} s", error.strerror or str(error)
+    remedy = "Refused: is the server started, and is this its port? Timed out: a firewall lets nothing out to it."
+    return failed("port", expected=expected, found=found, remedy=remedy)
 
 
 def _tls(kit: Kit) -> list[Row]:
@@ -104,10 +102,10 @@ def _tls(kit: Kit) -> list[Row]:
         found = getattr(error, "reason", None) or error.strerror or str(error)
         remedy = "The kit is of another provisioning than the server, or expired; or no FLARE server is at this port."
     else:
-        if common_name(server) == kit.identity:
-            row = done(_TLS, f"{version} with {kit.identity}\n{fingerprint(server)}")
+        if (name := name_in(server.subject)) == kit.identity:
+            row = done(_TLS, f"{version} with {name}\n{cert_fingerprint_sha256(server)}")
             return [row, _demands_ours(kit)] if mutual else [row]
-        expected, found = f"the server {kit.identity}", f"{common_name(server) or 'no name'}, of the same project"
+        expected, found = f"the server {kit.identity}", f"{name or 'no name'}, of the same project"
         remedy = "Correct the address in the kit's configuration: another participant answers there."
     return [failed(_TLS, expected=expected, found=found, remedy=remedy)]
 

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from nvflare.apis.fl_exception import UnsafeComponentError
-from nvflare.apis.workspace import Workspace
 from nvflare.app_common.widgets.component_path_authorizer import (
     ALLOW_ALL,
     CLASS_ALLOW_LIST,
@@ -25,11 +24,12 @@ from nvflare.tool.deploy.deploy_common import (
 )
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, LAUNCHER, Role
+from fedward.flare.classes import ALLOWED, LAUNCHER
 from fedward.flare.kits.builder import app_check
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
 from fedward.flare.kits.kit import Kit, read_json
 from fedward.sites.site_file import find_site_file
+from fedward.terminal import one_line
 
 RULES = "local/resources.json.default"
 SCOPES = "local/privacy.json"
@@ -53,7 +53,7 @@ def refusal(kit: Kit, component: dict[str, Any]) -> str:
     """Return why the allow list refuses a component of a job without own code; empty if it does not."""
     with _quiet():
         try:
-            ComponentPathAuthorizer().authorize_component_config(component, workspace=_workspace(kit))
+            ComponentPathAuthorizer().authorize_component_config(component, workspace=kit.workspace)
         except UnsafeComponentError as error:
             return str(error).replace(" at config path ''", "")  # the place is lost, as parts are looked at one by one
     return ""
@@ -63,18 +63,11 @@ def scopes(kit: Kit) -> PrivacyManager:
     """Return the site's privacy scopes with their filters, built as for a job; raises ConfigError if FLARE cannot."""
     with _quiet():
         try:
-            return create_privacy_manager(_workspace(kit), names_only=False)
+            return create_privacy_manager(kit.workspace, names_only=False)
         except Exception as error:  # whatever a filter raises when it is built
-            raise ConfigError(
-                SCOPES,
-                expected="scopes whose filters can be built",
-                found=" ".join(str(error).split()),
-                remedy="As it is, every job fails at this site. FLARE's own sample file is no working example.",
-            ) from error
-
-
-def _workspace(kit: Kit) -> Workspace:
-    return Workspace(str(kit.folder), kit.name)
+            expected, found = "scopes whose filters can be built", one_line(str(error))
+            remedy = "As it is, every job fails at this site. FLARE's own sample file is no working example."
+            raise ConfigError(SCOPES, expected=expected, found=found, remedy=remedy) from error
 
 
 @contextlib.contextmanager
@@ -90,30 +83,28 @@ def _quiet() -> Any:
 
 
 def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
-    role = kit.side
+    ours, listed = ALLOWED[kit.side], resources.get(CLASS_ALLOW_LIST)
     file = kit.resources.relative_to(kit.folder).as_posix()
-    expected = f"a {CLASS_ALLOW_LIST} of single classes: {', '.join(ALLOWED[role])}"
-    remedy = f'Write these into {file}, and "{CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
-    listed = resources.get(CLASS_ALLOW_LIST)
+    own = [str(entry) for entry in listed if entry not in ours] if isinstance(listed, list) else []
     if resources.get(CLASS_LIST_ENFORCEMENT_MODE, "enforce") != "enforce":
-        found = f"{file}: {CLASS_LIST_ENFORCEMENT_MODE} other than enforce, so that every installed class may run"
-        return failed("allow list", expected=expected, found=found, remedy=remedy)
-    if isinstance(listed, list) and (wide := [str(entry) for entry in listed if _is_wide(str(entry), role)]):
-        found = f"{file} with more than that: {', '.join(wide)}"
-        return failed("allow list", expected=expected, found=found, remedy=remedy)
-    if reasons := [reason for path in ALLOWED[role] if (reason := refusal(kit, {"path": path}))]:
-        return failed("allow list", expected=expected, found=f"{file}: {reasons[0]}", remedy=remedy)
-    if own := sorted(set(listed or ()) - set(ALLOWED[role])):
-        found = f"{file} with classes of this site's own: {', '.join(own)}"
+        wrong = f"{CLASS_LIST_ENFORCEMENT_MODE} other than enforce, so that every installed class may run"
+    elif wide := ", ".join(filter(_is_wide, own)):
+        wrong = f"more than that, {wide}"
+    else:
+        wrong = next((reason for path in ours if (reason := refusal(kit, {"path": path}))), "")
+    if wrong:
+        expected = f"a {CLASS_ALLOW_LIST} of single classes: {', '.join(ours)}"
+        remedy = f'Write these into {file}, and "{CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
+        return failed("allow list", expected=expected, found=f"{file}: {wrong}", remedy=remedy)
+    if own:
+        found = f"{file} with classes of this site's own: {', '.join(sorted(own))}"
         remedy = "The app check lets no job name them. Where it is taken out, jobs build them with any arguments."
         return warning("allow list", expected="no classes but fedward's", found=found, remedy=remedy)
-    return done("allow list", f"{file} admits {len(ALLOWED[role])} classes, each by name")
+    return done("allow list", f"{file} admits {len(ours)} classes, each by name")
 
 
-def _is_wide(entry: str, role: Role) -> bool:
+def _is_wide(entry: str) -> bool:
     """Return whether an entry admits more than one class of the site's own: a package, a module, or one of FLARE's."""
-    if entry in ALLOWED[role]:
-        return False
     if entry == ALLOW_ALL or entry.endswith(".") or entry.startswith(("fedward.", "nvflare.")):
         return True
     try:
@@ -124,9 +115,9 @@ def _is_wide(entry: str, role: Role) -> bool:
 
 def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
     wanted = app_check(kit.side)
-    if resources.get("app_validator") == wanted:
+    if (listed := resources.get("app_validator")) == wanted:
         return done("app check", "refuses jobs with other files than an export's")
-    expected, found = f'"app_validator": {json.dumps(wanted)}', json.dumps(resources.get("app_validator"))
+    expected, found = f'"app_validator": {json.dumps(wanted)}', json.dumps(listed)
     remedy = f"Write it into {kit.resources.name}: without it jobs may bring any file."
     return failed("app check", expected=expected, found=found, remedy=remedy)
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from nvflare.apis.workspace import Workspace
 from nvflare.fuel.sec.authz import parse_policy_config
 from nvflare.security.security import COMMAND_CATEGORIES
 
@@ -34,8 +33,7 @@ def may_bring_code(kit: Kit) -> tuple[str, list[str]]:
     Raises:
         ConfigError: there is no such file, or FLARE cannot read it.
     """
-    found = Workspace(str(kit.folder), kit.name).get_authorization_file_path()
-    file = Path(found) if found else kit.local / "authorization.json"
+    file = Path(kit.workspace.get_authorization_file_path() or kit.local / "authorization.json")
     policy, error = parse_policy_config(read_json(file), COMMAND_CATEGORIES)
     if policy is None:
         remedy = "Restore it from a new kit."

@@ -4,7 +4,6 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.fl_constant import FilterKey
 from nvflare.apis.job_def import ALL_SITES
 
 from fedward.config import Experiment
@@ -13,8 +12,8 @@ from fedward.flare.jobs.configurations import SERVER, described_in, experiment_i
 from fedward.flare.kits.doctor.job import app_of
 from fedward.flare.kits.doctor.policy import scopes
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
-from fedward.flare.kits.kit import Kit, read_json
-from fedward.flare.privacy import GaussianUpdateFilter
+from fedward.flare.kits.kit import Kit, read_json, reading
+from fedward.flare.privacy import adds_noise
 from fedward.registry import extensions
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import FILE, Circumstances, Finding, Policy, extension_finding, findings, read_policy
@@ -51,14 +50,6 @@ def approvals(kit: Kit) -> Approvals:
     return Approvals(kit.state / FOLDER)
 
 
-def noisy(kit: Kit, scope: str) -> bool:
-    """Return whether a privacy scope of the kit adds noise to updates."""
-    found = scopes(kit).get_scope(scope)
-    return found is not None and any(
-        isinstance(each, GaussianUpdateFilter) for each in found.task_result_filters[FilterKey.OUT]
-    )
-
-
 def _file(file: Path, policy: Policy) -> Row:
     own = sorted(name for name, value in policy if value != getattr(Policy(), name))
     if not file.exists():
@@ -74,21 +65,19 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
     try:
         meta = read_json(folder / "meta.json")
         app = app_of(kit, meta)
-        noise = noisy(kit, str(meta.get("scope") or ""))
+        noise = adds_noise(scopes(kit).get_scope(str(meta.get("scope") or "")))
     except ConfigError:
         return [skipped("rules", "job or scopes cannot be read, see above")]
     if app is None:
         return []  # said already
-    try:
+    with reading(f"job {folder}", "an experiment", "Ask for a job as `fedward jobs` exports it."):
         asked = extension_finding(policy, extensions(described_in(folder / app / "config")))
         if not asked.kept:  # to look further would import what is refused
             return [row_of(asked), skipped("rules", "the others: they need what the policy does not let in")]
         experiment = experiment_in(folder / app / "config")
-        known = Circumstances(_sites(meta), noise, _weights(folder, meta, experiment))
-    except (KeyError, TypeError, ValueError) as error:
-        found = f"{type(error).__name__}: {error}"
-        remedy = "Ask for a job as `fedward jobs` exports it."
-        raise ConfigError(f"job {folder}", expected="an experiment", found=found, remedy=remedy) from error
+        named = {str(site) for places in meta["deploy_map"].values() for site in places}
+        sites = None if ALL_SITES in named else len(named - {"server"})
+        known = Circumstances(sites, noise, _weights(folder, meta, experiment))
     return [*map(row_of, findings(policy, experiment, known)), _approval(kit, policy, experiment)]
 
 
@@ -100,12 +89,6 @@ def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
         return done("approval", f"of job {digest}, {when}")
     remedy = f"The job waits until it is approved: fedward approve KIT {digest}"
     return warning("approval", expected=f"that of job {digest}", found="none", remedy=remedy)
-
-
-def _sites(meta: dict[str, Any]) -> int | None:
-    """Return how many sites a job names, None where it goes to all that are connected."""
-    named = {str(site) for places in meta["deploy_map"].values() for site in places}
-    return None if ALL_SITES in named else len(named - {"server"})
 
 
 def _weights(folder: Path, meta: dict[str, Any], experiment: Experiment) -> str | None:
