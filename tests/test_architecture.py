@@ -70,7 +70,7 @@ MAY_USE: dict[str, set[str]] = {
         *("client", "config", "digests", "errors", "flare", "methods", "protocol", "report", "server", "sites"),
         *("storage", "terminal"),
     },
-    "run_command": {"config", "errors", "flare", "jobs", "local", "sites", "storage"},
+    "run_command": {"config", "errors", "flare", "jobs", "local", "sites", "storage", "terminal"},
     "cli": {"annotation", "errors", "flare", "operation", "run_command", "sites", "terminal"},
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""

@@ -126,44 +126,33 @@ class Experiment(_Frozen):
 
     @model_validator(mode="after")
     def _fitting_images(self) -> "Experiment":
-        size = image_size(self.net)
-        if size not in (None, self.data.image_size):
-            raise ConfigError(
-                f"net {self.net}",
-                expected=f"data.image_size = {size}, the only one it takes",
-                found=f"{self.data.image_size}",
-                remedy=f"Set data.image_size={size}, or choose the network for images of that size.",
-            )
+        size, found = image_size(self.net), self.data.image_size
+        if size not in (None, found):
+            expected = f"data.image_size = {size}, the only one it takes"
+            remedy = f"Set data.image_size={size}, or choose the network for images of that size."
+            raise ConfigError(f"net {self.net}", expected=expected, found=f"{found}", remedy=remedy)
         return self
 
     def _must_do_with_means(self, algorithm: "Algorithm[Any]") -> None:
-        settings, where = algorithm.settings, f"secure_aggregation with {self.method}"
+        where, participants = f"secure_aggregation with {self.method}", algorithm.settings.participants
         if reason := algorithm.requirements.single_models:
-            raise ConfigError(
-                where,
-                expected="a method that needs no more than the mean of the sites' models",
-                found=reason,
-                remedy="Choose fedavg, ssfl or fedprox, or set secure_aggregation=false.",
-            )
-        if settings.participants is not None and settings.participants < self.smallest_sum:
-            raise ConfigError(
-                where,
-                expected=f"at least {self.smallest_sum} participants a round",
-                found=f"{settings.participants}",
-                remedy="Raise participants: the mean of one site is that site's model.",
-            )
+            expected = "a method that needs no more than the mean of the sites' models"
+            remedy = "Choose fedavg, ssfl or fedprox, or set secure_aggregation=false."
+            raise ConfigError(where, expected=expected, found=reason, remedy=remedy)
+        if participants is not None and participants < self.smallest_sum:
+            expected = f"at least {self.smallest_sum} participants a round"
+            remedy = "Raise participants: the mean of one site is that site's model."
+            raise ConfigError(where, expected=expected, found=f"{participants}", remedy=remedy)
 
     def _must_do_without_weights(self, algorithm: "Algorithm[Any]") -> None:
         reason = algorithm.requirements.weights
         if self.secure_aggregation:
             reason = "under secure_aggregation nobody sees the single models that a median is of"
         if reason:
-            raise ConfigError(
-                f"robust={algorithm.settings.robust} with {self.method}",
-                expected="a method whose sites are averaged by their counts alone, unencrypted",
-                found=reason,
-                remedy="Choose fedavg, ssfl, fedperl, fedal or fedprox without secure_aggregation, or set robust=no.",
-            )
+            where = f"robust={algorithm.settings.robust} with {self.method}"
+            expected = "a method whose sites are averaged by their counts alone, unencrypted"
+            remedy = "Choose fedavg, ssfl, fedperl, fedal or fedprox without secure_aggregation, or set robust=no."
+            raise ConfigError(where, expected=expected, found=reason, remedy=remedy)
 
     @classmethod
     def parse(cls, raw: Any, where: str) -> "Experiment":

@@ -14,41 +14,33 @@ from fedward.yaml_text import read_yaml
 SETTING_HELP = "such as rounds=5 or data.image_size=64; may be repeated. A run's run.json lists all"
 """Help of the commands' ``--set``."""
 
-_SYNTHETIC = {
-    "rounds": 10,
-    "participants": 3,
-    "images_per_round": 832,
-    "batch": 16,
-    "learning_rate": 2e-3,
-}
+_SYNTHETIC = {"rounds": 10, "participants": 3, "images_per_round": 832, "batch": 16, "learning_rate": 2e-3}
 """Few rounds of much local work with a large step: in the simulator a round costs ten process starts, so that more
 rounds would make a laptop wait, not learn. The papers' values are the methods' defaults."""
 
 
-def _synthetic(method: str, labelled: float = 0.2, **options: Any) -> Experiment:
+def _job(
+    method: str, options: dict[str, Any], every: int, labelled: float, net: str = "small_cnn_gn", **images: Any
+) -> Experiment:
     return Experiment(
         method=method,
-        options={**_SYNTHETIC, **options},
+        options=options,
         data=DataSpec(image_size=32),
-        net="small_cnn_gn",
-        synthetic=SyntheticData(labelled=labelled, images=400),
-        evaluate_every=5,
+        net=net,
+        synthetic=SyntheticData(labelled=labelled, images=400, **images),
+        evaluate_every=every,
         key_metric="f1_weighted",
     )
+
+
+def _synthetic(method: str, labelled: float = 0.2, **options: Any) -> Experiment:
+    return _job(method, {**_SYNTHETIC, **options}, 5, labelled)
 
 
 def _isolated(method: str, **options: Any) -> Experiment:
     """Return a job on four sites, of which two have all their labels and two have none, with full participation."""
     shared = {**_SYNTHETIC, "rounds": 6, "participants": None, "optimizer": "adam", "weight_decay": 0.0, "warm_up": 2}
-    return Experiment(
-        method=method,
-        options={**shared, **options},
-        data=DataSpec(image_size=32),
-        net="small_cnn_gn",
-        synthetic=SyntheticData(labelled=1.0, images=400, sites=4, isolated=True),
-        evaluate_every=3,
-        key_metric="f1_weighted",
-    )
+    return _job(method, {**shared, **options}, 3, 1.0, sites=4, isolated=True)
 
 
 def _active(sampler: str) -> Experiment:
@@ -57,29 +49,16 @@ def _active(sampler: str) -> Experiment:
     A round is ten epochs, so that a query comes after every ten, as in the paper, with half the process starts.
     """
     schedule = {"rounds": 6, "query_every": 1, "steps": 4}
-    return Experiment(
-        method="fedal",
-        options={**schedule, "sampler": sampler, "local_epochs": 10, "batch": 16, "learning_rate": 2e-3},
-        data=DataSpec(image_size=32),
-        net="small_cnn_gn",
-        synthetic=SyntheticData(labelled=1.0, images=400, sites=4),
-        key_metric="f1_weighted",
-    )
+    training = {"local_epochs": 10, "batch": 16, "learning_rate": 2e-3}
+    return _job("fedal", {**schedule, "sampler": sampler, **training}, 1, 1.0, sites=4)
 
 
 def _self_supervised(pretraining_rounds: int) -> Experiment:
     """Return a job on four sites with few labels, whose encoder learns from all images first, or not at all."""
     rounds = {"rounds": pretraining_rounds + 8, "pretraining_rounds": pretraining_rounds}
     rates = {"pretraining_rate": 1e-3, "pretraining_warm_up": 1, "learning_rate": 1e-3, "warm_up": 1}
-    return Experiment(
-        method="selffed",
-        options={**rounds, **rates, "local_epochs": 6, "batch": 16, "queue": 256},
-        data=DataSpec(image_size=32),
-        net="masked_swin_32",
-        synthetic=SyntheticData(labelled=0.2, images=400, sites=4),
-        evaluate_every=4,
-        key_metric="f1_weighted",
-    )
+    training = {"local_epochs": 6, "batch": 16, "queue": 256}
+    return _job("selffed", {**rounds, **rates, **training}, 4, 0.2, "masked_swin_32", sites=4)
 
 
 _CLINICAL_REPLIES = 3
@@ -153,12 +132,8 @@ def _read(job: str) -> Experiment:
     try:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"job {job}",
-            expected=f"{', '.join(JOBS)}, a method or a JSON file",
-            found=str(error),
-            remedy="Name one of them.",
-        ) from error
+        expected, remedy = f"{', '.join(JOBS)}, a method or a JSON file", "Name one of them."
+        raise ConfigError(f"job {job}", expected=expected, found=str(error), remedy=remedy) from error
     return Experiment.parse(raw, f"job {job}")
 
 

@@ -67,12 +67,11 @@ def run(
     Raises:
         FedwardError: what :func:`fedward.local.run_local` raises.
     """
-    folders = [Path(site_files)] if site_files else []
+    path, folders, start = Path(folder), [Path(site_files)] if site_files else [], Path(init) if init else None
     names = sites or (named_sites(folders[0]) if folders else simulated_sites(experiment))
-    start = Path(init) if init else None
     if resume:
-        RunFolder.reopen(Path(folder), experiment)
-    return Run.load(run_local(experiment, Path(folder), sites=names, resume=resume, site_folders=folders, init=start))
+        RunFolder.reopen(path, experiment)
+    return Run.load(run_local(experiment, path, sites=names, resume=resume, site_folders=folders, init=start))
 
 
 class TrainedModel(nn.Module):
@@ -119,12 +118,10 @@ class TrainedModel(nn.Module):
         shape = (data.channels, data.image_size, data.image_size)
         good = images.shape[1:] == shape and images.is_floating_point()
         if not good or (len(images) and not 0 <= float(images.min()) <= float(images.max()) <= 1):
-            raise ConfigError(
-                "images for a trained model",
-                expected=f"float (N, {', '.join(map(str, shape))}) in [0, 1]",
-                found=f"{images.dtype} of shape {tuple(images.shape)}" if not good else "values outside",
-                remedy="Read files with model.read(files).",
-            )
+            expected = f"float (N, {', '.join(map(str, shape))}) in [0, 1]"
+            found = "values outside" if good else f"{images.dtype} of shape {tuple(images.shape)}"
+            remedy = "Read files with model.read(files)."
+            raise ConfigError("images for a trained model", expected=expected, found=found, remedy=remedy)
         if not len(images):  # many networks cannot compute no images
             return images.new_empty(0, len(self.classes))
         return torch.softmax(self.net(images).float(), dim=1)

@@ -62,12 +62,13 @@ class Registry(Mapping[str, T], Generic[T]):
             return self.registered[name]
         found = self.extension(name)
         if found is None:
-            built_in: T = EntryPoint(name, self.builtin[name], self.group).load()
-            return built_in
+            return EntryPoint(name, self.builtin[name], self.group).load()  # type: ignore[no-any-return]
         try:
             loaded: T = self._offers(name)[0].load()
         except Exception as error:  # whatever another package's module raises
-            raise self._broken(found, f"{type(error).__name__}: {error}") from error
+            where, why = f"{self.kind} {found}", f"{type(error).__name__}: {error}"
+            remedy = f"Repair or remove the package {found.package}."
+            raise ConfigError(where, expected="a module that can be imported", found=why, remedy=remedy) from error
         self._require(loaded, f"{self.kind} {name} of {found}")
         return loaded
 
@@ -88,18 +89,16 @@ class Registry(Mapping[str, T], Generic[T]):
         """
         if name in self.registered:
             return None
-        offers = [self._described(entry) for entry in self._offers(name)]
+        dists = [entry.dist for entry in self._offers(name) if entry.dist]  # each has one: its package is installed
+        offers = [Extension(self.kind, name, dist.name, dist.version) for dist in dists]
         sources = [*(["fedward itself"] if name in self.builtin else []), *map(str, offers)]
         if not sources:
             known = ", ".join(dict.fromkeys([*self, *(entry.name for entry in self._installed())]))
             raise ConfigError(self.kind, expected=f"one of {known}", found=repr(name), remedy="Name one of them.")
         if len(sources) > 1:
-            raise ConfigError(
-                f"{self.kind} {name}",
-                expected="one package with that name",
-                found=" and ".join(sources),
-                remedy=f"Remove one package, or rename its entry point in the group {self.group}.",
-            )
+            where, found = f"{self.kind} {name}", " and ".join(sources)
+            remedy = f"Remove one package, or rename its entry point in the group {self.group}."
+            raise ConfigError(where, expected="one package with that name", found=found, remedy=remedy)
         return offers[0] if offers else None
 
     def register(self, name: str, thing: T) -> None:
@@ -115,27 +114,16 @@ class Registry(Mapping[str, T], Generic[T]):
         self.registered[name] = thing
 
     def _require(self, thing: T, where: str) -> None:
-        if missing := [attribute for attribute in self._needs if not hasattr(thing, attribute)]:
-            raise ConfigError(
-                where,
-                expected=f"an object with {', '.join(self._needs)}",
-                found=f"{thing!r:.80} without {', '.join(missing)}",
-                remedy="docs/extending.md says what each kind is.",
-            )
-
-    def _broken(self, found: Extension, why: str) -> ConfigError:
-        remedy = f"Repair or remove the package {found.package}."
-        return ConfigError(f"{self.kind} {found}", expected="a module that can be imported", found=why, remedy=remedy)
+        if missing := ", ".join(attribute for attribute in self._needs if not hasattr(thing, attribute)):
+            expected, found = f"an object with {', '.join(self._needs)}", f"{thing!r:.80} without {missing}"
+            remedy = "docs/extending.md says what each kind is."
+            raise ConfigError(where, expected=expected, found=found, remedy=remedy)
 
     def _offers(self, name: object) -> list[EntryPoint]:
         return [entry for entry in self._installed() if entry.name == name]
 
     def _installed(self) -> EntryPoints:
         return _entry_points(self.group, tuple(sys.path))
-
-    def _described(self, entry: EntryPoint) -> Extension:
-        assert entry.dist is not None, "entry points of installed packages have one"
-        return Extension(self.kind, entry.name, entry.dist.name, entry.dist.version)
 
 
 @cache
@@ -221,8 +209,5 @@ def extensions(experiment: Mapping[str, Any]) -> list[Extension]:
         (VIEWS, data.get("views")),
         *((METRICS, name) for name in (metrics if isinstance(metrics, list | tuple) else [])),
     ]
-    return [
-        found
-        for registry, name in named
-        if isinstance(name, str) and name in registry and (found := registry.extension(name))
-    ]
+    known = [(registry, name) for registry, name in named if isinstance(name, str) and name in registry]
+    return [found for registry, name in known if (found := registry.extension(name))]

@@ -11,27 +11,24 @@ from typing import Any
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, SETTING_HELP, load_experiment, simulated_sites, site_names
+from fedward.terminal import subcommand
 
 
 def add_run(commands: Any) -> None:
     """Add ``run`` to the ``fedward`` command."""
-    run = commands.add_parser("run", help="run a job in this process or in the FLARE simulator, or resume a run")
-    run.add_argument("job", nargs="?", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
-    run.add_argument("--out", type=Path, help="new run folder (default: runs/JOB)")
-    run.add_argument("--engine", choices=("local", "simulator"), default="local", help="default: local")
-    run.add_argument(
-        "--sites", type=int, help="number of sites, site-1 to site-N (default: those of --site-files, or the job's)"
-    )
-    run.add_argument(
-        "--site-files",
-        type=Path,
-        default=os.environ.get("FEDWARD_SITES") or None,
-        help="folder with a file SITE.yaml for each site, with data of its own (default: $FEDWARD_SITES)",
-    )
-    run.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
-    run.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="start from the last model of a finished run")
-    run.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="continue an interrupted run")
-    run.set_defaults(command=_run)
+    add = subcommand(commands, "run", _run, "run a job in this process or in the FLARE simulator, or resume a run")
+    add("job", nargs="?", metavar="JOB", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
+    add("--out", type=Path, metavar="FOLDER", help="new run folder (default: runs/JOB)")
+    engine = "this process, or FLARE's simulator (default: local)"
+    add("--engine", choices=("local", "simulator"), default="local", help=engine)
+    sites = "number of sites, site-1 to site-N (default: those of --site-files, or the job's)"
+    add("--sites", type=int, metavar="N", help=sites)
+    files = "folder with a file SITE.yaml for each site, with data of its own (default: $FEDWARD_SITES)"
+    add("--site-files", type=Path, default=os.environ.get("FEDWARD_SITES") or None, metavar="FOLDER", help=files)
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
+    init = "start from the last model of this finished run (default: fresh weights)"
+    add("--init", type=Path, metavar="RUN_FOLDER", help=init)
+    add("--resume", type=Path, metavar="RUN_FOLDER", help="continue this interrupted run (default: start a new one)")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -83,9 +80,8 @@ def _run_simulator(options: argparse.Namespace) -> int:
         raise ConfigError("fedward run --resume", expected=expected, found="--engine simulator", remedy=remedy)
     name, folder = Path(_job(options)).stem, _new_folder(options)
     if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(
-            f"folder {folder}", expected="a new or empty folder", found="files in it", remedy="Name another with --out."
-        )
+        where, remedy = f"folder {folder}", "Name another with --out."
+        raise ConfigError(where, expected="a new or empty folder", found="files in it", remedy=remedy)
     job = folder / "job" / name
     experiment = load_experiment(_job(options), options.set)
     sites = _sites(options, experiment)

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -36,6 +37,13 @@ def shown(value: object) -> str:
 def one_line(text: str) -> str:
     """Return a text with white space of any kind as single spaces, so that it cannot pass for several lines."""
     return " ".join(text.split())
+
+
+def subcommand(commands: Any, name: str, command: Callable[[Namespace], int], about: str) -> Callable[..., Any]:
+    """Add a subcommand to a parser's, and return what adds arguments to it."""
+    parser = commands.add_parser(name, help=about)
+    parser.set_defaults(command=command)
+    return parser.add_argument  # type: ignore[no-any-return]
 
 
 @contextmanager

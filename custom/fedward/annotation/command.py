@@ -18,17 +18,20 @@ PORT = 8765
 def add_annotate(commands: Any) -> None:
     """Add ``annotate`` to the ``fedward`` command."""
     annotate = commands.add_parser("annotate", help="answer a federation's queries about a site's images, in a browser")
-    annotate.add_argument("site_file", type=Path, metavar="SITE_FILE")
-    annotate.add_argument("--classes", nargs="+", default=list(DataSpec().classes), help="the job's classes")
-    annotate.add_argument(
-        "--readers", type=int, default=1, metavar="N", help="people to decide each image (default: 1)"
-    )
-    annotate.add_argument("--port", type=int, default=PORT, help=f"0 takes a free one (default: {PORT})")
-    annotate.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1, which only this machine can reach")
-    files = annotate.add_mutually_exclusive_group()
-    files.add_argument("--export", nargs=2, metavar=("FORM", "PATH"), help="csv, label-studio or monai-label")
-    files.add_argument("--import", nargs="+", type=Path, metavar="PATH", dest="returned", help="files that came back")
     annotate.set_defaults(command=_annotate)
+    add, classes = annotate.add_argument, DataSpec().classes
+    add("site_file", type=Path, metavar="SITE_FILE", help="the file that describes the site's images")
+    names = f"the job's classes, in its order (default: {' '.join(classes)})"
+    add("--classes", nargs="+", default=list(classes), metavar="CLASS", help=names)
+    readers = "how many people must answer for an image before its label counts (default: 1)"
+    add("--readers", type=int, default=1, metavar="N", help=readers)
+    add("--port", type=int, default=PORT, help=f"where the page listens, 0 for any free port (default: {PORT})")
+    add("--host", default="127.0.0.1", help="address of the page (default: 127.0.0.1, for this machine alone)")
+    files = annotate.add_mutually_exclusive_group()
+    export = "write the open questions for another tool and end; FORM is csv, label-studio or monai-label"
+    files.add_argument("--export", nargs=2, metavar=("FORM", "PATH"), help=export)
+    back = "read the answers in files of another tool and end (default: open the page)"
+    files.add_argument("--import", nargs="+", type=Path, metavar="PATH", dest="returned", help=back)
 
 
 def _annotate(options: argparse.Namespace) -> int:

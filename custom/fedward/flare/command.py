@@ -11,6 +11,7 @@ from uuid import uuid4
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, SETTING_HELP, load_experiment
+from fedward.terminal import subcommand
 
 _PATIENCE = 600.0
 """Seconds for which a supervised job waits for a server that cannot be reached."""
@@ -18,32 +19,33 @@ _PATIENCE = 600.0
 
 def add_flare(commands: Any) -> None:
     """Add ``jobs``, ``submit`` and ``approve`` to the ``fedward`` command."""
-    jobs = commands.add_parser("jobs", help="export the jobs, or check that exported ones are fresh")
-    jobs.add_argument("folder", type=Path, help="gets a folder for each job")
-    jobs.add_argument("--check", action="store_true", help="change nothing; fail if a job is stale")
-    jobs.add_argument("--only", choices=sorted(JOBS), metavar="JOB", help=f"one job only: {', '.join(sorted(JOBS))}")
-    jobs.add_argument("--clinical", action="store_true", help="without own code: the package is installed at the sites")
-    jobs.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
-    jobs.add_argument("--sites", nargs="+", default=[], metavar="NAME", help="default: the job's; clinical: all")
-    jobs.add_argument("--init", type=Path, metavar="RUN_FOLDER", help="carry the last model of a finished run")
-    jobs.set_defaults(command=_jobs)
+    add = subcommand(commands, "jobs", _jobs, "export the jobs, or check that exported ones are fresh")
+    add("folder", type=Path, metavar="FOLDER", help="where each job gets a folder of its own name")
+    add("--check", action="store_true", help="fail if an exported job is stale, and write nothing (default: export)")
+    add("--only", choices=sorted(JOBS), metavar="JOB", help=f"one job (default: all): {', '.join(sorted(JOBS))}")
+    clinical = "for hospitals: no code, no synthetic images; fedward is installed there (default: for simulations)"
+    add("--clinical", action="store_true", help=clinical)
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
+    sites = "sites that the job goes to (default: those of the simulation; with --clinical all that are connected)"
+    add("--sites", nargs="+", default=[], metavar="NAME", help=sites)
+    init = "start from the last model of this finished run, which the job carries (default: fresh weights)"
+    add("--init", type=Path, metavar="RUN_FOLDER", help=init)
 
-    submit = commands.add_parser("submit", help="send a clinical job to a running federation, wait, fetch its run")
-    submit.add_argument("kit", type=Path, help="startup kit of a lead or a project admin")
-    submit.add_argument("job", type=Path, help="exported job; see `fedward jobs --clinical`")
-    submit.add_argument("--out", type=Path, default=Path("runs"), help="folder for the results (default: runs)")
-    submit.add_argument("--supervise", action="store_true", help="send it again, from its last round, if it breaks off")
-    submit.add_argument("--continue", dest="run", type=_run_id, metavar="RUN", help="go on with an interrupted run")
-    submit.add_argument(
-        "--timeout", type=float, default=0.0, metavar="SECONDS", help="default: wait for ever; not with --supervise"
-    )
-    submit.set_defaults(command=_submit)
+    add = subcommand(commands, "submit", _submit, "send a clinical job to a running federation, wait, fetch its run")
+    add("kit", type=Path, metavar="KIT", help="startup kit of a lead or a project admin")
+    add("job", type=Path, metavar="JOB", help="folder of a job that `fedward jobs --clinical` exported")
+    add("--out", type=Path, default=Path("runs"), help="folder for the results (default: runs)")
+    supervise = "if the run breaks off, send the job again to go on from its last round (default: send it once)"
+    add("--supervise", action="store_true", help=supervise)
+    run = "id of an interrupted run to go on with (default: a new run)"
+    add("--continue", dest="run", type=_run_id, metavar="RUN", help=run)
+    timeout = "how long to wait for the run, but not with --supervise (default: for ever)"
+    add("--timeout", type=float, default=0.0, metavar="SECONDS", help=timeout)
 
-    approve = commands.add_parser("approve", help="let a job run at a site whose policy asks for approval")
-    approve.add_argument("kit", type=Path, help="startup kit of the site")
-    approve.add_argument("digest", nargs="?", help="of the job; without it: list the jobs that wait")
-    approve.add_argument("--withdraw", action="store_true", help="take the approval back")
-    approve.set_defaults(command=_approve)
+    add = subcommand(commands, "approve", _approve, "let a job run at a site whose policy asks for approval")
+    add("kit", type=Path, metavar="KIT", help="startup kit of the site")
+    add("digest", nargs="?", metavar="DIGEST", help="the job's, from the list (default: list the jobs that wait)")
+    add("--withdraw", action="store_true", help="take the approval back (default: give it)")
 
 
 def _run_id(text: str) -> str:
@@ -55,23 +57,23 @@ def _run_id(text: str) -> str:
 def _jobs(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.export import export_job, stale_jobs
 
+    folder = options.out = options.folder
     if options.check:
         if options.only or options.clinical or options.set or options.sites or options.init:
             found = "--only, --clinical, --set, --sites or --init"
             remedy = "Leave them away: what is checked are the jobs as the package ships them."
             raise ConfigError("fedward jobs --check", expected="the folder alone", found=found, remedy=remedy)
-        stale = stale_jobs(options.folder)
+        stale = stale_jobs(folder)
         for name in stale:
             print(f"fedward: job {name} is stale; export it with `make jobs`", file=sys.stderr)
         return 1 if stale else 0
     if options.init and not options.only:
         remedy = "Name it with --only: their networks differ, and so would the weights."
         raise ConfigError("fedward jobs --init", expected="one job", found="all of them", remedy=remedy)
-    options.out = options.folder
     for name in [options.only] if options.only else JOBS:
         experiment = load_experiment(name, options.set, options.clinical)
-        export_job(experiment, options.folder / name, options.clinical, options.sites, options.init)
-        print(options.folder / name)
+        export_job(experiment, folder / name, options.clinical, options.sites, options.init)
+        print(folder / name)
         if options.clinical:
             _tell_policy(name, experiment, options)
     return 0
@@ -92,38 +94,33 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
 def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.submit import fetch, session, submit, wait
 
-    name = options.run or uuid4().hex
-    print(f"run {name}; Ctrl-C ends the waiting, not the job. If it breaks off: --continue {name}", flush=True)
+    name, say = options.run or uuid4().hex, partial(print, flush=True)
+    say(f"run {name}; Ctrl-C ends the waiting, not the job. If it breaks off: --continue {name}")
     if options.supervise:
-        return _supervise(options, name)
-    with session(options.kit) as flare:
-        job_id = submit(flare, options.job, name)
-        print(f"job {job_id} is submitted", flush=True)
-        run = fetch(flare, wait(flare, job_id, options.timeout), options.out)
+        from fedward.flare.jobs.supervise import Supervisor
+
+        if options.timeout:
+            found = f"--timeout {options.timeout:g}"
+            remedy = "A supervised run goes on until it has finished, or three attempts in a row bring no round."
+            raise ConfigError("fedward submit --supervise", expected="no --timeout", found=found, remedy=remedy)
+        run = Supervisor(options.kit, options.job, name, _PATIENCE, say).finish(options.out)
+    else:
+        with session(options.kit) as flare:
+            job_id = submit(flare, options.job, name)
+            say(f"job {job_id} is submitted")
+            run = fetch(flare, wait(flare, job_id, options.timeout), options.out)
     print(run / "report.html")
-    return 0
-
-
-def _supervise(options: argparse.Namespace, name: str) -> int:
-    from fedward.flare.jobs.supervise import Supervisor
-
-    if options.timeout:
-        found = f"--timeout {options.timeout:g}"
-        remedy = "A supervised run goes on until it has finished, or three attempts in a row bring no round."
-        raise ConfigError("fedward submit --supervise", expected="no --timeout", found=found, remedy=remedy)
-    say = partial(print, flush=True)
-    print(Supervisor(options.kit, options.job, name, _PATIENCE, say).finish(options.out) / "report.html")
     return 0
 
 
 def _approve(options: argparse.Namespace) -> int:
     from fedward.flare.kits import approve
 
-    if options.digest is None and options.withdraw:
+    if options.digest is not None:
+        print((approve.withdraw if options.withdraw else approve.approve)(options.kit, options.digest))
+    elif options.withdraw:
         remedy = "Copy it whole from `fedward approve KIT`."
         raise ConfigError("fedward approve --withdraw", expected="the digest of a job", found="none", remedy=remedy)
-    if options.digest is None:
-        print("\n".join(approve.listed(options.kit)))
     else:
-        print((approve.withdraw if options.withdraw else approve.approve)(options.kit, options.digest))
+        print("\n".join(approve.listed(options.kit)))
     return 0

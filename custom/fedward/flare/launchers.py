@@ -66,7 +66,7 @@ def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]
     folders = [Path(folder) for folder in environment.get("PYTHONPATH", "").split(os.pathsep)]
     kept = [path for path in folders if path.is_absolute() and not path.resolve().is_relative_to(kit.resolve())]
     own = {"PYTHONPATH": os.pathsep.join(map(str, kept)), "PYTHONSAFEPATH": "1"}
-    return dict([ARENAS]) | environment | own
+    return {**dict([ARENAS]), **environment, **own}
 
 
 class SiteJobLauncher(_Restarting, ClientProcessJobLauncher):  # type: ignore[misc]

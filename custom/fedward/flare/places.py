@@ -112,9 +112,8 @@ def put_into_results(run: Path, results: Path) -> None:
 
 def resources(kit: Path) -> Path:
     """Return the file that says what may run: the participant's own, else the one that the kit came with."""
-    local = kit / WorkspaceConstants.SITE_FOLDER_NAME
-    own = local / WorkspaceConstants.RESOURCES_CONFIG
-    return own if own.exists() else local / WorkspaceConstants.DEFAULT_RESOURCES_CONFIG
+    own = kit.joinpath(WorkspaceConstants.SITE_FOLDER_NAME, WorkspaceConstants.RESOURCES_CONFIG)
+    return own if own.exists() else own.with_name(WorkspaceConstants.DEFAULT_RESOURCES_CONFIG)
 
 
 def _in_containers(kit: Path) -> bool:

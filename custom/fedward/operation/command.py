@@ -7,7 +7,6 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 
 from fedward.config import DataSpec, explain
 from fedward.errors import ConfigError, FedwardError
+from fedward.terminal import subcommand
 
 
 def add_operation(commands: Any) -> None:
@@ -25,7 +25,7 @@ def add_operation(commands: Any) -> None:
 
 
 def _add_doctor(commands: Any) -> None:
-    add = _parser(commands, "doctor", _doctor, "check a site's data, or a FLARE startup kit, before it joins")
+    add = subcommand(commands, "doctor", _doctor, "check a site's data, or a FLARE startup kit, before it joins")
     add("subject", type=Path, metavar="SITE_FILE|KIT", help="the file that describes a site's data, or a kit's folder")
     add("--job", type=Path, metavar="FOLDER", help="with a kit: also check that it would run this exported job")
     data = DataSpec()
@@ -37,11 +37,11 @@ def _add_doctor(commands: Any) -> None:
 
 
 def _add_watching(commands: Any) -> None:
-    add = _parser(commands, "status", _status, "tell how far a run is, or all jobs that run in a federation")
+    add = subcommand(commands, "status", _status, "tell how far a run is, or all jobs that run in a federation")
     add("subject", type=Path, metavar="RUN_FOLDER|KIT", help="a run folder, or the startup kit of any user")
     add("job", nargs="?", metavar="JOB_ID", help="with a kit: only this job (default: all that run)")
 
-    add = _parser(commands, "report", _report, "write report.html of a run anew")
+    add = subcommand(commands, "report", _report, "write report.html of a run anew")
     add("run", type=Path, metavar="RUN_FOLDER", help="the run, in whose folder report.html is written")
     compare = "other runs to draw in the same figures (default: none)"
     add("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help=compare)
@@ -49,17 +49,19 @@ def _add_watching(commands: Any) -> None:
     audit = commands.add_parser("audit", help="check a run's audit log").add_subparsers(
         required=True, metavar="COMMAND"
     )
-    add = _parser(audit, "verify", _verify, "check that a run is as it was written; if not, exit with 1 and tell why")
+    add = subcommand(
+        audit, "verify", _verify, "check that a run is as it was written; if not, exit with 1 and tell why"
+    )
     add("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="the run to check (default: the sites' logs alone)")
     add("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers (default: none)")
 
 
 def _add_runs(commands: Any) -> None:
-    add = _parser(commands, "runs", _runs, "list runs and their models, with what they came from")
+    add = subcommand(commands, "runs", _runs, "list runs and their models, with what they came from")
     add("folders", type=Path, nargs="+", metavar="FOLDER", help="a run folder, or one with runs below it")
     add("--json", action="store_true", help="print all that is known of each run as JSON (default: a table)")
 
-    add = _parser(commands, "prune", _prune, "list what old runs and kits no longer need, or remove it")
+    add = subcommand(commands, "prune", _prune, "list what old runs and kits no longer need, or remove it")
     add("folder", type=Path, metavar="FOLDER", help="a kit, a run folder, or one with runs below it")
     age = "only what has not changed for so many days (default: 180d)"
     add("--older-than", type=_days, default=180, metavar="DAYS", help=age)
@@ -67,16 +69,9 @@ def _add_runs(commands: Any) -> None:
     add("--models", action="store_true", help=models)
     add("--delete", action="store_true", help="remove what is listed (default: nothing is changed)")
 
-    add = _parser(commands, "revoke", _revoke, "make the server refuse users who left or whose key is lost")
+    add = subcommand(commands, "revoke", _revoke, "make the server refuse users who left or whose key is lost")
     add("kit", type=Path, metavar="KIT", help="the server's startup kit, where the rule is written")
     add("names", nargs="+", metavar="USER", help="a user's name as in the certificate, such as lead@hospital-a.org")
-
-
-def _parser(commands: Any, name: str, command: Callable[[argparse.Namespace], int], about: str) -> Callable[..., Any]:
-    """Return what adds arguments to a new subcommand."""
-    parser = commands.add_parser(name, help=about)
-    parser.set_defaults(command=command)
-    return parser.add_argument  # type: ignore[no-any-return]
 
 
 def _days(text: str) -> int:

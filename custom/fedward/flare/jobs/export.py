@@ -65,7 +65,10 @@ def job_files(
         ConfigError: a clinical job with weights names no sites, or its tracking is not TensorBoard.
     """
     if clinical and tracking != "tensorboard":
-        where, remedy = f"tracking={tracking} of a clinical job", "A kit admits no other receiver; use it in simulations."
+        where, remedy = (
+            f"tracking={tracking} of a clinical job",
+            "A kit admits no other receiver; use it in simulations.",
+        )
         raise ConfigError(where, expected="tensorboard", found=tracking, remedy=remedy)
     if clinical:
         experiment = experiment.model_copy(update={"synthetic": None})

@@ -93,8 +93,6 @@ def environment(chosen: argparse.Namespace, experiment: Experiment) -> ExecEnv:
     return SimEnv(clients=sites, workspace_root=WORKSPACE)
 
 
-
-
 def execute(recipe: Recipe, env: ExecEnv) -> Path:
     """Run a recipe to its end, stop what the environment started, and return the run folder.
 
