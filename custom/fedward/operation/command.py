@@ -32,7 +32,7 @@ def _add_doctor(commands: Any) -> None:
     image_size = f"height and width in pixels that the job asks for (default: {data.image_size})"
     add("--image-size", type=int, default=data.image_size, metavar="PIXELS", help=f"with a site file: {image_size}")
     classes = f"the job's classes, in its order (default: {' '.join(data.classes)})"
-    add("--classes", nargs="+", default=data.classes, metavar="CLASS", help=f"with a site file: {classes}")
+    add("--classes", nargs="+", default=list(data.classes), metavar="CLASS", help=f"with a site file: {classes}")
     add("--out", type=Path, default=Path(), help="with a site file: folder for the contact sheet (default: this one)")
 
 

@@ -52,9 +52,7 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
     def build(self, project: Project, ctx: ProvisionContext) -> None:
         """Write the files; FLARE calls this once for each provisioning."""
         for site in project.get_clients():
-            local = _write_shared(site, ctx)
-            for name in ("privacy.json", "fedward_site.yaml.sample", "fedward_policy.yaml"):
-                _copy(name, local)
+            local = _write_shared(site, ctx, "privacy.json", "fedward_site.yaml.sample", "fedward_policy.yaml")
             _rewrite(local / RESOURCES, _of_site)
             _rewrite(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON, _asking_again)
         if server := project.get_server():
@@ -62,19 +60,17 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
             _rewrite(local / RESOURCES, partial(_of_server, folder=self.server_storage))
 
 
-def _write_shared(participant: Participant, ctx: ProvisionContext) -> Path:
+def _write_shared(participant: Participant, ctx: ProvisionContext, *further: str) -> Path:
     local = Path(ctx.get_local_dir(participant))
-    _copy("authorization.json", local)
+    for name in ("authorization.json", *further):
+        (local / name).write_text((_POLICY / name).read_text(encoding="utf-8"), encoding="utf-8")
     _shut_out_the_kit(Path(ctx.get_kit_dir(participant)) / ProvFileName.SUB_START_SH)
     return local
 
 
-def _copy(name: str, folder: Path) -> None:
-    (folder / name).write_text((_POLICY / name).read_text(encoding="utf-8"), encoding="utf-8")
-
-
-def _rewrite(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    content = change(json.loads(file.read_text(encoding="utf-8")))
+def _rewrite(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    change(content)
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
@@ -90,27 +86,26 @@ def _shut_out_the_kit(script: Path) -> None:
     script.write_text(text.replace(_FLARES_PATH, SAFE_IMPORTS), encoding="utf-8")
 
 
-def _asking_again(client: dict[str, Any]) -> dict[str, Any]:
+def _asking_again(client: dict[str, Any]) -> None:
     client["client"]["communication_timeout"] = _NO_TASK
-    return client
 
 
-def _of_site(resources: dict[str, Any]) -> dict[str, Any]:
-    return {**_ruled(resources, "site"), "allow_log_streaming": False}
+def _of_site(resources: dict[str, Any]) -> None:
+    _rule(resources, "site")
+    resources["allow_log_streaming"] = False
 
 
-def _of_server(resources: dict[str, Any], folder: str) -> dict[str, Any]:
-    resources = _ruled(resources, "server")
+def _of_server(resources: dict[str, Any], folder: str) -> None:
+    _rule(resources, "server")
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{folder}/snapshots"
     _component(resources, "job_manager")["args"]["uri_root"] = f"{folder}/jobs"
     resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
-    return resources
 
 
-def _ruled(resources: dict[str, Any], role: Role) -> dict[str, Any]:
+def _rule(resources: dict[str, Any], role: Role) -> None:
     _component(resources, "process_launcher")["path"] = LAUNCHER[role]
     resources["components"].append({"id": "fedward_metrics", "path": METRICS, "args": {}})
-    return {**resources, "class_allow_list": list(ALLOWED[role]), "app_validator": app_check(role)}
+    resources |= {"class_allow_list": list(ALLOWED[role]), "app_validator": app_check(role)}
 
 
 def app_check(role: Role) -> dict[str, Any]:

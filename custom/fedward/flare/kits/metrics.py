@@ -5,6 +5,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from cryptography import x509
@@ -59,10 +60,9 @@ class KitMetrics(FLComponent):  # type: ignore[misc]
 
 
 def _write(folder: Path, connected: Mapping[str, float]) -> None:
-    if not (path := named_folder(METRICS)):
-        return
-    metrics, kit = MetricsFolder(path), open_kit(folder)
-    metrics.write(metrics.file("kit", kit.name), families(kit, connected))
+    if path := named_folder(METRICS):
+        metrics, kit = MetricsFolder(path), open_kit(folder)
+        metrics.write(metrics.file("kit", kit.name), families(kit, connected))
 
 
 def families(kit: Kit, connected: Mapping[str, float]) -> list[Family]:
@@ -74,23 +74,19 @@ def families(kit: Kit, connected: Mapping[str, float]) -> list[Family]:
         kit: the participant's.
         connected: site -> seconds since 1970 when the server last heard of it; empty at a site.
     """
-    parts: dict[str, Callable[[], Iterable[Family]]] = {
-        "certificate": lambda: _certificates(kit),
-        "disk": lambda: _disks(kit),
-    }
+    parts: dict[str, Callable[[Kit], Iterable[Family]]] = {"certificate": _certificates, "disk": _disks}
     if kit.role == "server":
-        parts["contacts"] = lambda: _contacts(kit, connected)
+        parts["contacts"] = partial(_contacts, connected=connected)
     else:
-        parts |= {"requests": lambda: _requests(kit), "questions": lambda: _questions(kit)}
-        parts["privacy"] = lambda: _privacy(kit)
+        parts |= {"requests": _requests, "questions": _questions, "privacy": _privacy}
     found = [
         Family("info", "Version of fedward.", {(kit.name, __version__): 1}, ("site", "version")),
-        _times("written_timestamp_seconds", "When this file was written.", {kit.name: time.time()}),
+        _by_site("written_timestamp_seconds", "When this file was written.", {kit.name: time.time()}),
     ]
     unreadable: Values = {}
     for name, part in parts.items():
         try:
-            found += part()
+            found += part(kit)
             unreadable[kit.name, name] = 0
         except Exception:
             _log.warning("metrics of %s: what is about its %s cannot be read", kit.name, name, exc_info=True)
@@ -99,11 +95,9 @@ def families(kit: Kit, connected: Mapping[str, float]) -> list[Family]:
 
 
 def _certificates(kit: Kit) -> Iterator[Family]:
-    files = {"own": kit.certificate, "authority": kit.root}
-    ends: Values = {
-        (kit.name, name): x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
-        for name, file in files.items()
-    }
+    ends: Values = {}
+    for name, file in (("own", kit.certificate), ("authority", kit.root)):
+        ends[kit.name, name] = x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc.timestamp()
     yield Family("certificate_expiry_timestamp_seconds", "When a certificate ends.", ends, ("site", "certificate"))
 
 
@@ -112,12 +106,12 @@ def _disks(kit: Kit) -> Iterator[Family]:
     places = {"kit": kit.folder, **({"state": state} if state else {})}
     if kit.role == "server":
         places |= {"runs": named_folder(RUNS) or state or kit.folder, "jobs": job_store(kit)}
-    usage = {(kit.name, name): shutil.disk_usage(path) for name, path in places.items()}
+    disks = {(kit.name, name): shutil.disk_usage(path) for name, path in places.items()}
     labels = ("site", "place")
-    free: Values = {key: disk.free for key, disk in usage.items()}
-    size: Values = {key: disk.total for key, disk in usage.items()}
-    yield Family("disk_free_bytes", "Room on a folder's disk.", free, labels)
-    yield Family("disk_size_bytes", "Size of a folder's disk.", size, labels)
+    yield Family("disk_free_bytes", "Room on a folder's disk.", {key: disk.free for key, disk in disks.items()}, labels)
+    yield Family(
+        "disk_size_bytes", "Size of a folder's disk.", {key: disk.total for key, disk in disks.items()}, labels
+    )
 
 
 def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:
@@ -126,22 +120,22 @@ def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:
     contacts = {**earlier, **connected}
     if contacts != earlier:
         make_folder(file.parent)
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(contacts), encoding="utf-8")
-        replace(partial, file)
-    yield _times("last_contact_timestamp_seconds", "When the server last heard of a site.", contacts)
+        new = file.with_suffix(".partial")
+        new.write_text(json.dumps(contacts), encoding="utf-8")
+        replace(new, file)
+    yield _by_site("last_contact_timestamp_seconds", "When the server last heard of a site.", contacts)
 
 
 def _requests(kit: Kit) -> Iterator[Family]:
     if asked := [file.stat().st_mtime for file in (kit.state / FOLDER).glob("*.jsonl")]:
-        yield _times("last_request_timestamp_seconds", "When a job last asked the site.", {kit.name: max(asked)})
+        yield _by_site("last_request_timestamp_seconds", "When a job last asked the site.", {kit.name: max(asked)})
 
 
 def _questions(kit: Kit) -> Iterator[Family]:
     file = find_site_file(kit.name, [kit.local])
     if file and queue_folder(file).is_dir():
         waiting = len(Queue(queue_folder(file)).pending())
-        yield Family("waiting_questions", "Images that wait for a clinician.", {(kit.name,): waiting}, ("site",))
+        yield _by_site("waiting_questions", "Images that wait for a clinician.", {kit.name: waiting})
 
 
 def _privacy(kit: Kit) -> Iterator[Family]:
@@ -152,10 +146,9 @@ def _privacy(kit: Kit) -> Iterator[Family]:
             _log.warning("%s ends in half a line, which does not count: %r", file, half)
         used = [(rule, epsilon(spent(file), rule.delta)) for rule in rules]
         rule, total = max(used, key=lambda pair: pair[1] / pair[0].max_epsilon)
-        yield Family("epsilon", "Epsilon that the site's noise has spent.", {(kit.name,): total}, ("site",))
-        budget: Values = {(kit.name,): rule.max_epsilon}
-        yield Family("epsilon_budget", "Epsilon at which the site stops.", budget, ("site",))
+        yield _by_site("epsilon", "Epsilon that the site's noise has spent.", {kit.name: total})
+        yield _by_site("epsilon_budget", "Epsilon at which the site stops.", {kit.name: rule.max_epsilon})
 
 
-def _times(name: str, about: str, times: Mapping[str, float]) -> Family:
-    return Family(name, about, {(site,): seconds for site, seconds in times.items()}, ("site",))
+def _by_site(name: str, about: str, values: Mapping[str, float]) -> Family:
+    return Family(name, about, {(site,): value for site, value in values.items()}, ("site",))
