@@ -12,8 +12,8 @@ from fedward.protocol.requests import Request, read_request
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 
-REPORTED = FedPerl(FedPerlSettings()).requirements.reported
-"""What the sites of a job may tell of their training."""
+NEEDS = FedPerl(FedPerlSettings()).requirements
+"""What the sites of a job may send."""
 RUN = "0123456789abcdef" * 2
 LAST_HASH = "ab" * 32
 

@@ -32,8 +32,9 @@ def new_client(
     """Return the client of a site; its policy forbids nothing unless ``admission`` does."""
     limit_threads(experiment.threads)
     source = DataSource(name, experiment, folder, site_folders)
-    log, admission = log or SiteLog(folder, name, experiment), admission or Admission(name, experiment, folder)
-    return kind(source, method_of(experiment), log, admission, key, device)
+    algorithm = method_of(experiment)
+    log = log or SiteLog(folder, name, experiment, algorithm)
+    return kind(source, algorithm, log, admission or Admission(name, experiment, algorithm, folder), key, device)
 
 
 def public_images(experiment: Experiment, folder: Path, site_folders: Sequence[Path] = ()) -> PublicImages:

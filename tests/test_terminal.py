@@ -10,9 +10,9 @@ from nvflare.fuel.hci.table import Table
 
 from fedward.cli import main
 from fedward.report.console import Console
-from fedward.storage import Summary
-from fedward.storage.run_folder import RunFolder
+from fedward.storage.info import Summary
 from fedward.terminal import one_line, printable, printing_safely
+from finished_run import new_run
 from tiny import tiny
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2Jgone\r\x9b31mred\u202etxt.exe\u2028\ud800"
@@ -49,7 +49,7 @@ def test_everything_printed_is_safe_and_the_streams_come_back(capsys: pytest.Cap
 
 @pytest.mark.proves("lead", "escape codes in a run's texts", "every command of fedward writes them out as text")
 def test_a_runs_texts_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = RunFolder.create(tmp_path / "run", tiny(), ["site-1"], "flare").path
+    run = new_run(tmp_path / "run", tiny(), ["site-1"], "flare").path
     info = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**info, "summary": {"reason": HOSTILE}}))
     assert main(["status", str(run)]) == 0

@@ -39,7 +39,8 @@ class LocalTransport:
         def client(name: str) -> Client:
             own = folder / name
             source = DataSource(name, experiment, own, site_folders, cache / name if cache else None)
-            return Client(source, algorithm, SiteLog(own, name, experiment), Admission(name, experiment, own), key)
+            log = SiteLog(own, name, experiment, algorithm)
+            return Client(source, algorithm, log, Admission(name, experiment, algorithm, own), key)
 
         self._clients = {name: client(name) for name in sorted(names)}
 
@@ -106,4 +107,4 @@ def local_transport(
         return LocalTransport(experiment, sites, own, site_folders, cache=cache)
     server, site = new_contexts()
     inner = LocalTransport(experiment, sites, own, site_folders, SiteKey(site), cache)
-    return EncryptedTransport(inner, experiment, Adder(server), folder)
+    return EncryptedTransport(inner, experiment, method_of(experiment), Adder(server), folder)

@@ -18,8 +18,8 @@ from fedward.registry import KINDS
 from fedward.report.run import Run
 from fedward.sites import named_sites
 from fedward.sites.images import check_not_blank, decode, fit
-from fedward.storage import read_info
 from fedward.storage.checkpoint import StoredState
+from fedward.storage.info import read_info
 from fedward.storage.run_folder import RunFolder
 
 

@@ -17,7 +17,7 @@ from fedward.local import LocalTransport
 from fedward.methods import method_of
 from fedward.report.run import Run
 from fedward.sites import SiteData, load_site
-from fedward.storage import QueryRow
+from fedward.storage.rows import QueryRow
 from papers import fedal
 from papers.fedal import ROWS, SCALES, Cell, cells, experiment_of, result_file, run_cell, site_folder
 from papers.fedal_figure import curves, draw, numbers

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from asking import requests
 from clients import new_client
-from fedward.client.memory import OWN, SiteMemory
+from fedward.client.memory import OWN, site_models
 from fedward.config import Experiment
 from fedward.local import LocalTransport, run_local
 from fedward.methods import METHODS, method_of, settings_of
@@ -59,7 +59,7 @@ def told(folder: Path, name: str) -> dict[str, Any]:
 
 def head_of(folder: Path, site: str) -> Mapping[str, Tensor]:
     """Return the classifier a site kept in its own folder."""
-    return SiteMemory(folder / "sites" / site / "memory", told(folder, "run")["id"]).before(99, 0)[OWN]
+    return site_models(folder / "sites" / site / "memory", told(folder, "run")["id"]).before(99, 0)[OWN]
 
 
 def by_hand(experiment: Experiment, folder: Path) -> tuple[list[dict[str, Tensor]], dict[str, dict[str, Tensor]]]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedward.client.memory import SiteMemory, SiteRecords
+from fedward.client.memory import Memory, site_models, site_records
 from fedward.errors import WireError
 
 RUN, OTHER = "0123456789abcdef" * 2, "f" * 32
@@ -24,7 +24,7 @@ def models(value: float, **more: float) -> dict[str, dict[str, Tensor]]:
     }
 
 
-def value(memory: SiteMemory, round_: int, part: int = 0) -> float | None:
+def value(memory: Memory, round_: int, part: int = 0) -> float | None:
     """Return the number of the teacher known before an exchange, None if there was none."""
     known = memory.before(round_, part)
     return known["teacher"]["z.weight"][0, 0].item() if known else None
@@ -41,20 +41,20 @@ def assert_same(found, expected) -> None:
 
 def test_models_come_back_bit_by_bit_in_another_process(tmp_path):
     kept = models(0.1, ghost=-7.5)
-    SiteMemory(tmp_path, RUN).save(3, 1, kept)
-    assert_same(SiteMemory(tmp_path, RUN).before(4, 0), kept)
+    site_models(tmp_path, RUN).save(3, 1, kept)
+    assert_same(site_models(tmp_path, RUN).before(4, 0), kept)
 
 
 @pytest.mark.usefixtures("open_umask")
 def test_a_runs_folder_is_its_owners_alone(tmp_path):
-    SiteMemory(tmp_path / "models", RUN).save(1, 0, models(1.0))
-    SiteRecords(tmp_path / "notes", RUN).save(1, 0, {"asked": ["s00"]})
+    site_models(tmp_path / "models", RUN).save(1, 0, models(1.0))
+    site_records(tmp_path / "notes", RUN).save(1, 0, {"asked": ["s00"]})
     folders = [tmp_path / "models", tmp_path / "models" / RUN, tmp_path / "notes", tmp_path / "notes" / RUN]
     assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
 
 
 def test_what_comes_back_is_the_sites_to_change(tmp_path):
-    memory = SiteMemory(tmp_path, RUN)
+    memory = site_models(tmp_path, RUN)
     memory.save(1, 0, models(1.0))
     known = memory.before(2, 0)
     known["teacher"]["z.weight"].fill_(9.0)
@@ -63,15 +63,15 @@ def test_what_comes_back_is_the_sites_to_change(tmp_path):
 
 
 def test_before_the_first_exchange_nothing_is_known(tmp_path):
-    memory = SiteMemory(tmp_path / "none", RUN)
-    assert memory.before(1, 0) == {}
+    memory = site_models(tmp_path / "none", RUN)
+    assert memory.before(1, 0) is None
     memory.save(1, 0, models(1.0))
-    assert memory.before(1, 0) == {}
+    assert memory.before(1, 0) is None
 
 
 def test_known_is_what_the_last_exchange_before_left(tmp_path):
     """Exchanges are ordered by round, then by part; those in which a site had no part leave nothing."""
-    memory = SiteMemory(tmp_path, RUN)
+    memory = site_models(tmp_path, RUN)
     memory.save(2, 0, models(1.0))
     memory.save(2, 2, models(2.0))
     expected = {
@@ -96,7 +96,7 @@ def test_known_is_what_the_last_exchange_before_left(tmp_path):
     [((9, 0), (10, 0)), ((99, 9), (100, 0)), ((1, 9), (1, 10)), ((1, 99), (1, 100)), ((2, 30), (10, 4))],
 )
 def test_exchanges_are_ordered_as_numbers(tmp_path, earlier, later):
-    memory = SiteMemory(tmp_path, RUN)
+    memory = site_models(tmp_path, RUN)
     memory.save(*earlier, models(1.0))
     assert value(memory, *later) == 1.0
     memory.save(*later, models(2.0))
@@ -107,10 +107,10 @@ def test_exchanges_are_ordered_as_numbers(tmp_path, earlier, later):
 
 def test_after_a_resumed_round_what_was_written_last_counts(tmp_path):
     """Round 2 was interrupted after its second part, and is carried out again with other results."""
-    memory = SiteMemory(tmp_path, RUN)
+    memory = site_models(tmp_path, RUN)
     for round_, part, number in ((1, 0, 1.0), (2, 0, 2.0), (2, 1, 3.0)):
         memory.save(round_, part, models(number))
-    memory = SiteMemory(tmp_path, RUN)
+    memory = site_models(tmp_path, RUN)
     assert value(memory, 2, 0) == 1.0
     memory.save(2, 0, models(20.0))
     assert value(memory, 2, 1) == 20.0
@@ -124,7 +124,7 @@ def test_after_a_resumed_round_what_was_written_last_counts(tmp_path):
 @pytest.mark.parametrize("answered", ["all", "last only", "odd rounds"])
 def test_an_unfinished_round_can_be_asked_for_again(tmp_path, parts, answered):
     """However many parts a round has, and in whichever the site took part: nothing older is kept for ever."""
-    memory, number, before_round = SiteMemory(tmp_path, RUN), 0.0, None
+    memory, number, before_round = site_models(tmp_path, RUN), 0.0, None
     for round_ in range(1, 8):
         before_last, known = before_round, value(memory, round_)
         before_round = known
@@ -142,7 +142,7 @@ def test_an_unfinished_round_can_be_asked_for_again(tmp_path, parts, answered):
 
 
 def test_runs_do_not_see_each_other(tmp_path):
-    mine, theirs = SiteMemory(tmp_path, RUN), SiteMemory(tmp_path, OTHER)
+    mine, theirs = site_models(tmp_path, RUN), site_models(tmp_path, OTHER)
     for round_ in range(1, 9):
         theirs.save(round_, 0, models(10.0 * round_))
         mine.save(round_, 0, models(1.0 * round_))
@@ -151,12 +151,12 @@ def test_runs_do_not_see_each_other(tmp_path):
 
 
 def test_nothing_is_written_where_nothing_is_known(tmp_path):
-    SiteMemory(tmp_path / "memory", RUN).save(1, 0, {})
+    site_models(tmp_path / "memory", RUN).save(1, 0, {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_half_written_file_is_read(tmp_path):
-    memory = SiteMemory(tmp_path, RUN)
+    memory = site_models(tmp_path, RUN)
     memory.save(1, 0, models(1.0))
     (file,) = (tmp_path / RUN).iterdir()
     file.with_name("00002-000.safetensors.partial").write_bytes(b"half")
@@ -182,27 +182,27 @@ def test_no_half_written_file_is_read(tmp_path):
 )
 def test_a_run_id_that_is_none_is_refused(tmp_path, run):
     with pytest.raises(WireError, match="32 hexadecimal digits") as refused:
-        SiteMemory(tmp_path, run)
+        site_models(tmp_path, run)
     assert repr(run) in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_notes_are_known_by_exchange_as_models_are(tmp_path):
-    notes = SiteRecords(tmp_path, RUN)
+    notes = site_records(tmp_path, RUN)
     assert (notes.at(1, 0), notes.before(9, 0)) == (None, None)
     for round_, part in ((1, 0), (2, 0), (2, 1)):
         notes.save(round_, part, {"round": round_, "part": part})
-    notes = SiteRecords(tmp_path, RUN)
+    notes = site_records(tmp_path, RUN)
     assert notes.at(2, 0) == notes.before(2, 1) == {"round": 2, "part": 0}
     assert notes.before(2, 0) == {"round": 1, "part": 0}
     assert notes.before(10, 0) == {"round": 2, "part": 1}
     assert notes.at(3, 0) is None
-    SiteMemory(tmp_path, RUN).save(2, 0, models(1.0))
+    site_models(tmp_path, RUN).save(2, 0, models(1.0))
     assert notes.before(10, 0) == {"round": 2, "part": 1}, "models lie beside them"
 
 
 def test_notes_no_resumed_run_can_go_back_to_are_deleted(tmp_path):
-    notes = SiteRecords(tmp_path, RUN)
+    notes = site_records(tmp_path, RUN)
     for round_ in range(1, 9):
         notes.save(round_, 0, round_)
         assert notes.before(round_, 0) == (round_ - 1 or None)
@@ -211,7 +211,7 @@ def test_notes_no_resumed_run_can_go_back_to_are_deleted(tmp_path):
 
 
 def test_versions_differ_by_exchange(tmp_path):
-    memory = SiteMemory(tmp_path, RUN)
+    memory = site_models(tmp_path, RUN)
     seen = []
     for round_ in range(1, 6):
         memory.save(round_, 0, models(float(round_)))

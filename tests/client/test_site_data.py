@@ -100,7 +100,7 @@ def test_the_server_has_no_stand_in_among_sites_with_files(tmp_path: Path) -> No
     images = public_images(tiny("selffed"), tmp_path, [tmp_path])
     assert not images.there
     with pytest.raises(ConfigError, match=r"no file server.yaml"):
-        images.require()
+        images.require({"training"})
 
 
 @pytest.mark.parametrize("began_with_file", [True, False])

@@ -15,6 +15,7 @@ from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, digest
 from fedward.errors import RunError
+from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.operation.site_check import read_site_log
@@ -161,7 +162,8 @@ def test_lines_that_tell_of_no_answer_are_bounded(site, monkeypatch):
     "refused: a job writes logs of three runs at most, each of a bounded length",
 )
 def test_the_runs_that_a_job_writes_logs_of_are_bounded(tmp_path):
-    site = new_client("s", EXPERIMENT, tmp_path, log=SiteLog(tmp_path, "s", EXPERIMENT, "job-1"), kind=Quick)
+    log = SiteLog(tmp_path, "s", EXPERIMENT, method_of(EXPERIMENT), "job-1")
+    site = new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick)
     for number in range(9):
         answer = site.handle(request(0, run=f"{number:032x}"))
         assert "error" in answer.meta
@@ -291,7 +293,7 @@ def test_rounds_go_forward(site):
 )
 def test_a_job_works_on_one_run(tmp_path):
     def asked(run: str, job: str) -> Message:
-        log = SiteLog(tmp_path, "s", EXPERIMENT, job)
+        log = SiteLog(tmp_path, "s", EXPERIMENT, method_of(EXPERIMENT), job)
         return new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick).handle(request(1, run=run))
 
     assert asked(RUN, "job-1").arrays
@@ -326,7 +328,7 @@ def test_of_two_requests_at_once_one_is_answered(tmp_path):
 )
 def test_the_same_job_sent_again_is_another_run(tmp_path):
     for number in (1, 2, 3):
-        log = SiteLog(tmp_path, "s", EXPERIMENT, f"job-{number}")
+        log = SiteLog(tmp_path, "s", EXPERIMENT, method_of(EXPERIMENT), f"job-{number}")
         assert (
             new_client("s", EXPERIMENT, tmp_path, log=log, kind=Quick).handle(request(1, run=f"{number}" * 32)).arrays
         )

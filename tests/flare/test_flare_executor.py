@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from asking import REPORTED, RUN, requests
+from asking import NEEDS, RUN, requests
 from clients import new_client
 from fedward.client.client import Client
 from fedward.client.site_log import SiteLog
@@ -64,7 +64,7 @@ def sent(monkeypatch):
 
 def check(meta, arrays=None, classes=()) -> None:
     answer = wire.Message(meta, arrays or {})
-    wire_checks.check_answer(answer, "site-1", request(), classes=classes, scalars=REPORTED)
+    wire_checks.check_answer(answer, "site-1", request(), NEEDS, classes)
 
 
 def request(task="train", evaluate=True, experiment=None):

@@ -14,13 +14,13 @@ from fedward.flare.jobs.status import STATS, describe, job_progress
 from fedward.flare.places import METRICS, named_folder
 from fedward.flare.workflows import FedPerlController
 from fedward.server.progress import lines, progress
-from fedward.storage.run_folder import RunFolder
+from finished_run import new_run
 from tiny import tiny
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return RunFolder.create(tmp_path / "run", tiny(), ["site-1"], "flare").path
+    return new_run(tmp_path / "run", tiny(), ["site-1"], "flare").path
 
 
 class Flare:

@@ -15,7 +15,7 @@ from fedward.flare.jobs import supervise
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.status import STATS
 from fedward.flare.jobs.submit import UnreachableError
-from fedward.storage.run_folder import RunFolder
+from finished_run import new_run
 from tiny import tiny
 
 RUN = "0123456789abcdef0123456789abcdef"
@@ -89,7 +89,7 @@ class Federation:
     def download_job_result(self, job: str, out: str) -> None:
         run = Path(out) / job / "workspace" / "fedward"
         if "run" in self.life:
-            RunFolder.create(run, tiny(), self.sites, "flare")
+            new_run(run, tiny(), self.sites, "flare")
             info = json.loads((run / "run.json").read_text())
             (run / "run.json").write_text(json.dumps({**info, "status": self.life["run"]}))
             (run / "rounds.jsonl").write_text("".join(map(row, range(1, self.life.get("rounds", 0) + 1))))

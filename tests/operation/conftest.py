@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedward.storage.run_folder import RunFolder
-from finished_run import finished_run
+from finished_run import finished_run, new_run
 from tiny import tiny
 
 Age = Callable[[Path, int], None]
@@ -40,6 +39,6 @@ def ended(tmp_path: Path) -> Path:
 @pytest.fixture
 def interrupted(tmp_path: Path) -> Path:
     """A run that says that it is running."""
-    run = RunFolder.create(tmp_path / "runs" / "lead" / "interrupted", tiny("fedavg"), ["site-1", "site-2"], "local")
+    run = new_run(tmp_path / "runs" / "lead" / "interrupted", tiny("fedavg"), ["site-1", "site-2"], "local")
     (run.path / "rounds").mkdir()
     return run.path

@@ -13,7 +13,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from asking import REPORTED, facts, requests
+from asking import NEEDS, facts, requests
 from clients import new_client
 from fedward.client.client import public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
@@ -25,7 +25,7 @@ from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
-from fedward.storage import QueryRow, row_of
+from fedward.storage.rows import QueryRow, row_of
 from fedward.training.learner import Learner
 from tiny import tiny
 
@@ -51,8 +51,8 @@ def answer(**meta):
     return Message({**base, **meta}, arrays)
 
 
-def check(*args, **options) -> None:
-    wire_checks.check_answer(*args, classes=CLASSES, scalars=REPORTED, **options)
+def check(answer: Message, site: str, request: Message, withheld: tuple[str, ...] = (), **options) -> None:
+    wire_checks.check_answer(answer, site, request, replace(NEEDS, private=withheld), CLASSES, **options)
 
 
 def row(**changes):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fedward.config import Experiment
 from fedward.report.console import WIDTH, Console
-from fedward.storage import RoundRow, Summary
+from fedward.storage.info import Summary
+from fedward.storage.rows import RoundRow
 
 ROW = RoundRow(
     round=4,

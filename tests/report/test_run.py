@@ -7,7 +7,7 @@ from run_folders import SITES, average, write_run
 
 from fedward.errors import FedwardError, RunError
 from fedward.report import Run
-from fedward.storage import FORMAT
+from fedward.storage.info import FORMAT
 from fedward.storage.run_folder import RunFolder
 
 

@@ -307,7 +307,7 @@ def test_the_server_learns_from_no_test_image(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=5, val=6, test=7)
     (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labelled: 0.5}")
     public = public_images(from_files(), tmp_path / "cache", [tmp_path])
-    public.require()
+    public.require({"training"})
     expected = {image.tobytes() for split in ("train", "val") for image in images[f"{split}_images"]}
     found = {image.permute(1, 2, 0).numpy().tobytes() for image in public.learner.images["all"].pixels.cpu()}
     assert public.number == 11
@@ -318,7 +318,7 @@ def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -
     write_public_npz(tmp_path / "public.npz", train=0, val=0, test=7)
     (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz}")
     with pytest.raises(ConfigError, match=r"server\.yaml names none"):
-        public_images(from_files(), tmp_path / "cache", [tmp_path]).require()
+        public_images(from_files(), tmp_path / "cache", [tmp_path]).require({"training"})
 
 
 def test_the_servers_step_equals_a_sites_contrastive_phase(tmp_path: Path) -> None:

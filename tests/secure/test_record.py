@@ -117,7 +117,7 @@ def test_a_server_that_asks_off_the_record_learns_nothing(federation, tmp_path, 
     expected = {
         "round -5": "found -5",
         "a round after the last": "one from 1 to 2",
-        "a round of no run": "request, round: expected a whole number, found 1099511627776",
+        "a round of no run": "request, round: expected a whole number from -10000000 to 10000000, found 1099511627776",
         "a part too many": "one from 0 to 0",
         "no last hash": "request, last_hash",
         "a sum without last hash": "request, last_hash",

@@ -10,6 +10,7 @@ from clients import new_client
 from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.errors import ConfigError
+from fedward.methods import method_of
 from fedward.security.approvals import Approvals, Entry
 from fedward.security.policy import Policy
 from hospital import HERE, hospital, request
@@ -20,7 +21,8 @@ ASKING = Policy(approval="required")
 
 def asked(folder: Path, experiment: Experiment = JOB) -> dict:
     """Return the meta of a hospital's answer to a job; no data are read for one that waits."""
-    here = new_client(HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: ASKING))
+    admission = Admission(HERE, experiment, method_of(experiment), folder, lambda: ASKING)
+    here = new_client(HERE, experiment, folder, admission=admission)
     answer = here.handle(request(experiment))
     assert ("data" in vars(here)) == ("steps" in answer.meta)
     return answer.meta

@@ -19,7 +19,7 @@ from nvflare.app_common.decomposers.numpy_decomposers import NumpyArrayDecompose
 from nvflare.fuel.sec.security_content_service import SecurityContentManager, SecurityContentService
 from nvflare.fuel.utils import fobs
 
-from asking import REPORTED, AdmitsAll, facts, requests
+from asking import NEEDS, AdmitsAll, facts, requests
 from clients import new_client
 from fedward.client.client import Client
 from fedward.config import DERMOSCOPY, Experiment
@@ -97,7 +97,7 @@ def run(tmp_path, experiment, tamper=lambda site, request, answer: answer, resum
     inner = Tampering(experiment, tmp_path / "cache", tamper)
     for site, key in (keys or {}).items():
         inner._clients[site].key = key
-    transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "run")
+    transport = EncryptedTransport(inner, experiment, method_of(experiment), ADDER, tmp_path / "run")
     run_experiment(experiment, tmp_path / "run", transport, engine="local", resume=resume)
     return inner
 
@@ -247,7 +247,7 @@ def request(**meta) -> Message:
 
 
 def check(*args, classes=(), **options) -> None:
-    wire_checks.check_answer(*args, classes=classes, scalars=REPORTED, **options)
+    wire_checks.check_answer(*args, NEEDS, classes, **options)
 
 
 def sealed(arrays=None, **meta) -> Message:
@@ -549,7 +549,7 @@ def test_second_answers_are_not_added(tmp_path):
 
     experiment = secure(options={"rounds": 1})
     inner = Twice(experiment, tmp_path / "cache", lambda site, request, answer: answer)
-    transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "twice")
+    transport = EncryptedTransport(inner, experiment, method_of(experiment), ADDER, tmp_path / "twice")
     run_experiment(experiment, tmp_path / "twice", transport, engine="local")
     run(tmp_path, experiment)
     assert largest_difference(tmp_path / "twice", tmp_path / "run") == 0
@@ -581,7 +581,7 @@ def test_tasks_whose_updates_do_not_add_up_are_not_sent(tmp_path, monkeypatch):
     """They are of one length, so that only their names tell."""
     experiment = secure()
     inner = Tampering(experiment, tmp_path / "cache", lambda site, request, answer: answer)
-    transport = EncryptedTransport(inner, experiment, ADDER, tmp_path / "run")
+    transport = EncryptedTransport(inner, experiment, method_of(experiment), ADDER, tmp_path / "run")
     excluded = {"train": ("a.",), "pretrain": ("b.",)}
     monkeypatch.setattr(transport, "_requirements", Requirements(excluded=excluded))
     work = {"site-1": ClientTask("train"), "site-2": ClientTask("pretrain")}
@@ -668,7 +668,8 @@ def site(tmp_path) -> Client:
 
 def undaunted(experiment: Experiment, folder: Path) -> Client:
     """A site that decrypts whatever else it was asked before."""
-    return new_client("site-1", experiment, folder, key=KEY, log=AdmitsAll(folder, "site-1", experiment))
+    log = AdmitsAll(folder, "site-1", experiment, method_of(experiment))
+    return new_client("site-1", experiment, folder, key=KEY, log=log)
 
 
 def test_a_site_tells_the_mean_and_tells_it_again(site):

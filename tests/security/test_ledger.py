@@ -127,7 +127,7 @@ def test_a_site_stops_before_it_spends_too_much(path: Path) -> None:
     for _ in range(2):
         with pytest.raises(BudgetUsedError) as stopped:
             release(path)
-        assert stopped.value.told == "privacy budget used up: epsilon 7.955 of 8 at delta 1e-05"
+        assert stopped.value.public == "privacy budget used up: epsilon 7.955 of 8 at delta 1e-05"
     assert (path.read_bytes(), end_of(path).read_bytes()) == before
     assert RULE.left(spent(path)) == 0
     assert release(path, rule=Rule(1.0, 4.0, DELTA, 8.5))[0]["releases"] == ALLOWED + 1  # the site's own decision

@@ -28,7 +28,8 @@ def site(
     folder: Path, experiment: Experiment, policy: Policy | None = None, noise: bool = False, data: str = HERE
 ) -> Client:
     rules = policy or Policy()
-    return new_client(data, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: rules, noise))
+    admission = Admission(HERE, experiment, method_of(experiment), folder, lambda: rules, noise)
+    return new_client(data, experiment, folder, admission=admission)
 
 
 def refusal(here: Client, message: Message, reads_data: bool = False) -> str:
@@ -386,9 +387,8 @@ def test_an_image_limit_counts_every_image_once(tmp_path):
 
 
 def from_file(folder: Path, experiment: Experiment, file: Path) -> Client:
-    return new_client(
-        HERE, experiment, folder, admission=Admission(HERE, experiment, folder, lambda: read_policy(file))
-    )
+    admission = Admission(HERE, experiment, method_of(experiment), folder, lambda: read_policy(file))
+    return new_client(HERE, experiment, folder, admission=admission)
 
 
 SPOILT = {

@@ -15,7 +15,7 @@ from fedward.local import LocalTransport
 from fedward.protocol.wire import Message
 from fedward.report.run import Run
 from fedward.report.tables import Choices
-from fedward.storage import Summary
+from fedward.storage.info import Summary
 from running import run_experiment
 from tiny import tiny
 

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from asking import REPORTED
+from asking import NEEDS
 from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.errors import WireError
 from fedward.local import local_transport
+from fedward.methods import method_of
 from fedward.protocol import wire_checks
 from fedward.protocol.wire import Message
 from fedward.security.approvals import Approvals
@@ -37,9 +38,10 @@ class Hospitals:
         self.transport = local_transport(experiment, SITES, folder / "run", [], None)
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
+        algorithm = method_of(experiment)
         for name, site in inner._clients.items():
             rules = policy if name == LAST else others or Policy()
-            site.admission = Admission(name, experiment, site.source.folder, lambda rules=rules: rules)
+            site.admission = Admission(name, experiment, algorithm, site.source.folder, lambda rules=rules: rules)
             site.handle = self._counting(name, site.handle)
         self.approvals = Approvals(inner._clients[LAST].source.folder / "approvals")
 
@@ -220,4 +222,4 @@ def test_encrypted_updates_wait_too(tmp_path, monkeypatch):
 def test_a_site_says_that_it_waits_or_refuses_and_nothing_else(meta):
     answer = Message({"site": "site-1", "round": 1, **meta})
     with pytest.raises(WireError):
-        wire_checks.check_answer(answer, "site-1", request(hospital()), classes=(), scalars=REPORTED)
+        wire_checks.check_answer(answer, "site-1", request(hospital()), NEEDS, ())

@@ -14,7 +14,7 @@ from fedward.errors import ConfigError
 from fedward.local import LocalTransport
 from fedward.server.job_metrics import JobMetrics
 from fedward.server.progress import progress
-from fedward.storage.run_folder import RunFolder
+from finished_run import new_run
 from running import run_experiment
 from tiny import tiny
 
@@ -72,7 +72,7 @@ def test_every_commit_and_the_end_write_the_progress(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    return RunFolder.create(tmp_path / "run", tiny(), SITES, "local").path
+    return new_run(tmp_path / "run", tiny(), SITES, "local").path
 
 
 def test_another_account_reads_the_file_whatever_the_umask(tmp_path, run):

@@ -15,6 +15,7 @@ from fedward.local import LocalTransport, run_local
 from fedward.server.progress import WIDTH, lines, progress
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
+from finished_run import new_run
 from run_files import rows
 from tiny import tiny
 
@@ -84,7 +85,7 @@ def test_what_is_asked_and_not_answered_is_under_way(broken_off):
 
 
 def test_a_run_that_has_just_begun_tells_what_there_is(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", tiny("ssfl"), SITES, "local").path
+    folder = new_run(tmp_path / "run", tiny("ssfl"), SITES, "local").path
     with sole_writer(folder):
         state = progress(folder)
     assert (state["status"], state["round"], state["rounds"]) == ("running", 0, 3)
@@ -95,7 +96,7 @@ def test_a_run_that_has_just_begun_tells_what_there_is(tmp_path):
 
 def test_a_run_whose_process_was_killed_is_stopped(tmp_path):
     """A real process, a real SIGKILL, and what run.json says stays as it was."""
-    folder = RunFolder.create(tmp_path / "run", tiny("ssfl"), SITES, "local").path
+    folder = new_run(tmp_path / "run", tiny("ssfl"), SITES, "local").path
     code = (
         "import sys, time; from pathlib import Path; from fedward.storage.lock import sole_writer\n"
         "with sole_writer(Path(sys.argv[1])):\n    print(flush=True); time.sleep(600)"
@@ -113,7 +114,7 @@ def test_a_run_whose_process_was_killed_is_stopped(tmp_path):
 def test_the_rounds_of_a_job_that_names_none_are_the_methods(tmp_path):
     experiment = tiny("ssfl")
     experiment = experiment.model_copy(update={"options": {"participants": 2}})
-    folder = RunFolder.create(tmp_path / "run", experiment, SITES, "local").path
+    folder = new_run(tmp_path / "run", experiment, SITES, "local").path
     assert progress(folder)["rounds"] == 500
 
 

@@ -17,11 +17,12 @@ from fedward.operation.audit_check import verify
 from fedward.operation.reports import rewrite_report
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
-from fedward.storage import read_info
 from fedward.storage.audit import LOG, AuditLog
 from fedward.storage.checkpoint import StoredState, save_model
+from fedward.storage.info import read_info
 from fedward.storage.run_folder import RunFolder, info_digest
 from fedward.terminal import LONGEST_REASON
+from finished_run import new_run
 from running import run_experiment
 from tiny import tiny
 
@@ -222,7 +223,7 @@ def test_equal_lines_have_hashes_that_nobody_can_guess(tmp_path):
 
 
 def test_a_methods_notes_are_decisions(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local")
+    folder = new_run(tmp_path / "run", tiny(), SITES, "local")
     row = {"round": 1, "sites": ["a", "b"], "similarity": [[1.0, 0.5], [0.5, 1.0]], "chosen": {}, "anonymised": True}
     folder.record("peers", row)
     told = {**row, "similarity": {"sha256": digest(row["similarity"])}}
@@ -234,7 +235,7 @@ def test_a_methods_notes_are_decisions(tmp_path):
     [{"weights": [0.5]}, {"group": "some"}, {"part": "0"}, {"part": True}, {"weights": ["1", "2"]}, {"extra": 1}],
 )
 def test_a_note_that_no_reader_accepts_is_refused(tmp_path, wrong):
-    folder = RunFolder.create(tmp_path / "run", tiny("isofed"), SITES, "local")
+    folder = new_run(tmp_path / "run", tiny("isofed"), SITES, "local")
     row = {"round": 1, "part": 0, "group": "all", "sites": ["a", "b"], "weights": [0.5, 0.5], "distances": [1.0, 2.0]}
     with pytest.raises(ValueError, match=next(iter(wrong))):
         folder.record("groups", row | wrong)
@@ -263,7 +264,7 @@ def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monk
 
 
 def test_a_run_killed_before_its_first_commit_says_so_too(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", tiny(), SITES, "local").path
+    folder = new_run(tmp_path / "run", tiny(), SITES, "local").path
     RunFolder.reopen(folder).restore(object)
     assert log_of(folder)[-1]["event"] == "resumed"
     assert log_of(folder)[-1]["details"] == {"round": 0, "state": None}

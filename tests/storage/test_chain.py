@@ -9,7 +9,8 @@ import pytest
 
 from fedward.digests import digest
 from fedward.errors import RunError
-from fedward.storage.chain import Chain, check_end, checked, locked, read
+from fedward.storage.chain import Chain, check_end, checked, read
+from fedward.storage.lock import locked
 
 START = "the first"
 

@@ -14,6 +14,7 @@ from fedward.operation.audit_check import verify
 from fedward.storage.audit import LOG, AuditLog
 from fedward.storage.checkpoint import save_state
 from fedward.storage.run_folder import RunFolder
+from finished_run import new_run
 from interrupted import interrupted
 from isolated import SITES as ISOLATED
 from isolated import isolated, write_sites
@@ -157,7 +158,7 @@ def test_a_state_that_the_audit_log_does_not_know_yet_is_used(tmp_path, monkeypa
 
 def test_a_state_made_anew_is_checked_by_its_own_hash(tmp_path):
     """Machines may differ in a last digit: the second state after round 2 need not be the first one."""
-    run = RunFolder.create(tmp_path / "run", tiny("fedavg"), SITES, "local")
+    run = new_run(tmp_path / "run", tiny("fedavg"), SITES, "local")
     for round_ in (0, 1, 2):
         run.commit(round_, ServerState(round_, {"w": torch.tensor(float(round_))}))
     empty(run.path / "rounds" / "00002" / "state.json")

@@ -1,7 +1,8 @@
 """What a site checks before it works: its policy and its administrator's approval, at every request."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.methods import method_of
+from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase
 from fedward.protocol import wire
 from fedward.protocol.requests import Request, TaskRequest
@@ -25,8 +26,8 @@ from fedward.security.policy import (
     Policy,
     at_most,
     extension_finding,
+    findings,
     refuse_unless,
-    require,
 )
 from fedward.sites import SiteData
 from fedward.storage.initial import initial_model
@@ -44,8 +45,9 @@ class Admission:
     The policy is read anew for each request, so that a change or an approval counts from the next one on.
 
     Args:
-        site: the site's name, for the texts.
+        site: the site's name.
         experiment: what the job says.
+        algorithm: its method.
         folder: the site's own folder, where approvals lie.
         read: returns the policy; by default one that forbids nothing.
         noise: whether the job's privacy scope adds noise to updates here.
@@ -55,45 +57,45 @@ class Admission:
         self,
         site: str,
         experiment: Experiment,
+        algorithm: Algorithm[Any],
         folder: Path,
         read: Callable[[], Policy] = lambda: OPEN,
         noise: bool = False,
     ) -> None:
-        self._site, self._experiment, self._read, self._noise = site, experiment, read, noise
-        self._approvals = Approvals(folder / FOLDER)
-        self._method = method_of(experiment)
+        self._site, self._experiment, self._algorithm = site, experiment, algorithm
+        self._read, self._noise, self._approvals = read, noise, Approvals(folder / FOLDER)
 
     def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
         """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
 
-        Args:
-            request: of the site's own job and one of its rounds, as its log has found.
-            arrays: what it carries.
+        ``request`` is of the site's own job and one of its rounds: its log has checked that.
 
         Raises:
             JobRefusedError: the policy forbids the job, or cannot be read.
             PolicyError: the policy forbids this request.
         """
-        policy = self._policy()
+        policy = _policy(self._site, self._read)
         trains = isinstance(request, TaskRequest)
         known = Circumstances(request.members if trains else None, self._noise, request.weights)
-        require(self._site, policy, self._experiment, known)
+        refuse_unless(self._site, findings(policy, self._experiment, self._algorithm, known), JobRefusedError)
         if isinstance(request, TaskRequest):
             self._check_request(policy, request, arrays)
             self._check_first_model(policy, request, arrays)
-        if policy.approval == "none" or self._approved():
+        if policy.approval == "none":
             return None
-        digest = self._experiment.digest
-        return Message({"site": self._site, "round": request.round, "waiting": digest})
+        with _closed_by_errors(self._site, "a folder with approvals", "one that cannot be trusted"):
+            if self._approvals.ask(self._experiment):
+                return None
+        return Message({"site": self._site, "round": request.round, "waiting": self._experiment.digest})
 
     def check_training(self, phases: Sequence[Phase], data: SiteData) -> None:
         """Raise PolicyError where a round would learn from too few or too many of this site's images, or in few steps.
 
         How many is computed and nothing is listed: a job may say billions of epochs.
         """
-        policy, settings = self._policy(), self._method.settings
+        policy, settings = _policy(self._site, self._read), self._algorithm.settings
         batch, steps, seen = settings.batch * data.processes, 0, 0
-        found = []
+        checked = []
         for phase in phases:
             labelled, unlabelled = _held(phase, data)
             paced = [labelled] if phase.objective.uses.pace == "labelled" else [labelled, unlabelled]
@@ -104,39 +106,27 @@ class Admission:
                 different = min(number, images)
                 kept = not different or different >= policy.minimum_images
                 allowed = f"at least {policy.minimum_images} different {kind} images"
-                found.append(Finding("minimum_images", allowed, "the round would use fewer of this site's", kept))
-        if steps:
-            allowed = f"at least {policy.minimum_steps}"
-            kept = steps >= policy.minimum_steps
-            found.append(Finding("minimum_steps", allowed, "the round would take fewer here", kept))
-        allowed, _, kept = at_most(policy.maximum_images, seen * self._method.requirements.exchanges)
-        found.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
-        refuse_unless(self._site, found)
+                checked.append(Finding("minimum_images", allowed, "the round would use fewer of this site's", kept))
+        kept = not steps or steps >= policy.minimum_steps
+        allowed = f"at least {policy.minimum_steps}"
+        checked.append(Finding("minimum_steps", allowed, "the round would take fewer here", kept))
+        allowed, _, kept = at_most(policy.maximum_images, seen * self._algorithm.requirements.exchanges)
+        checked.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
+        refuse_unless(self._site, checked)
 
     def check_questions(self, number: int) -> None:
         """Raise PolicyError where a run would ask for so many labels here and the policy allows fewer."""
-        allowed, _, kept = at_most(self._policy().maximum_questions, number)
-        told = "the run would ask for more here"  # how many follows from the number of images
-        refuse_unless(self._site, [Finding("maximum_questions", allowed, told, kept)])
-
-    def _policy(self) -> Policy:
-        return _policy(self._site, self._read)
-
-    def _approved(self) -> bool:
-        try:
-            return self._approvals.ask(self._experiment)
-        except ConfigError as error:
-            _log.error("site %s: %s", self._site, error)
-            raise _closed(self._site, "a folder with approvals", "one that cannot be trusted") from error
+        allowed, _, kept = at_most(_policy(self._site, self._read).maximum_questions, number)
+        asked = "the run would ask for more here"  # how many follows from the number of images
+        refuse_unless(self._site, [Finding("maximum_questions", allowed, asked, kept)])
 
     def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         limit, roles = policy.maximum_questions, wire.roles(arrays)
-        peers = [f"peer{index}" for index in range(self._method.requirements.peers)]
+        peers = [f"peer{index}" for index in range(self._algorithm.requirements.peers)]
         asked, kept = f"the request brings {len(roles)}", roles == peers[: len(roles)]
-        found = [Finding("lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept)]
+        few_peers = Finding("lone_peers", f"at most {count(len(peers), 'peer')} in this job", asked, kept)
         asked, kept = "the request asks for more", limit is None or (request.labels or 0) <= limit
-        found.append(Finding("maximum_questions", f"at most {limit} labels", asked, kept))
-        refuse_unless(self._site, found)
+        refuse_unless(self._site, [few_peers, Finding("maximum_questions", f"at most {limit} labels", asked, kept)])
 
     def _check_first_model(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         """Compare the model of the first exchange with the one it has to be: a fresh one, or the weights allowed."""
@@ -149,7 +139,7 @@ class Admission:
         refuse_unless(self._site, [Finding("starting_weights", allowed, "others were sent", same)])
 
     def _is_fresh(self, arrays: Mapping[str, np.ndarray]) -> bool:
-        fresh = wire.flatten("model", initial_model(self._experiment, None, self._method)[0])
+        fresh = wire.flatten("model", initial_model(self._experiment, None, self._algorithm)[0])
         sent = {name: array for name, array in arrays.items() if name.startswith("model/")}
         return set(sent) == set(fresh) and all(
             array.shape == fresh[name].shape and np.allclose(array, fresh[name], _RELATIVE, _ABSOLUTE)
@@ -160,25 +150,25 @@ class Admission:
 def admit_extensions(site: str, read: Callable[[], Policy], experiment: Mapping[str, Any]) -> None:
     """Raise JobRefusedError where the policy does not let in what a job takes from other packages.
 
-    Args:
-        site: the site's name, for the texts.
-        read: returns the policy.
-        experiment: plain JSON values: to make an :class:`Experiment` of them would import those packages.
+    ``experiment``: plain JSON values, as an :class:`Experiment` would import those packages.
     """
     refuse_unless(site, [extension_finding(_policy(site, read), extensions(experiment))], JobRefusedError)
 
 
 def _policy(site: str, read: Callable[[], Policy]) -> Policy:
-    try:
+    with _closed_by_errors(site, "a file with the site's rules", "one that cannot be used"):
         return read()
+
+
+@contextmanager
+def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
+    """Refuse every job where the site's own rules cannot be read; only its log tells why."""
+    try:
+        yield
     except ConfigError as error:
         _log.error("site %s: %s", site, error)
-        raise _closed(site, "a file with the site's rules", "one that cannot be used") from error
-
-
-def _closed(site: str, expected: str, found: str) -> JobRefusedError:
-    remedy = "It refuses every job; its administrator finds the reason in the site's own log."
-    return JobRefusedError(f"policy of {site}", expected=expected, found=found, remedy=remedy)
+        remedy = "It refuses every job; its administrator finds the reason in the site's own log."
+        raise JobRefusedError(f"policy of {site}", expected=expected, found=found, remedy=remedy) from error
 
 
 def _held(phase: Phase, data: SiteData) -> tuple[int, int]:

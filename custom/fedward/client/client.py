@@ -2,14 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from fedward.client.admission import Admission
-from fedward.client.memory import OWN, SiteMemory
+from fedward.client.memory import OWN, site_models
 from fedward.client.queries import Queries
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
@@ -102,123 +102,84 @@ class Client:
             return self._error(request, error)
 
     def _error(self, request: Message, error: Exception) -> Message:
-        # The text of an error raised on purpose says all. Of another the traceback is needed.
-        log = _log.error if isinstance(error, FedwardError) else _log.exception
+        log = _log.error if isinstance(error, FedwardError) else _log.exception  # with its traceback
         log("site %s, round %s: %s", self.name, shown(request.meta.get("round")), error)
-        refused = {"refused": True} if isinstance(error, JobRefusedError) else {}
         meta = {"site": self.name, "round": request.meta.get("round"), "error": public_text(error)}
-        return Message(meta | refused)
+        return Message(meta | ({"refused": True} if isinstance(error, JobRefusedError) else {}))
 
     def _work(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
-        memory = SiteMemory(self.source.folder / "memory", asked.run)
+        memory = site_models(self.source.folder / "memory", asked.run)
         self.source.require_same(asked.run)
         self.source.record(asked.run)
-        known = memory.before(asked.round, asked.part)
+        known = {**(memory.before(asked.round, asked.part) or {})}
         model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, asked.round)}
-        counts = self._query(asked, model, known, aborted)
+        counts: dict[str, Any] = {}
+        if active := self._algorithm.active:
+            queries = Queries(active, self.source, self.data, self.admission)
+            self._learner, counts = queries.carry_out(asked, self.learner, model, known, aborted)
         data = self.learner.images.data
-        meta: dict[str, Any] = {
-            "site": self.name,
-            "round": asked.round,
-            "labelled": len(data.labelled),
-            "unlabelled": len(data.unlabelled),
-            "steps": 0,
-            "train": {},
-            "metrics": [],
-            **counts,
-        }
-        if asked.evaluate:
-            meta["metrics"] = withhold_small_counts(self.learner.evaluate(model))
+        meta: dict[str, Any] = {"site": self.name, "round": asked.round, "steps": 0, "train": {}, **counts}
+        meta |= {"labelled": len(data.labelled), "unlabelled": len(data.unlabelled)}
+        meta["metrics"] = withhold_small_counts(self.learner.evaluate(model)) if asked.evaluate else []
         arrays: dict[str, np.ndarray] = {}
         if asked.task not in wire.UNTRAINED:
-            update = self._train(asked, request.arrays, model, known, aborted)
+            update = self._train(asked, request, model, known, aborted)
             meta |= {"steps": update.steps, "train": update.means}
             memory.save(asked.round, asked.part, known)
             if update.steps:
-                arrays = wire.difference(update.model, model, self._excluded(asked.task))
+                arrays = wire.difference(update.model, model, self._algorithm.requirements.withheld(asked.task))
         return self._checked(Message(meta, arrays), request, model)
 
-    def _query(self, asked: TaskRequest, model: State, known: Mapping[str, State], aborted: Aborted) -> dict[str, Any]:
-        """Ask for labels where the method does, use those that are known, and return what the answer reports of it."""
-        if self._algorithm.active is None:
-            return {}
-        queries = Queries(self._algorithm.active, self.source, self.data, self.admission)
-        self._learner, counts = queries.carry_out(asked, self.learner, model, known, aborted)
-        return counts
-
     def _train(
-        self,
-        asked: TaskRequest,
-        arrays: Mapping[str, np.ndarray],
-        model: State,
-        known: dict[str, State],
-        aborted: Aborted,
+        self, asked: TaskRequest, request: Message, model: State, known: dict[str, State], aborted: Aborted
     ) -> LocalUpdate:
         """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
-        learner, algorithm = self.learner, self._algorithm
-        peers = [wire.unflatten(role, arrays, self._networks.template) for role in wire.roles(arrays)]
-        data = learner.images.data
+        learner, algorithm, template = self.learner, self._algorithm, self._networks.template
+        peers = [wire.unflatten(role, request.arrays, template) for role in wire.roles(request.arrays)]
+        data, processes = learner.images.data, self.data.processes
         self.admission.check_training(algorithm.phases(asked.task, asked.round, len(data.labelled)), data)
-        update = self._trainer(learner)(
-            model, peers, asked.round, task=asked.task, part=asked.part, memory=known, aborted=aborted
-        )
+        train: Callable[..., LocalUpdate] = learner.train
+        if processes > 1:
+            from fedward.client.ranks import Processes
+
+            train = Processes(self.source, learner, processes).train
+        update = train(model, peers, asked.round, task=asked.task, part=asked.part, memory=known, aborted=aborted)
         if update.steps:
             if algorithm.active and algorithm.active.sampler.uses.own_model:
                 known["local"] = update.model
-            if own := {key: update.model[key] for key in update.model if key.startswith(self._private)}:
+            private = algorithm.requirements.private
+            if own := {key: update.model[key] for key in update.model if key.startswith(private)}:
                 known[OWN] = own
         return update
 
-    def _trainer(self, learner: Learner) -> Callable[..., LocalUpdate]:
-        """Return what trains here: this process, or as many as the site's own file says."""
-        if self.data.processes == 1:
-            return learner.train
-        from fedward.client.ranks import Processes
-
-        return Processes(self.source, learner, self.data.processes).train
-
     def _own(self, known: Mapping[str, State], round_: int) -> State:
         """Return the private tensors as trained so far; log once if they are missing in a later round."""
-        if self._private and OWN not in known and round_ > 1 and not self._warned:
+        private = self._algorithm.requirements.private
+        if private and OWN not in known and round_ > 1 and not self._warned:
             self._warned = True
-            what = ", ".join(name.rstrip(".") for name in self._private)
+            what = ", ".join(name.rstrip(".") for name in private)
             text = "site %s, round %d: no %s of its own is remembered here, the server's first tensors are used"
             _log.warning(text, self.name, round_, what)
         return known.get(OWN, {})
 
     def _checked(self, answer: Message, request: Message, model: State) -> Message:
         """Return the answer as it may leave. Under secure aggregation its update is encrypted."""
-        task = request.meta["task"]
-        allowed = partial(
-            wire_checks.check_answer,
-            withheld=self._excluded(task),
-            classes=self.experiment.data.classes,
-            scalars=self._algorithm.requirements.reported,
-            metrics=self.experiment.metrics,
-        )
-        allowed(answer, self.name, request)
-        if self.experiment.secure_aggregation:
+        spec, method = self.experiment, self._algorithm
+        listed = (self.name, request, method.requirements, spec.data.classes, spec.metrics)
+        wire_checks.check_answer(answer, *listed)
+        if spec.secure_aggregation:
             # The server cannot check the norm of an encrypted update.
-            wire_checks.check_norm(self.name, answer, model, self.experiment.largest_update)
-            answer = seal(answer, task, self._algorithm.weight, self.key)
-            allowed(answer, self.name, request, encrypted=True)
+            wire_checks.check_norm(self.name, answer, model, spec.largest_update)
+            answer = seal(answer, request.meta["task"], method.weight, self.key)
+            wire_checks.check_answer(answer, *listed, encrypted=True)
         return answer
 
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:
         template = self._networks.template
-        names = wire.travelling(template, self._excluded(request.trained))
+        names = wire.travelling(template, self._algorithm.requirements.withheld(request.trained))
         model = {name: tuple(template[name].shape) for name in names}
         folder = self.source.folder / "decrypted"
         return open_sum(request, sums, self.name, self.experiment, self.key, model=model, folder=folder)
-
-    @property
-    def _private(self) -> tuple[str, ...]:
-        """First parts of the names of tensors that are trained and kept here, in place of the server's."""
-        return self._algorithm.requirements.private
-
-    def _excluded(self, task: str) -> tuple[str, ...]:
-        """Return first parts of the names of tensors that do not go up after a task."""
-        return self._algorithm.requirements.withheld(task)
 
 
 def public_text(error: BaseException) -> str:

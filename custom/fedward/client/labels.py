@@ -13,12 +13,16 @@ from time import monotonic, sleep
 from typing import Any, Protocol
 
 from fedward.annotation import Queue, queue_folder
-from fedward.client.memory import SiteRecords
+from fedward.client.memory import site_records
 from fedward.errors import WorkError
 from fedward.sites import SiteData
 
 _log = logging.getLogger(__name__)
 
+_NO_RECORD = (
+    "site %s, round %d: no record of earlier questions of this run, so they begin anew. If the site has "
+    "taken part in it before, its folder was replaced: put the former one in its place."
+)
 Choose = Callable[[Sequence[str], int], Sequence[str]]
 """(ids, number) -> so many of the ids, the most wanted first."""
 
@@ -108,15 +112,11 @@ class People:
         unusable = sum(given.get(name) in strange for name in asked)
         foreign = len(set(given) - set(self.pool))
         if strange:
-            _log.warning(
-                "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again.",
-                *(self._site, unusable, ", ".join(map(repr, strange[:5])), ", ".join(self._classes)),
-            )
+            text = "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again."
+            _log.warning(text, self._site, unusable, ", ".join(map(repr, strange[:5])), ", ".join(self._classes))
         if foreign:
-            _log.warning(
-                "site %s: %d answers are not used: they are about images that are no training images of the site file.",
-                *(self._site, foreign),
-            )
+            text = "site %s: %d answers are not used: their images are no training images of the site file."
+            _log.warning(text, self._site, foreign)
         unasked = len(set(given) & set(self.pool) - set(asked) - set(self.known))
         cannot_tell = (self._queue.cannot_tell() & set(asked)) - set(labels)  # an answer may change in between
         return Answers(labels, cannot_tell, unusable + foreign, unasked)
@@ -129,10 +129,8 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
     if data.annotation == "queue" and site_file is not None:
         return People(data, Queue(queue_folder(site_file)))
     if len(data.unlabelled):
-        _log.warning(
-            "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people.",
-            *(data.site, len(data.unlabelled)),
-        )
+        text = "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people."
+        _log.warning(text, data.site, len(data.unlabelled))
     return Nobody(data)
 
 
@@ -161,24 +159,19 @@ class _Record:
 
 
 def bought(folder: Path, run: str, round_: int) -> dict[str, int]:
-    """Return the labels (id -> class index) that a site bought in a run before a round; arguments as of SiteRecords."""
-    return _Record.of(SiteRecords(folder, run).before(round_, 0)).labels
+    """Return the labels (id -> class index) that a site bought in a run before a round; arguments as of Memory."""
+    return _Record.of(site_records(folder, run).before(round_, 0)).labels
 
 
 class SiteLabels:
     """The labels one site may use in one run.
 
-    Args:
-        site: its name, for messages.
-        annotators: who gives labels.
-        folder: for the records of all runs.
-        run: the run's id.
-        wait: seconds an exchange waits at most for answers to what it asked.
+    ``folder`` is for the records of all runs. An exchange waits at most ``wait`` seconds for answers.
     """
 
     def __init__(self, site: str, annotators: Annotators, folder: Path, run: str, wait: float = 0.0) -> None:
         self._site, self._annotators, self._run, self._wait = site, annotators, run, wait
-        self._records = SiteRecords(folder, run)
+        self._records = site_records(folder, run)
 
     @property
     def pool(self) -> Sequence[str]:
@@ -200,10 +193,7 @@ class SiteLabels:
 
     def free(self, round_: int, part: int) -> list[str]:
         """Return ids of the pool that had no label and had not been asked about before an exchange."""
-        return self._free(_Record.of(self._records.before(round_, part)))
-
-    def _free(self, record: _Record) -> list[str]:
-        taken = {*self._annotators.known, *record.asked}
+        taken = {*self._annotators.known, *_Record.of(self._records.before(round_, part)).asked}
         return [name for name in self.pool if name not in taken]
 
     def renew(
@@ -229,8 +219,11 @@ class SiteLabels:
         record = _Record.of(earlier)
         if saved is None:
             if round_ > 1 and earlier is None:
-                self._warn_that_it_begins(round_)
-            record = self._choose(record, wanted, choose)
+                _log.warning(_NO_RECORD, self._site, round_)
+            free = self.free(round_, part)
+            budget = min(len(free), max(0, wanted - self.known - len(record.asked)))
+            chosen = choose(free, budget) if budget else ()
+            record = replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
             self._records.save(round_, part, asdict(record))
         if not record.done:
             new = record.asked[len(record.asked) - record.new :]
@@ -240,13 +233,10 @@ class SiteLabels:
             undecided, unusable = len(answers.cannot_tell), answers.unusable
             record = replace(record, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True)
             self._records.save(round_, part, asdict(record))
-        return {**self._annotators.known, **record.labels}, self._counts(record)
-
-    def _choose(self, record: _Record, wanted: int, choose: Choose) -> _Record:
-        free = self._free(record)
-        budget = min(len(free), max(0, wanted - self.known - len(record.asked)))
-        chosen = tuple(choose(free, budget)) if budget else ()
-        return replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
+        counts = {"asked": record.new, "bought": len(record.labels)}
+        counts |= {"cannot_tell": record.cannot_tell, "unusable": record.unusable}
+        counts["waiting"] = max(0, len(record.asked) - len(record.labels) - record.cannot_tell)
+        return {**self._annotators.known, **record.labels}, counts
 
     def _answers(self, record: _Record, new: set[str], aborted: Callable[[], bool]) -> Answers:
         """Return what has been answered, once all that is new has been, or the time for waiting is over."""
@@ -256,21 +246,9 @@ class SiteLabels:
             if not new - set(answers.labels) - answers.cannot_tell or monotonic() >= ends:
                 return answers
             if aborted():
-                raise WorkError(
-                    f"site {self._site}, waiting for labels",
-                    expected="answers",
-                    found="an abort",
-                    remedy="The run was stopped; questions and answers are kept.",
-                )
+                where, remedy = f"site {self._site}, waiting for labels", "Questions and answers are kept."
+                raise WorkError(where, expected="answers", found="an abort", remedy=remedy)
             sleep(1.0)
-
-    def _warn_that_it_begins(self, round_: int) -> None:
-        """Log that labelling begins in the middle of a run, which is right for a site that joins only now."""
-        _log.warning(
-            "site %s, round %d: no record of earlier questions of this run, so they begin anew. If the site has "
-            "taken part in it before, its folder was replaced: put the former one in its place.",
-            *(self._site, round_),
-        )
 
     def _log_unused(self, round_: int, record: _Record, answers: Answers) -> None:
         """Log which labels do not train: those of the round before that are gone, and those of other runs."""
@@ -281,17 +259,5 @@ class SiteLabels:
                 *(self._site, round_, len(gone)),
             )
         if answers.unasked:
-            _log.info(
-                "site %s, round %d: %d answers of earlier runs are not used by this one, unless it asks for them",
-                *(self._site, round_, answers.unasked),
-            )
-
-    def _counts(self, record: _Record) -> dict[str, int]:
-        waiting = len(record.asked) - len(record.labels) - record.cannot_tell
-        return {
-            "asked": record.new,
-            "bought": len(record.labels),
-            "waiting": max(0, waiting),
-            "cannot_tell": record.cannot_tell,
-            "unusable": record.unusable,
-        }
+            text = "site %s, round %d: %d answers of earlier runs are not used by this one, unless it asks for them"
+            _log.info(text, self._site, round_, answers.unasked)

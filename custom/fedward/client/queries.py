@@ -64,8 +64,9 @@ class Queries:
         due = method.wanted(round_, pool, first) - taken if taken >= first else 0
         if task == SCORE:
             ids = labels.free(round_, part) if taken >= first else []  # a site without its first labels takes no part
-            counts = _score_counts(method.sampler, look(method.sampler, ids), len(self.given.classes))
-            return learner, {"scores": counts, "due": due}
+            assert isinstance(method.sampler, ScoreSampler), "a job's settings refuse others"
+            counts = score_counts(method.sampler, look(method.sampler, ids), len(self.given.classes))
+            return learner, {"scores": counts_in_fives(counts), "due": due}
         if taken < first:
             wanted, sampler = first, sampler_of("random")
         else:
@@ -79,7 +80,10 @@ class Queries:
             return sampler.choose(look(sampler, ids), number, generator)
 
         use, counted = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
-        return self._with_labels(learner, use), {"label_counts": counted, **self._minutes(counted)}
+        cost, reported = self.given.minutes_per_label, dict[str, Any](label_counts=counted)
+        if cost is not None:
+            reported["minutes"] = cost * (counted["bought"] + counted["cannot_tell"])
+        return self._with_labels(learner, use), reported
 
     def _labels(self, run: str) -> SiteLabels:
         # An answer that comes late does not count, so a round waits half of its time at most.
@@ -93,10 +97,6 @@ class Queries:
             return learner
         return replace(learner, images=learner.images.relabelled(self.given.with_labels(labels)))
 
-    def _minutes(self, counted: Mapping[str, int]) -> dict[str, float]:
-        cost = self.given.minutes_per_label
-        return {} if cost is None else {"minutes": cost * (counted["bought"] + counted["cannot_tell"])}
-
 
 def _pool(
     learner: Learner, model: State, known: Mapping[str, State], round_: int, sampler: Sampler, ids: Sequence[str]
@@ -104,8 +104,7 @@ def _pool(
     """Return what a sampler looks at of the images of these ids."""
     data, names = learner.images.data, set(ids)
     if sampler.uses.own_model and "local" not in known:
-        text = "site %s, round %d: no own model yet, the global one stands for it"
-        _log.warning(text, learner.name, round_)
+        _log.warning("site %s, round %d: no own model yet, the global one stands for it", learner.name, round_)
     models = {"global": model, "local": known.get("local", model)}
 
     def taken() -> Iterator[Images]:
@@ -122,9 +121,3 @@ def _pool(
         learner.networks.device,
         VIEWS[learner.experiment.data.views].weak,
     )
-
-
-def _score_counts(sampler: Sampler, pool: Pool, classes: int) -> list[int]:
-    """Return how many images have a score in each of equal intervals, counted in fives."""
-    assert isinstance(sampler, ScoreSampler), "a job's settings refuse others"
-    return counts_in_fives(score_counts(sampler, pool, classes))

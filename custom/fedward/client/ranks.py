@@ -7,11 +7,10 @@ rounding, weight for weight. Only dropout differs, as each process draws masks o
 the steps, with the job's learning rate, on as many images.
 """
 
-import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from torch import nn
 from fedward.client.labels import labels_in
 from fedward.client.site_data import DataSource
 from fedward.config import Experiment
+from fedward.digests import digest
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
 from fedward.methods.local import Phase
@@ -58,16 +58,11 @@ class _Request:
 
 
 _REQUEST = TypeAdapter(_Request)
+_LOWER = "Lower `processes` in the site file"
 
 
 class Processes:
-    """The processes that train at a site together: one for each GPU or, without any, on the CPU.
-
-    Args:
-        source: where each process reads the site's data.
-        learner: the site's own.
-        count: how many, as the site's own file says.
-    """
+    """The ``count`` processes that train at a site together: one for each GPU or, without any, on the CPU."""
 
     def __init__(self, source: DataSource, learner: Learner, count: int) -> None:
         self._source, self._learner, self._count = source, learner, count
@@ -85,8 +80,7 @@ class Processes:
     ) -> LocalUpdate:
         """Train as :meth:`Learner.train` does in one process with so many times the job's batch.
 
-        Steps are larger and fewer then, at the job's learning rate. They are counted in batches of the job's size all
-        the same: a site's weight in an average by steps must not depend on its machine.
+        Steps are counted in batches of the job's size: a site's weight in an average must not depend on its machine.
 
         Raises:
             ConfigError: a network with BatchNorm on the CPU, where torch cannot take statistics over processes.
@@ -98,31 +92,22 @@ class Processes:
         check_processes(learner, self._count)
         with private_folder(source.folder) as folder:
             models = {"model": model, **{f"peer{index}": peer for index, peer in enumerate(peers)}}
-            _save(folder / "models.safetensors", models)
-            _save(folder / "memory.safetensors", memory)
+            save_model(folder / "models.safetensors", flat(models))
+            save_model(folder / "memory.safetensors", flat(memory))
             labels = labels_in(data) if learner.algorithm.active else None
             request = _Request(source.resolved(), labels, _digest(data), round_, task, part)
             (folder / "request.json").write_bytes(_REQUEST.dump_json(request))
             launch(__name__, folder, self._count, source.site, aborted)
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
-            memory.update(_load(folder / "remembered.safetensors"))
-            trained = _load(folder / "trained.safetensors").get("model", model)
+            memory.update(by_role(StoredState(folder / "remembered.safetensors")))
+            trained = by_role(StoredState(folder / "trained.safetensors")).get("model", model)
         return LocalUpdate(trained, answer["steps"], {**answer["means"], "seconds": time.perf_counter() - started})
 
 
 def rank_learner(
     site: str, experiment: Experiment, data: SiteData, *, rank: int, processes: int, device: torch.device
 ) -> Learner:
-    """Return the learner of one process, which computes a share of each batch.
-
-    Args:
-        site: the site's name.
-        experiment: what the job says.
-        data: the site's images, all of them in each process.
-        rank: this process's number, from 0.
-        processes: how many share a batch.
-        device: where this one computes.
-    """
+    """Return the learner of process ``rank`` (from 0), which has all images and computes a share of each batch."""
     algorithm, spec = method_of(experiment), experiment.data
     networks, job_batch = Networks(experiment, algorithm, device, share), algorithm.settings.batch
     step = parallel(networks[0], torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device))
@@ -144,38 +129,21 @@ def check_processes(learner: Learner, processes: int) -> None:
     """Raise ConfigError or DataError where so many processes cannot share the training; see :meth:`Processes.train`."""
     where, device = f"site {learner.name}, processes", learner.networks.device
     if reason := learner.algorithm.requirements.one_process:
-        raise ConfigError(
-            where,
-            expected=f"1, as {reason}",
-            found=f"{processes}",
-            remedy="Lower `processes` in the site file, or let the job train something else.",
-        )
+        remedy = f"{_LOWER}, or let the job train something else."
+        raise ConfigError(where, expected=f"1, as {reason}", found=f"{processes}", remedy=remedy)
     if device.type == "cuda":
         if processes > (gpus := torch.cuda.device_count()):
-            remedy = "Lower `processes` in the site file."
-            raise DataError(where, expected=f"at most one for each of {gpus} GPUs", found=f"{processes}", remedy=remedy)
+            expected = f"at most one for each of {gpus} GPUs"
+            raise DataError(where, expected=expected, found=f"{processes}", remedy=f"{_LOWER}.")
     elif has_batch_norm(learner.networks[0]):
-        net = learner.experiment.net
-        raise ConfigError(
-            where,
-            expected=f"1 without a GPU: {net} has BatchNorm, and each process would see its own batch",
-            found=f"{processes}",
-            remedy="Lower `processes` in the site file, or let the job use a network without BatchNorm.",
-        )
+        net, remedy = learner.experiment.net, f"{_LOWER}, or let the job use a network without BatchNorm."
+        expected = f"1 without a GPU: {net} has BatchNorm, and each process would see its own batch"
+        raise ConfigError(where, expected=expected, found=f"{processes}", remedy=remedy)
 
 
 def _digest(data: SiteData) -> str:
     """Return a digest of which images a site trains on, and of their labels."""
-    parts = ((images.ids, images.labels.tolist()) for images in (data.labelled, data.unlabelled))
-    return hashlib.sha256(repr(list(parts)).encode()).hexdigest()
-
-
-def _save(path: Path, models: Mapping[str, State]) -> None:
-    save_model(path, flat(models))
-
-
-def _load(path: Path) -> dict[str, dict[str, torch.Tensor]]:
-    return by_role(StoredState(path))
+    return digest([[list(images.ids), images.labels.tolist()] for images in (data.labelled, data.unlabelled)])
 
 
 def _read(request: _Request) -> SiteData:
@@ -183,12 +151,9 @@ def _read(request: _Request) -> SiteData:
     given = request.source.read()
     data = given if request.labels is None else given.with_labels(request.labels)
     if _digest(data) != request.digest:
-        raise DataError(
-            f"site {request.source.site}",
-            expected="the images and labels the job began with",
-            found="others",
-            remedy="Change a site's data between jobs, not during one.",
-        )
+        where, expected = f"site {request.source.site}", "the images and labels the job began with"
+        remedy = "Change a site's data between jobs, not during one."
+        raise DataError(where, expected=expected, found="others", remedy=remedy)
     return data
 
 
@@ -200,15 +165,15 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
     with group(folder, rank, processes) as device:
         data = _read(request)
         learner = rank_learner(source.site, experiment, data, rank=rank, processes=processes, device=device)
-        models = _load(folder / "models.safetensors")
+        models = by_role(StoredState(folder / "models.safetensors"))
         model, peers = models.pop("model"), [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]
-        memory: dict[str, State] = {**_load(folder / "memory.safetensors")}
+        memory: dict[str, State] = {**by_role(StoredState(folder / "memory.safetensors"))}
         trained, steps, means = learner.train(
             model, peers, request.round, task=request.task, part=request.part, memory=memory
         )
     if rank == 0:
-        _save(folder / "trained.safetensors", {"model": trained} if steps else {})
-        _save(folder / "remembered.safetensors", memory)
+        save_model(folder / "trained.safetensors", flat({"model": trained} if steps else {}))
+        save_model(folder / "remembered.safetensors", flat(memory))
         save_json(folder / "answer.json", {"steps": steps, "means": means})
 
 

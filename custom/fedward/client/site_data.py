@@ -51,42 +51,31 @@ class DataSource:
         if (file := self.file) is not None:
             data = load_site(file, experiment.data, cache=self.cache or self.folder / "cache")
             return data if self.site == SERVER else _reportable(data)
-        folders = ", ".join(map(str, self.site_folders)) or "no folder"
+        where, folders = f"site {self.site}", ", ".join(map(str, self.site_folders)) or "no folder"
+        wanted = f"a file {self.site}.yaml in one of {folders}"
         if experiment.synthetic is None:
-            raise ConfigError(
-                f"site {self.site}",
-                expected=f"a file {self.site}.yaml in one of {folders}",
-                found="none, and this job has no synthetic images",
-                remedy="Write the site's file; `fedward doctor FILE` checks it.",
-            )
+            found, remedy = "none, and this job has no synthetic images", "Write it; `fedward doctor FILE` checks it."
+            raise ConfigError(where, expected=wanted, found=found, remedy=remedy)
         if others := site_files(self.site_folders):
-            raise ConfigError(
-                f"site {self.site}",
-                expected=f"a file {self.site}.yaml in one of {folders}, or no site's file at all",
-                found=", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else ""),
-                remedy="Name files as the sites are named; without any, all sites work on the synthetic images.",
-            )
+            found = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+            remedy = "Name files as the sites are named; without any, all sites work on the synthetic images."
+            raise ConfigError(where, expected=f"{wanted}, or no site's file at all", found=found, remedy=remedy)
         synthetic = synthetic_site(self.site, experiment.data, experiment.synthetic, experiment.seed)
         return replace(synthetic, annotation="oracle")
 
     def require_same(self, run: str) -> None:
-        """Refuse to continue a run with the site's own images that began with synthetic ones, or the reverse.
+        """Raise DataError where a run began with a file of the site's and there is none now, or the reverse.
 
         Args:
             run: the run's id, 32 hexadecimal digits.
-
-        Raises:
-            DataError: the run began with a file and there is none now, or without and there is one.
         """
         words = {True: "the site's own file", False: "no site file"}
         record, found = self._record(run), self.file is not None
         if record.exists() and (began := bool(json.loads(record.read_text(encoding="utf-8"))["site_file"])) != found:
-            raise DataError(
-                f"site {self.site}",
-                expected=f"{words[began]}, as when this run began",
-                found=f"{words[found]} in {', '.join(map(str, self.site_folders)) or 'no folder'}",
-                remedy="Give it the same site files again (--site-files, FEDWARD_SITES or local/), or start a new run.",
-            )
+            expected = f"{words[began]}, as when this run began"
+            there = f"{words[found]} in {', '.join(map(str, self.site_folders)) or 'no folder'}"
+            remedy = "Give it the same site files again (--site-files, FEDWARD_SITES or local/), or start a new run."
+            raise DataError(f"site {self.site}", expected=expected, found=there, remedy=remedy)
 
     def record(self, run: str) -> None:
         """Record once for each run whether the site has a file."""

@@ -33,7 +33,7 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.digests import arrays_digest, canonical, digest
 from fedward.errors import WireError
-from fedward.methods import method_of
+from fedward.methods.algorithm import Algorithm
 from fedward.protocol import wire
 from fedward.protocol.requests import DECRYPT, Request, read_request, readable
 from fedward.protocol.versions import versions
@@ -41,6 +41,7 @@ from fedward.protocol.wire import Message
 from fedward.security.ledger import last_hash, ledger_file
 from fedward.storage import chain
 from fedward.storage.audit import now
+from fedward.storage.lock import locked
 
 FOLDER = "answers"
 """In a site's folder."""
@@ -58,19 +59,17 @@ _SAME = "Server and sites must run the same job and the same version of fedward.
 
 
 class SiteLog:
-    """Admits requests and writes down the answers to them, one at a time.
+    """Admits requests and writes down the answers to them, one at a time, in the site's own ``folder``.
 
-    Args:
-        folder: the site's own.
-        site: its name.
-        experiment: what its job says.
-        job: FLARE's id of the job; empty in one process. A job works on one run.
+    ``job``: FLARE's id of the job; empty in one process. A job works on one run.
     """
 
-    def __init__(self, folder: Path, site: str, experiment: Experiment, job: str = "") -> None:
-        self._folder, self._site, self._experiment, self._job = folder / FOLDER, site, experiment, job
+    def __init__(
+        self, folder: Path, site: str, experiment: Experiment, algorithm: Algorithm[Any], job: str = ""
+    ) -> None:
+        self._folder, self._site, self._job = folder / FOLDER, site, job
+        self._experiment, self._algorithm = experiment, algorithm
         self._ledger = ledger_file(folder, site)
-        self._algorithm = method_of(experiment)
         self._run: str | None = None
         """Of the request that is being answered; None where it names none, or the log is broken."""
         self._asked: dict[str, Any] = {}
@@ -95,9 +94,12 @@ class SiteLog:
         self._named.add(run)
         given = self._given(run)
         self._run, self._asked = run, _recorded(said, message.arrays)
-        _check_version(said.get("versions", {}))
+        if (found := said.get("versions", {}).get("fedward", "none")) != (ours := versions()["fedward"]):
+            raise _refused("version of fedward", f"{ours}, as here", f"{found} at the server")
         request = read_request(message.meta)
-        self._check_same(request)
+        if request.experiment != (ours := self._experiment.digest):
+            expected, found = f"SHA-256 {ours}, as in this site's job", f"{request.experiment} at the server"
+            raise _refused("settings of the job", expected, found)
         self._check_exchange(request)
         self._check_job(run, given)
         check_turn(given, self._asked)
@@ -105,10 +107,7 @@ class SiteLog:
         return request
 
     def add(self, answer: Message) -> None:
-        """Write down the answer to the request that was admitted or refused last; on the disk when this returns.
-
-        Args:
-            answer: as it leaves; where noise is added, with the noise in it.
+        """Write down the answer, as it leaves, to the request that was admitted or refused last; on the disk then.
 
         Raises:
             WireError: in another job, the site has answered another request for this exchange in the meantime.
@@ -119,10 +118,11 @@ class SiteLog:
         event = "refused" if not self._admitted else "failed" if "error" in answer.meta else "answered"
         path = self._path(run)
         row = {"time": now(), "site": self._site, "job": self._job, "event": event, **self._asked, **_given(answer)}
-        with chain.locked(path):
+        with locked(path):
             if event == "answered":
                 check_turn(self._given(run), self._asked)
-            if event == "answered" or _errors(path) < _MOST_ERRORS:
+            rows = map(chain.parse, chain.read(path)[0])
+            if event == "answered" or sum(row.get("event") != "answered" for row in rows if row) < _MOST_ERRORS:
                 chain.Chain(path, run).add({**row, "ledger": last_hash(self._ledger) or None})
 
     def _given(self, run: str) -> list[dict[str, Any]]:
@@ -133,12 +133,6 @@ class SiteLog:
 
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.jsonl"
-
-    def _check_same(self, request: Request) -> None:
-        """Raise WireError where the server runs a job of other settings."""
-        if request.experiment != (ours := self._experiment.digest):
-            found = f"{request.experiment} at the server"
-            raise _refused("settings of the job", f"SHA-256 {ours}, as in this site's job", found)
 
     def _check_exchange(self, request: Request) -> None:
         """Raise WireError for an exchange that the job does not have. After its rounds the last model is evaluated."""
@@ -166,9 +160,7 @@ def check_turn(given: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> 
     same model then, and the same work for the site, and is answered again. Where other sites have answered in the
     meantime, the model of what follows differs: the site sits that exchange out.
 
-    Args:
-        given: lines of the answers that the site has given in the run.
-        asked: ``round``, ``part``, ``task``, ``labels``, ``model`` and ``peers`` of the request.
+    ``given``: lines of the answers that the site has given in the run. ``asked``: :func:`_recorded` of the request.
     """
     where = f"round {asked['round']}, part {asked['part']}"
     newest = max((row["round"] for row in given), default=0)
@@ -188,13 +180,6 @@ def check_turn(given: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> 
         if "idle" not in (row["task"], asked["task"]) and any(row[name] != asked[name] for name in _WORK):
             expected = f"the work of the request that this site has answered, {row['task']}"
             raise _refused(where, expected, f"{asked['task']} with other peers or labels")
-
-
-def _check_version(theirs: Mapping[str, str]) -> None:
-    """Raise WireError where the server runs another version of fedward."""
-    ours, found = versions()["fedward"], theirs.get("fedward", "none")
-    if found != ours:
-        raise _refused("version of fedward", f"{ours}, as here", f"{found} at the server")
 
 
 def _recorded(said: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -220,10 +205,6 @@ def _given(answer: Message) -> dict[str, Any]:
         "metrics": digest(meta["metrics"]) if meta.get("metrics") else None,
         "error": meta.get("error"),
     }
-
-
-def _errors(path: Path) -> int:
-    return sum(1 for line in chain.read(path)[0] if (row := chain.parse(line)) and row.get("event") != "answered")
 
 
 def _refused(where: str, expected: str, found: str, remedy: str = _SAME) -> WireError:

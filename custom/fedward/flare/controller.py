@@ -17,7 +17,7 @@ from fedward.flare.jobs.configurations import described
 from fedward.flare.jobs.status import STATS
 from fedward.flare.places import METRICS, named_folder, put_into_results, results_folder, run_folder, site_folders
 from fedward.flare.transport import FlareTransport
-from fedward.methods import settings_of
+from fedward.methods import method_of, settings_of
 from fedward.protocol.transport import Transport
 from fedward.report import write_report
 from fedward.report.console import Console
@@ -115,7 +115,9 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         transport, experiment = FlareTransport(self), self.experiment
         if not experiment.secure_aggregation:
             return transport
-        return EncryptedTransport(transport, experiment, Adder(context_of(SERVER, self.fl_ctx)), folder)
+        return EncryptedTransport(
+            transport, experiment, method_of(experiment), Adder(context_of(SERVER, self.fl_ctx)), folder
+        )
 
 
 def _signature(method: str) -> inspect.Signature:

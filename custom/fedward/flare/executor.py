@@ -107,9 +107,10 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     experiment = experiment_in(config)
     limit_threads(experiment.threads)
     key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
-    log = SiteLog(folder, name, experiment, job_id)
+    algorithm = method_of(experiment)
+    log = SiteLog(folder, name, experiment, algorithm, job_id)
     source = DataSource(name, experiment, folder, site_folders(workspace))
-    return Client(source, method_of(experiment), log, Admission(name, experiment, folder, *rules), key)
+    return Client(source, algorithm, log, Admission(name, experiment, algorithm, folder, *rules), key)
 
 
 def _rules(fl_ctx: FLContext) -> "tuple[Callable[[], Policy], bool]":

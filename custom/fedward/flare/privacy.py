@@ -83,7 +83,7 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
             row = enter(ledger, release, rule)
         except BudgetUsedError as error:
             self.log_error(fl_ctx, f"round {round_}: {error}", fire_event=False)
-            return pack_answer({"site": site, "round": round_, "error": error.told}, {})
+            return pack_answer({"site": site, "round": round_, "error": error.public}, {})
         dxo.data = privatise(update, rule.clip, rule.noise_multiplier)
         dxo.add_filter_history(type(self).__name__)
         spent = f"epsilon {row['epsilon']:.4g} at delta {rule.delta:g} after {row['releases']} releases of this site"

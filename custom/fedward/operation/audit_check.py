@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fedward.digests import arrays_digest, digest, file_digest
+from fedward.methods import method_of
 from fedward.operation.site_check import check_against, read_site_log
 from fedward.protocol import wire
-from fedward.storage import RunInfo
-from fedward.storage.audit import LOG, check_chain, check_end, fault
-from fedward.storage.chain import read
+from fedward.storage.audit import LOG, check_chain, fault
+from fedward.storage.chain import check_end, read
 from fedward.storage.checkpoint import StoredState
+from fedward.storage.info import RunInfo
 from fedward.storage.outputs import REPORT, outputs
 from fedward.storage.run_folder import RunFolder, info_digest
 
@@ -56,7 +57,7 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
     run = RunFolder.reopen(folder)
     lines, rest = read(folder / LOG)
     rows = check_chain(lines, run.id)
-    check_end(lines, run.info.audit)
+    check_end(lines, run.info.audit, LOG, "run.json")
     if rest or not lines:
         found = "half a line, as a crash leaves it; a resumed run quotes it" if rest else "no line at all"
         raise fault(len(lines) + 1, "a whole line", found)
@@ -147,7 +148,7 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     if sent:
         state = wire.flatten("model", StoredState(file))
         _same(sent[-1], file.name, sent[-1]["details"]["model"], arrays_digest(state))
-    elif not run.requirements.untrained:  # else the model is sent to nobody
+    elif not method_of(run.experiment).requirements.untrained:  # else the model is sent to nobody
         raise fault(len(rows), f"a line that asks for round {exchange[0]} with {file.name}", "none")
 
 

@@ -18,11 +18,7 @@ _DRIFT = 0.1
 
 
 class Claims:
-    """The counts each site reported first, as long as this process lives; a run that is resumed begins anew.
-
-    Args:
-        algorithm: of the job.
-    """
+    """The counts each site reported first, as long as this process lives; a run that is resumed begins anew."""
 
     def __init__(self, algorithm: Algorithm[Any]) -> None:
         self._algorithm = algorithm
@@ -42,9 +38,7 @@ class Claims:
         labels due            no more than queries by size would have asked for by then
         ====================  ==============================================================================
 
-        Args:
-            answer: has passed the checks of the wire list.
-            request: meta of what it answers.
+        ``answer`` has passed the checks of the wire list; ``request`` is the meta of what it answers.
         """
         site, labelled, unlabelled = answer.site, answer.labelled, answer.unlabelled
         total, counts = labelled + unlabelled, answer.label_counts
@@ -53,7 +47,8 @@ class Claims:
         most = [most_steps(phase.objective.uses, self._algorithm.settings, labelled, unlabelled) for phase in phases]
         _at_most(f"steps of {site}", sum(most), answer.steps)
         _at_most(f"scores of {site}", unlabelled, sum(answer.scores or ()))
-        _at_most(f"labels due at {site}", self._most_due(round_, total), answer.due or 0)
+        most_due = self._algorithm.active.most_due(round_, total) if self._algorithm.active else 0
+        _at_most(f"labels due at {site}", most_due, answer.due or 0)
         _at_most(f"labels asked for too early at {site}", total, -(answer.due or 0))
         for name in ("asked", "bought", "waiting", "cannot_tell") if counts else ():
             most_labels = labelled if name == "bought" else total
@@ -66,9 +61,6 @@ class Claims:
             _unchanged(f"labelled images of {site}", self._labels.setdefault(site, own), own, _DRIFT * total)
             _at_most(f"labelled images of {site}", self._algorithm.active.most_labelled(round_, total, own), labelled)
 
-    def _most_due(self, round_: int, total: int) -> int:
-        return self._algorithm.active.most_due(round_, total) if self._algorithm.active else 0
-
 
 def _at_most(where: str, most: int, found: int) -> None:
     if found > most:
@@ -78,9 +70,5 @@ def _at_most(where: str, most: int, found: int) -> None:
 
 def _unchanged(where: str, first: int, now: int, slack: float) -> None:
     if abs(now - first) > slack:
-        raise RefusedError(
-            where,
-            expected=f"about {first}, as in its first answer",
-            found=f"{now}",
-            remedy="The answer is not used. If the site's data rightly changed, resume the run: counts begin anew.",
-        )
+        remedy = "The answer is not used. If the site's data rightly changed, resume the run: counts begin anew."
+        raise RefusedError(where, expected=f"about {first}, as in its first answer", found=f"{now}", remedy=remedy)

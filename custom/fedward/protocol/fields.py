@@ -3,6 +3,7 @@
 Nothing is coerced: ``"1"``, ``True`` and ``1.0`` are no counts. What has no name is refused.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -50,39 +51,34 @@ class Expected:
         return core_schema.custom_error_schema(handler(source), "expected", custom_error_message=self.text)
 
 
-def _require(kept: bool) -> None:
-    if not kept:
-        raise ValueError  # without a text: none but those here may leave a site
+def _keeps(rule: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not rule(value):
+            raise ValueError  # without a text: none but those here may leave a site
+        return value
+
+    return check
 
 
-def _few(value: Any) -> Any:
-    """Refuse more names than any message has before each is looked at: describing them would fill the memory."""
-    _require(not isinstance(value, dict) or len(value) <= _MOST_NAMES)
-    return value
-
-
-def _number(value: Any) -> Any:
-    """Refuse what pydantic takes for a float because it can be made one, as arrays of one element can."""
-    _require(isinstance(value, int | float))
-    return value
-
-
-def _said(value: Any) -> Any:
-    _require(value is not None and value is not False)
-    return value
-
-
-Said = AfterValidator(_said)
+Said = AfterValidator(_keeps(lambda value: value is not None and value is not False))
 """Of a field that may be left out: where it is there, it says something."""
+_few = _keeps(lambda value: not isinstance(value, dict) or len(value) <= _MOST_NAMES)
 Few = BeforeValidator(_few)
+"""Refuses more names than any message has before each is looked at: describing them would fill the memory."""
+_NUMBER = BeforeValidator(_keeps(lambda value: isinstance(value, int | float)))
+"""Refuses what pydantic takes for a float because it can be made one, as arrays of one element can."""
 
 Text: TypeAlias = Annotated[str, Expected("text")]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=_LARGEST_COUNT), Expected("a count of 0 or more")]
-Whole: TypeAlias = Annotated[int, Field(ge=-_LARGEST_COUNT, le=_LARGEST_COUNT), Expected("a whole number")]
+Whole: TypeAlias = Annotated[
+    int,
+    Field(ge=-_LARGEST_COUNT, le=_LARGEST_COUNT),
+    Expected(f"a whole number from -{_LARGEST_COUNT} to {_LARGEST_COUNT}"),
+]
 Number: TypeAlias = Annotated[
     Annotated[int, Field(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)]
     | Annotated[float, Field(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER, allow_inf_nan=False)],
-    BeforeValidator(_number),
+    _NUMBER,
     Expected("a finite number"),
 ]
 RunId: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{32}$"), Expected("32 hexadecimal digits")]

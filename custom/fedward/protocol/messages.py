@@ -29,7 +29,7 @@ class Metric(Part):
     name: Text
     """Of a metric of all images, or of one class of the job as in ``f1/MEL``."""
     value: Number | None
-    """None where it is not defined, or not told."""
+    """None where it is not defined, or not reported."""
     n: Count
     """Images it was computed on."""
     classes: Annotated[list[str], Expected("names of classes")]
@@ -44,11 +44,11 @@ class LabelCounts(Part):
     bought: Count
     """Labels that came in the run so far."""
     waiting: Count
-    """Images that wait for a label."""
+    """Images asked about that have no label yet."""
     cannot_tell: Count
-    """Images that nobody could tell."""
+    """Images that were looked at, and nobody could tell."""
     unusable: Count
-    """Answers that could not be used."""
+    """Answers that are no class of the job, or about images the site does not train on."""
 
 
 class _Reply(Part):

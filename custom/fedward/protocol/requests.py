@@ -68,9 +68,9 @@ def read_request(meta: Mapping[str, Any]) -> Request:
     try:
         return parse(_kind(meta), meta, "request")
     except RefusedError as error:
-        where, expected, found = error.where, error.expected, error.found
+        refused = error
     remedy = "Server and sites must run the same job and the same version of fedward."
-    raise WireError(where, expected=expected, found=found, remedy=remedy)
+    raise WireError(refused.where, expected=refused.expected, found=refused.found, remedy=remedy)
 
 
 def readable(meta: Mapping[str, Any]) -> dict[str, Any]:

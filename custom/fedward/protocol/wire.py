@@ -52,10 +52,7 @@ class Message:
 
 
 def travelling(state: State, withheld: tuple[str, ...] = ()) -> list[str]:
-    """Return the names of a model's tensors that a site sends, in the model's order: the floating-point ones.
-
-    Those whose names begin with one of ``withheld`` are left out.
-    """
+    """Return the names of the floating-point tensors, in the model's order, that do not begin as in ``withheld``."""
     return [key for key in state if state[key].is_floating_point() and not key.startswith(withheld)]
 
 
@@ -104,23 +101,16 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
             continue
         array = arrays.get(f"{role}/{key}")
         if array is None or array.shape != tuple(reference.shape):
-            raise WireError(
-                f"tensor {role}/{key}",
-                expected=f"shape {tuple(reference.shape)}",
-                found="nothing" if array is None else f"shape {array.shape}",
-                remedy="Server and sites must run the same network and the same version of fedward.",
-            )
+            found = "nothing" if array is None else f"shape {array.shape}"
+            remedy = "Server and sites must run the same network and the same version of fedward."
+            expected = f"shape {tuple(reference.shape)}"
+            raise WireError(f"tensor {role}/{key}", expected=expected, found=found, remedy=remedy)
         state[key] = torch.from_numpy(np.array(array, dtype=np.float32)).to(reference.dtype)
     return state
 
 
 def models(exchange: Exchange, evaluate: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
-    """Return the arrays for each site that has a task or evaluates; those of the global model are shared, not copied.
-
-    Args:
-        exchange: the exchange.
-        evaluate: sites that evaluate the global model.
-    """
+    """Return the arrays for each site with a task or in ``evaluate``; those of the global model are not copied."""
     arrays = {}
     model = flatten("model", exchange.model)
     for site in sorted({*evaluate, *exchange.tasks}):
@@ -130,18 +120,12 @@ def models(exchange: Exchange, evaluate: Iterable[str]) -> dict[str, dict[str, n
 
 
 def requests(
-    exchange: Exchange,
-    arrays: Mapping[str, dict[str, np.ndarray]],
-    evaluate: Iterable[str],
-    facts: Mapping[str, Any],
+    exchange: Exchange, arrays: Mapping[str, dict[str, np.ndarray]], evaluate: Iterable[str], facts: Mapping[str, Any]
 ) -> dict[str, Message]:
     """Return the request to each site.
 
-    Args:
-        exchange: the exchange.
-        arrays: of :func:`models`.
-        evaluate: sites that evaluate the global model.
-        facts: fields of a :class:`~fedward.protocol.requests.TaskRequest` that are the same for all sites.
+    ``arrays``: of :func:`models`. ``evaluate``: sites that evaluate the global model. ``facts``: fields of a
+    :class:`~fedward.protocol.requests.TaskRequest` that are the same for all sites.
     """
     evaluating = set(evaluate)
     messages = {}

@@ -14,6 +14,7 @@ import numpy as np
 from fedward.errors import WireError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.methods.algorithm import Requirements
 from fedward.methods.workflow import SCORE, State
 from fedward.protocol.fields import parse, refusal
 from fedward.protocol.messages import Answer, ErrorAnswer, MeanAnswer, Metric, ReplyT, Split, WaitingAnswer
@@ -29,28 +30,24 @@ def check_answer(
     answer: Message,
     site: str,
     request: Message,
-    encrypted: bool = False,
-    withheld: tuple[str, ...] = (),
-    *,
+    needs: Requirements,
     classes: Collection[str],
-    scalars: frozenset[str],
     metrics: Sequence[str] = (),
+    *,
+    encrypted: bool = False,
 ) -> Answer | ErrorAnswer | WaitingAnswer:
     """Return what an answer says, if it holds what the wire list allows and the request asked for.
 
-    Called by the site before it sends and by the server before it uses anything. Of an ``encrypted`` answer, which has
-    ciphertexts in place of differences, only names and sizes can be checked.
+    Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes can be checked.
 
     Args:
         answer: to the request.
         site: whose it is.
         request: what was asked.
-        encrypted: whether the job has secure aggregation.
-        withheld: how the names of tensors begin that do not go up after the request's task.
+        needs: the algorithm's: which tensors do not go up after the task, and which means of its training a site sends.
         classes: of the job.
-        scalars: names of the means that a site may send of its training; this and ``withheld`` by the algorithm's
-            requirements.
         metrics: names of the job's metrics of other packages.
+        encrypted: whether the update is, under secure aggregation.
 
     Raises:
         RefusedError: it does not.
@@ -62,20 +59,16 @@ def check_answer(
         if "waiting" in answer.meta:
             return _without_arrays(WaitingAnswer, answer, site, round_)
         said = _said(Answer, answer, site, round_)
-        _check_work(said, request.meta["task"], scalars)
+        _check_work(said, request.meta["task"], needs.reported)
         _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes, metrics)
-        _check_update(said, answer, request, encrypted, withheld)
+        _check_update(said, answer, request, encrypted, needs.withheld(request.meta["task"]))
         return said
 
 
 def check_mean(
     answer: Message, site: str, round_: int, model: Mapping[str, tuple[int, ...]]
 ) -> MeanAnswer | ErrorAnswer:
-    """Return what the answer to a sum says, if it is its mean: tensors of the model's shapes and nothing else.
-
-    Raises:
-        RefusedError: it is not.
-    """
+    """Return what the answer to a sum says; RefusedError unless it is its mean, tensors of the model's shapes alone."""
     with _nothing_but_refusals(f"answer of {site}"):
         if "error" in answer.meta:
             return _without_arrays(ErrorAnswer, answer, site, round_)
@@ -111,9 +104,8 @@ def _check_work(answer: Answer, task: str, scalars: frozenset[str]) -> None:
     if answer.steps and not answer.labelled + answer.unlabelled:
         _refuse(f"{where}, steps", "0 without an image to take them on", f"{answer.steps}")
     if {answer.scores is not None, answer.due is not None} != {task == SCORE}:
-        _refuse(
-            f"{where} to the task {task}", "scores and due" if task == SCORE else "no scores and none due", "others"
-        )
+        expected = "scores and due" if task == SCORE else "no scores and none due"
+        _refuse(f"{where} to the task {task}", expected, "others")
     _only(f"{where}, train", answer.train, scalars)
 
 
@@ -128,7 +120,7 @@ def _check_update(said: Answer, answer: Message, request: Message, encrypted: bo
         check_ciphers(f"answer of {site}", "cipher", answer.arrays, model)
         return
     if kept := [name for name in uploaded_names(answer) if name.startswith(withheld)]:
-        _refuse(f"arrays of {site}", f"none of what does not go up ({', '.join(withheld)})", _shown_names(kept))
+        _refuse(f"arrays of {site}", f"none of what does not go up ({', '.join(withheld)})", ", ".join(kept)[:200])
     _check_arrays(answer, site, "diff", model)
     if said.steps and not trained:
         _refuse(f"answer of {site}, steps", f"0 after the task {task}", f"{said.steps}")
@@ -137,10 +129,7 @@ def _check_update(said: Answer, answer: Message, request: Message, encrypted: bo
 def check_ciphers(
     where: str, role: str, arrays: Mapping[str, np.ndarray], model: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Raise WireError unless the arrays are as many ciphertexts as a model of these shapes fills, by the right names.
-
-    They are named ``<role>/00000`` and so on.
-    """
+    """Raise WireError unless the arrays are ``<role>/00000`` and so on: the ciphertexts of a model of these shapes."""
     values = sum(math.prod(shape) for shape in model.values())
     expected = [f"{role}/{number:05d}" for number in range(math.ceil(values / CIPHER_VALUES))]
     _only(where, arrays, expected)
@@ -177,22 +166,17 @@ def _check_metrics(
 ) -> None:
     if rows and not asked:
         _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
-    known, overall = frozenset(classes), (*OVERALL, *metrics)
     for row in rows:
-        _check_metric(where, row, known, overall)
+        _check_metric(where, row, frozenset(classes), (*OVERALL, *metrics))
     if len({(row.split, row.name) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
-    for split in get_args(Split):
-        _check_split(f"{where}, {split}", [row for row in rows if row.split == split])
-
-
-def _check_split(where: str, rows: Sequence[Metric]) -> None:
-    """Refuse rows that cannot be of the same images."""
-    if len({(row.n, *row.classes) for row in rows}) > 1:
-        _refuse(where, "one number of images and one list of classes", "several")
-    counted = sum(row.value or 0 for row in rows if row.name.startswith("support/"))
-    if rows and counted > rows[0].n:
-        _refuse(where, "classes with no more images together than all", f"{counted} of {rows[0].n}")
+    for split in get_args(Split):  # all rows of a split are of the same images
+        of_split = [row for row in rows if row.split == split]
+        if len({(row.n, *row.classes) for row in of_split}) > 1:
+            _refuse(f"{where}, {split}", "one number of images and one list of classes", "several")
+        counted = sum(row.value or 0 for row in of_split if row.name.startswith("support/"))
+        if of_split and counted > (images := of_split[0].n):
+            _refuse(f"{where}, {split}", "classes with no more images together than all", f"{counted} of {images}")
 
 
 def _check_metric(where: str, row: Metric, classes: frozenset[str], overall: Collection[str]) -> None:
@@ -216,25 +200,18 @@ def _check_arrays(answer: Message, site: str, role: str, model: Mapping[str, tup
     expected = {f"{role}/{name}": shape for name, shape in model.items()}
     _only(f"arrays of {site}", answer.arrays, expected)
     for name, shape in sorted(expected.items()):
-        _check_array(f"array {name} of {site}", answer.arrays.get(name), shape)
-
-
-def _check_array(where: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
-    if array is None:
-        _refuse(where, f"shape {shape}", "nothing")
-    elif array.shape != shape or array.dtype != np.float32:
-        _refuse(where, f"float32 of shape {shape}", f"{array.dtype} of shape {array.shape}")
-    elif not np.isfinite(array).all():
-        _refuse(where, "finite numbers; NaN or infinity mean that the site's training diverged", "others")
+        where, array = f"array {name} of {site}", answer.arrays.get(name)
+        if array is None:
+            _refuse(where, f"shape {shape}", "nothing")
+        if array.shape != shape or array.dtype != np.float32:
+            _refuse(where, f"float32 of shape {shape}", f"{array.dtype} of shape {array.shape}")
+        if not np.isfinite(array).all():
+            _refuse(where, "finite numbers; NaN or infinity mean that the site's training diverged", "others")
 
 
 def _only(where: str, found: Iterable[Any], allowed: Collection[str]) -> None:
     if extra := sorted(map(str, set(found) - set(allowed))):
-        _refuse(where, f"only {', '.join(sorted(allowed)) or 'nothing'}", f"also {_shown_names(extra)}")
-
-
-def _shown_names(names: Iterable[str]) -> str:
-    return ", ".join(names)[:200]
+        _refuse(where, f"only {', '.join(sorted(allowed)) or 'nothing'}", f"also {', '.join(extra)[:200]}")
 
 
 def _refuse(where: str, expected: str, found: str) -> NoReturn:

@@ -9,7 +9,8 @@ from typing import TextIO
 from fedward.config import Experiment
 from fedward.report.tables import took_no_step
 from fedward.report.words import count, nothing_to_judge
-from fedward.storage import RoundRow, Summary
+from fedward.storage.info import Summary
+from fedward.storage.rows import RoundRow
 from fedward.terminal import printable
 
 WIDTH = 80

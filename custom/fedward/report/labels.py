@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedward.report.figures import mean_line
 from fedward.report.run import Run
 from fedward.report.words import count
-from fedward.storage import QueryRow
+from fedward.storage.rows import QueryRow
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedward.evaluation.selection import MetricRow
-from fedward.storage import ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, Row, RunInfo, read_info, read_rows
+from fedward.storage.info import RunInfo, read_info
+from fedward.storage.rows import ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, Row, read_rows
 
 RowT = TypeVar("RowT", bound=Row)
 

@@ -16,7 +16,7 @@ from fedward.evaluation.selection import (
     mean,
 )
 from fedward.report.run import Run
-from fedward.storage import RoundRow
+from fedward.storage.rows import RoundRow
 
 FEW = 10
 """Below so many images a number is shown grey and marked: one image more or less changes it by a tenth or more."""

@@ -16,7 +16,7 @@ from fedward import private
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.storage.audit import now
-from fedward.storage.disk import PRIVATE, make_folder, replace
+from fedward.storage.disk import PRIVATE, make_folder, replacing
 
 FOLDER = "approvals"
 """In the site's own folder."""
@@ -68,8 +68,7 @@ class Approvals:
         """Return whether a job is approved; one that is not is noted, with its settings."""
         known = self.entry(experiment.digest)
         if known.experiment is None:
-            asked = Entry(known.digest, now(), known.approved, experiment.model_dump(mode="json"))
-            self._write(asked)
+            self._write(Entry(known.digest, now(), known.approved, experiment.model_dump(mode="json")))
         return known.approved is not None
 
     def approve(self, digest: str) -> Entry:
@@ -90,22 +89,18 @@ class Approvals:
         self._path(digest).unlink()
 
     def _write(self, entry: Entry) -> None:
-        path = self._path(entry.digest)
-        partial = path.with_name(path.name + ".partial")
         make_folder(self._folder, PRIVATE)
-        partial.unlink(missing_ok=True)  # a link would be followed
-        with open(partial, "x", encoding="utf-8", opener=private.opener) as file:
+        with (
+            replacing(self._path(entry.digest)) as partial,
+            open(partial, "x", encoding="utf-8", opener=private.opener) as file,
+        ):
             file.write(json.dumps(vars(entry), indent=1) + "\n")
-        replace(partial, path)
 
     def _path(self, digest: str) -> Path:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise ConfigError(
-                f"job {digest[:100]!r}",
-                expected="the digest of a job, all 64 hexadecimal digits",
-                found=f"{len(digest)} characters",
-                remedy="Copy it whole from `fedward approve KIT`.",
-            )
+            expected, found = "the digest of a job, all 64 hexadecimal digits", f"{len(digest)} characters"
+            remedy = "Copy it whole from `fedward approve KIT`."
+            raise ConfigError(f"job {digest[:100]!r}", expected=expected, found=found, remedy=remedy)
         return self._folder / f"{digest}.json"
 
 
@@ -120,9 +115,5 @@ def _require_own(path: Path, status: os.stat_result) -> None:
 
 
 def _untrusted(path: Path, found: str) -> ConfigError:
-    return ConfigError(
-        f"approval {path}",
-        expected="a file of this account, which nobody else may write to",
-        found=found,
-        remedy="Remove it, and approve the job again.",
-    )
+    expected, remedy = "a file of this account, which nobody else may write to", "Remove it, and approve the job again."
+    return ConfigError(f"approval {path}", expected=expected, found=found, remedy=remedy)

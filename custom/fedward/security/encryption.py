@@ -29,6 +29,8 @@ _FURTHEST = 0.25
 _DEGREE, _COEFFICIENTS, _SCALE = 2 * CIPHER_VALUES, (60, 40, 40), 2.0**40
 """``HEBuilder``'s defaults: more than 128 bits of security (homomorphicencryption.org, 2018)."""
 _INSTALL = "Install it at the server and all sites: pip install 'fedward[he]'."
+SAME_CONTEXT = "Give every site the client_context.tenseal of the same provisioning."
+_DAMAGED = "others: a ciphertext is damaged, or made with another key"
 _PROVISION = "Provision with HEBuilder, as docs/privacy.md says, and hand out the contexts it makes."
 
 
@@ -48,8 +50,8 @@ class SiteKey:
         if not self._context.has_secret_key():
             raise _unfit("client_context.tenseal", "a secret key", "none")
         if not self._is_exact():
-            expected = f"degree {_DEGREE} and coefficients of {_COEFFICIENTS} bits"
-            raise _unfit("client_context.tenseal", expected, "others")
+            fit = f"degree {_DEGREE} and coefficients of {_COEFFICIENTS} bits"
+            raise _unfit("client_context.tenseal", fit, "others")
 
     def encrypt(self, update: Mapping[str, np.ndarray], weight: int) -> dict[str, np.ndarray]:
         """Return ``weight * update`` as ``cipher/00000`` and so on, 4096 numbers each, bytes as uint8.
@@ -64,12 +66,10 @@ class SiteKey:
         flat = np.concatenate([array.ravel() for array in update.values()]).astype(np.float64)
         numbers = np.rint(flat * weight * 2.0**FRACTION_BITS)
         if not bool((np.abs(numbers) <= LARGEST_NUMBER).all()):
-            raise WireError(
-                "update to be encrypted",
-                expected=f"numbers whose product with the weight {weight} is below {LARGEST_NUMBER >> FRACTION_BITS}",
-                found=f"one of {np.abs(flat).max():.4g}",
-                remedy="Train with a smaller learning rate or fewer images a round, or a network without BatchNorm.",
-            )
+            expected = f"numbers whose product with the weight {weight} is below {LARGEST_NUMBER >> FRACTION_BITS}"
+            remedy = "Train with a smaller learning rate or fewer images a round, or a network without BatchNorm."
+            found = f"one of {np.abs(flat).max():.4g}"
+            raise WireError("update to be encrypted", expected=expected, found=found, remedy=remedy)
         padded = np.pad(numbers, (0, -len(numbers) % CIPHER_VALUES)).reshape(-1, CIPHER_VALUES)
         return {f"cipher/{number:05d}": self._encrypt(row) for number, row in enumerate(padded)}
 
@@ -99,12 +99,8 @@ class SiteKey:
         whole: np.ndarray = np.rint(numbers)
         # Written so that NaN is refused too.
         if not bool(((np.abs(whole) <= largest) & (np.abs(numbers - whole) <= _FURTHEST)).all()):
-            raise WireError(
-                "sum of ciphertexts",
-                expected="whole numbers of the size of updates",
-                found="others: a ciphertext is damaged, or made with another key",
-                remedy="Give every site the client_context.tenseal of the same provisioning.",
-            )
+            expected, found = "whole numbers of the size of updates", _DAMAGED
+            raise WireError("sum of ciphertexts", expected=expected, found=found, remedy=SAME_CONTEXT)
         return np.asarray(whole, dtype=np.int64)
 
 
@@ -199,12 +195,9 @@ def _vector(context: Any, cipher: np.ndarray, where: str) -> Any:
     except (RuntimeError, ValueError) as error:
         found = str(error)
     if found:
-        raise WireError(
-            where,
-            expected=f"one ciphertext of {CIPHER_VALUES} numbers, scale {_SCALE}",
-            found=found,
-            remedy="It is not used. Server and sites need the contexts of the same provisioning.",
-        )
+        expected = f"one ciphertext of {CIPHER_VALUES} numbers, scale {_SCALE}"
+        remedy = "It is not used. Server and sites need the contexts of the same provisioning."
+        raise WireError(where, expected=expected, found=found, remedy=remedy)
     return vector
 
 

@@ -19,12 +19,8 @@ from fedward.storage.checkpoint import save_json
 def require_key(key: SiteKey | None) -> SiteKey:
     """Return the key; ConfigError where a site that shall encrypt was given none."""
     if key is None:
-        raise ConfigError(
-            "secure_aggregation",
-            expected="a site with a key",
-            found="none",
-            remedy="Run the job with `fedward run`, or on kits that were provisioned with HEBuilder.",
-        )
+        remedy = "Run the job with `fedward run`, or on kits that were provisioned with HEBuilder."
+        raise ConfigError("secure_aggregation", expected="a site with a key", found="none", remedy=remedy)
     return key
 
 
@@ -53,7 +49,7 @@ def open_sum(
     """Return the answer to a request for decryption: ``mean/<tensor>``, the weighted mean of the updates.
 
     For one exchange of one run a site gives away one mean, ever: with the means of A, B and C, and of A and B, the
-    server could compute the update of C. A resumed run may ask again; only the same mean is told again.
+    server could compute the update of C. A resumed run may ask again; only the same mean is given again.
 
     Args:
         request: how many updates were added, and their weight.

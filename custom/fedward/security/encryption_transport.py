@@ -1,6 +1,6 @@
 """The server's half of secure aggregation: a transport whose answers carry the mean of all updates, and no single one.
 
-Round it are the driver and the methods, which notice nothing: the mean of equal models is that model.
+The server's loop and the methods notice nothing: the mean of equal models is that model.
 """
 
 import json
@@ -14,15 +14,14 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import RunError, WireError
-from fedward.methods import method_of
-from fedward.methods.algorithm import Requirements
+from fedward.methods.algorithm import Algorithm, Requirements
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.claims import Claims
 from fedward.protocol.messages import Answer, ErrorAnswer
 from fedward.protocol.requests import DECRYPT, DecryptRequest
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
-from fedward.security.encryption import Adder
+from fedward.security.encryption import SAME_CONTEXT, Adder
 from fedward.security.encryption_site import mean_digest
 from fedward.storage.checkpoint import save_json
 
@@ -61,18 +60,14 @@ class EncryptedTransport:
     second answer of a site               not used
     ====================================  ==========================================================================
 
-    Args:
-        inner: what carries the messages.
-        experiment: with ``secure_aggregation``.
-        adder: the server's context.
-        folder: the run folder; ``sums/`` in it notes whose updates were in each sum that was decrypted.
+    ``inner`` carries the messages. ``sums/`` in the run folder notes whose updates were in each decrypted sum.
     """
 
-    def __init__(self, inner: Transport, experiment: Experiment, adder: Adder, folder: Path) -> None:
-        self._inner, self._adder, self._folder, self._smallest = inner, adder, folder, experiment.smallest_sum
-        algorithm = method_of(experiment)
+    def __init__(
+        self, inner: Transport, experiment: Experiment, algorithm: Algorithm[Any], adder: Adder, folder: Path
+    ) -> None:
+        self._inner, self._experiment, self._adder, self._folder = inner, experiment, adder, folder
         self._weight, self._requirements = algorithm.weight, algorithm.requirements
-        self._classes, self._metrics = experiment.data.classes, experiment.metrics
         self._claims = Claims(algorithm)
 
     def sites(self) -> list[str]:
@@ -86,33 +81,23 @@ class EncryptedTransport:
             RunError: tasks that withhold different tensors: their updates do not add up. What ``inner`` raises.
         """
         _check_tasks({request.meta["task"] for request in requests.values()}, self._requirements)
-        sums: dict[str, _Sum] = {}
-        pending = set(requests)
+        sums, pending, spec = dict[str, _Sum](), set(requests), self._experiment
 
         def collect(site: str, answer: Message) -> None:
             if site not in pending:
                 return
             pending.discard(site)
             if not answer.arrays:
-                deliver(site, answer)  # checked by the driver, as ever
+                deliver(site, answer)  # checked by the server's loop
                 return
+            request, listed = requests[site], (self._requirements, spec.data.classes, spec.metrics)
             try:
-                task = requests[site].meta["task"]
-                said = wire_checks.check_answer(
-                    answer,
-                    site,
-                    requests[site],
-                    encrypted=True,
-                    withheld=self._requirements.withheld(task),
-                    classes=self._classes,
-                    scalars=self._requirements.reported,
-                    metrics=self._metrics,
-                )
+                said = wire_checks.check_answer(answer, site, request, *listed, encrypted=True)
                 assert isinstance(said, Answer), "no other carries arrays"
-                self._claims.check(said, requests[site].meta)
-                self._add(sums.setdefault(str(said.key), _Sum()), said, answer, task)
+                self._claims.check(said, request.meta)
+                self._add(sums.setdefault(str(said.key), _Sum()), said, answer, request.meta["task"])
             except WireError as error:
-                deliver(site, _failed(site, requests[site], str(error)))
+                deliver(site, _failed(site, request, str(error)))
 
         self._inner.exchange(requests, timeout, collect)
         chosen, left_out = _of_most_sites(list(sums.values()))
@@ -141,8 +126,8 @@ class EncryptedTransport:
 
     def _decrypt(self, total: _Sum, requests: dict[str, Message], timeout: int) -> dict[str, np.ndarray]:
         """Return the mean as ``diff/<tensor>``, in which all sites agree."""
-        if len(total.sites) < self._smallest:
-            raise _no_mean(f"{self._smallest} or more encrypted updates", f"{len(total.sites)}")
+        if len(total.sites) < (smallest := self._experiment.smallest_sum):
+            raise _no_mean(f"{smallest} or more encrypted updates", f"{len(total.sites)}")
         first = requests[total.sites[0]]
         task = first.meta["task"]
         model = wire.shapes(first, self._requirements.withheld(task))
@@ -152,11 +137,12 @@ class EncryptedTransport:
         self._keep(asked.round, asked.part, total)
         request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.total))
         means: dict[str, dict[str, np.ndarray]] = {}
-        told: dict[str, list[str]] = {}
+        witnesses: dict[str, list[str]] = {}
+        """Digest of a mean -> sites that have sent it."""
         failed: dict[str, str] = {}
 
         def collect(site: str, answer: Message) -> None:
-            if site in failed or any(site in sites for sites in told.values()):
+            if site in failed or any(site in sites for sites in witnesses.values()):
                 return
             try:
                 said = wire_checks.check_mean(answer, site, asked.round, model)
@@ -170,15 +156,15 @@ class EncryptedTransport:
             mean = {name: answer.arrays[f"mean/{name}"] for name in model}
             digest = mean_digest(mean)
             means.setdefault(digest, mean)
-            told.setdefault(digest, []).append(site)
+            witnesses.setdefault(digest, []).append(site)
 
         self._inner.exchange(dict.fromkeys(total.sites, request), timeout, collect)
         for site in total.sites:
             requests[site].further += request.nbytes
-        if len(told) > 1:
-            groups = " against ".join(", ".join(sorted(sites)) for sites in told.values())
+        if len(witnesses) > 1:
+            groups = " against ".join(", ".join(sorted(sites)) for sites in witnesses.values())
             raise _no_mean("one mean from all sites", f"different ones: {groups}")
-        if sum(map(len, told.values())) < _WITNESSES:
+        if sum(map(len, witnesses.values())) < _WITNESSES:
             reasons = "; ".join(f"{site}: {reason}" for site, reason in sorted(failed.items())) or "no answer in time"
             raise _no_mean(f"the mean from {_WITNESSES} sites or more", reasons)
         ((_, mean),) = means.items()
@@ -204,27 +190,17 @@ def _of_most_sites(sums: Sequence[_Sum]) -> tuple[_Sum | None, list[str]]:
 
 def _other_key(chosen: _Sum | None) -> str:
     expected = f"an update encrypted with the key of {', '.join(chosen.sites)}" if chosen else "one key at most sites"
-    found = "another key"
-    return str(
-        RunError(
-            "encrypted update",
-            expected=expected,
-            found=found,
-            remedy="Give every site the client_context.tenseal of the same provisioning.",
-        )
-    )
+    return str(RunError("encrypted update", expected=expected, found="another key", remedy=SAME_CONTEXT))
 
 
 def _check_tasks(tasks: Collection[str], requirements: Requirements) -> None:
     """Raise RunError where the updates of an exchange are of different tensors: a sum would mix them up."""
     kept = {task: requirements.withheld(task) for task in sorted(tasks) if task not in wire.UNTRAINED}
     if len(set(kept.values())) > 1:
-        raise RunError(
-            "secure aggregation",
-            expected="tasks of one exchange that withhold the same tensors",
-            found=", ".join(f"{task}: {' '.join(names) or 'none'}" for task, names in kept.items()),
-            remedy="Let the method ask for them in different parts of the round, or turn secure_aggregation off.",
-        )
+        found = ", ".join(f"{task}: {' '.join(names) or 'none'}" for task, names in kept.items())
+        remedy = "Let the method ask for them in different parts of the round, or turn secure_aggregation off."
+        expected = "tasks of one exchange that withhold the same tensors"
+        raise RunError("secure aggregation", expected=expected, found=found, remedy=remedy)
 
 
 def _no_mean(expected: str, found: str) -> _NoMeanError:

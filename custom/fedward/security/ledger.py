@@ -15,8 +15,9 @@ from typing import Any
 
 from fedward.digests import canonical
 from fedward.errors import ConfigError, DataError, FedwardError, RunError
-from fedward.storage.chain import Chain, check_end, checked, locked, parse, read
-from fedward.storage.disk import PRIVATE, append, make_folder, replace
+from fedward.storage.chain import Chain, check_end, checked, parse, read
+from fedward.storage.disk import PRIVATE, append, make_folder, replacing
+from fedward.storage.lock import locked
 
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
 """What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance that nothing is
@@ -71,14 +72,13 @@ class BudgetUsedError(FedwardError):
     """A release would spend more than the site's rule allows."""
 
     def __init__(self, spent: float, cost: float, rule: Rule) -> None:
-        self.told = f"privacy budget used up: epsilon {spent:.4g} of {rule.max_epsilon:g} at delta {rule.delta:g}"
-        """What the server is told."""
-        super().__init__(
-            "privacy budget",
-            expected=f"at most epsilon {rule.max_epsilon:g} at delta {rule.delta:g} for all releases of this site",
-            found=f"{spent:.4g} so far, {cost:.4g} with this one",
-            remedy="No update leaves until the site's own privacy.json allows more.",
-        )
+        allowed = f"{rule.max_epsilon:g} at delta {rule.delta:g}"
+        self.public = f"privacy budget used up: epsilon {spent:.4g} of {allowed}"
+        """What the server may know of it."""
+        expected = f"at most epsilon {allowed} for all releases of this site"
+        remedy = "No update leaves until the site's own privacy.json allows more."
+        found = f"{spent:.4g} so far, {cost:.4g} with this one"
+        super().__init__("privacy budget", expected=expected, found=found, remedy=remedy)
 
 
 def ledger_file(folder: Path, site: str) -> Path:
@@ -129,18 +129,10 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
             _keep_end(path, {"lines": 0, "last_hash": path.name})  # first, so that no chain is ever without an end
         if rows and not chained:
             _adopt(path, rows)
+        made_with = {"clip": rule.clip, "noise_multiplier": rule.noise_multiplier, "delta": rule.delta}
+        made_with["sigma"] = rule.clip * rule.noise_multiplier
         chain = Chain(path, path.name)
-        row = chain.add(
-            {
-                **release,
-                "clip": rule.clip,
-                "noise_multiplier": rule.noise_multiplier,
-                "sigma": rule.clip * rule.noise_multiplier,
-                "delta": rule.delta,
-                "releases": len(spent) + 1,
-                "epsilon": cost,
-            }
-        )
+        row = chain.add({**release, **made_with, "releases": len(spent) + 1, "epsilon": cost})
         _keep_end(path, chain.end)
     return row
 
@@ -168,12 +160,8 @@ def _epsilon(mu: float, delta: float) -> float:
     try:
         from dp_accounting import get_epsilon_gaussian
     except ImportError as error:
-        raise ConfigError(
-            "GaussianUpdateFilter",
-            expected="the package dp-accounting",
-            found=str(error),
-            remedy="Install it at this site: pip install 'fedward[privacy]'.",
-        ) from error
+        expected, remedy = "the package dp-accounting", "Install it at this site: pip install 'fedward[privacy]'."
+        raise ConfigError("GaussianUpdateFilter", expected=expected, found=str(error), remedy=remedy) from error
     if mu > _HUGE:
         return math.inf
     return float(get_epsilon_gaussian(1 / mu, delta)) if mu else 0.0
@@ -206,22 +194,15 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 def _known(path: Path) -> set[str]:
     """Return the newest hash of a ledger in each of the site's logs of answers, which lie in ``answers`` beside it."""
-    found = set()
+    found = set[str]()
     for log in (path.parent / "answers").glob("*.jsonl"):
-        lines, _ = read(log)
-        try:
-            found.add(next(filter(None, (_head_in(line, path) for line in reversed(lines))), ""))
+        rows = (json.loads(line) for line in reversed(read(log)[0]) if b'"ledger":"' in line)
+        try:  # the sites of a simulator share a folder
+            ours = (str(row["ledger"]) for row in rows if ledger_file(path.parent, row["site"]) == path)
+            found.update(filter(None, [next(ours, "")]))
         except (ValueError, KeyError, TypeError) as error:
             raise _refused(log, "lines of the site's log of answers", f"{type(error).__name__}: {error}") from error
-    return found - {""}
-
-
-def _head_in(line: bytes, path: Path) -> str:
-    if b'"ledger":"' not in line:
-        return ""
-    row = json.loads(line)
-    ours = ledger_file(path.parent, row["site"]) == path  # the sites of a simulator share a folder
-    return str(row["ledger"]) if ours else ""
+    return found
 
 
 def _unchained(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
@@ -247,12 +228,10 @@ def _multipliers(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def _adopt(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Replace a ledger by a chain of its lines, in one step."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.unlink(missing_ok=True)
-    chain = Chain(partial, path.name)
-    for row in rows:
-        chain.add(row)
-    replace(partial, path)
+    with replacing(path) as partial:
+        chain = Chain(partial, path.name)
+        for row in rows:
+            chain.add(row)
 
 
 def _end_file(path: Path) -> Path:
@@ -276,10 +255,8 @@ def _end(path: Path) -> dict[str, Any] | None:
 
 
 def _keep_end(path: Path, end: Mapping[str, Any]) -> None:
-    partial = path.with_suffix(".end.partial")
-    partial.unlink(missing_ok=True)
-    append(partial, f"{canonical(end)}\n".encode(), 0o600)
-    replace(partial, _end_file(path))
+    with replacing(_end_file(path)) as partial:
+        append(partial, f"{canonical(end)}\n".encode(), 0o600)
 
 
 def _wrong(name: str, expected: str, found: str) -> ConfigError:
@@ -288,9 +265,5 @@ def _wrong(name: str, expected: str, found: str) -> ConfigError:
 
 
 def _refused(path: Path, expected: str, found: str) -> DataError:
-    return DataError(
-        f"privacy ledger {path}",
-        expected=expected,
-        found=found,
-        remedy="No update leaves. Restore the ledger and its end from one backup; see docs/privacy.md.",
-    )
+    remedy = "No update leaves. Restore the ledger and its end from one backup; see docs/privacy.md."
+    return DataError(f"privacy ledger {path}", expected=expected, found=found, remedy=remedy)

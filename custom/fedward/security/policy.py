@@ -154,13 +154,16 @@ class Circumstances:
     """SHA-256 of the first model, where the run starts from given weights."""
 
 
-def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> list[Finding]:
+def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], known: Circumstances) -> list[Finding]:
     """Return what each rule says of a job, in the order of the rules; of some, only a site at work can tell more."""
-    method, used = method_of(experiment), experiment.extensions
+    settings, used = algorithm.settings, experiment.extensions
     foreign = {extension.kind for extension in used}
-    settings, lone = method.settings, method.requirements.lone_peers
     images = settings.images_per_round or settings.images_at_most
     steps = images and math.ceil(images / settings.batch)
+    lone = algorithm.requirements.lone_peers
+    lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
+    lone_asked = f"the job says {lone}" if lone else "the job sends none"
+    noise = f"this site's privacy scope adds {'some' if known.noise else 'none'}"
     return [
         _named("methods", policy.methods, experiment.method, "method" in foreign),
         _named("nets", policy.nets, experiment.net, "network" in foreign),
@@ -172,28 +175,13 @@ def findings(policy: Policy, experiment: Experiment, known: Circumstances) -> li
         _at_least("minimum_images", policy.minimum_images, images, "all that this site has"),
         _at_least("minimum_steps", policy.minimum_steps, steps, "as many as this site's images make"),
         _at_least("minimum_batch", policy.minimum_batch, settings.batch),
-        Finding(
-            "lone_peers",
-            "allowed" if policy.lone_peers else "no site's model to another site alone",
-            f"the job says {lone}" if lone else "the job sends none",
-            policy.lone_peers or not lone,
-        ),
+        Finding("lone_peers", lone_allowed, lone_asked, policy.lone_peers or not lone),
         Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
-        _most_images(policy, method),
+        _most_images(policy, algorithm),
         Finding("maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)),
-        Finding(
-            "noise",
-            policy.noise,
-            f"this site's privacy scope adds {'some' if known.noise else 'none'}",
-            known.noise or policy.noise == "optional",
-        ),
+        Finding("noise", policy.noise, noise, known.noise or policy.noise == "optional"),
         _starting_weights(policy, known.weights),
     ]
-
-
-def require(site: str, policy: Policy, experiment: Experiment, known: Circumstances) -> None:
-    """Raise JobRefusedError, which names each broken rule, unless the policy allows the job."""
-    refuse_unless(site, findings(policy, experiment, known), JobRefusedError)
 
 
 def refused_by_default(experiment: Experiment, sites: Sequence[str] = (), weights: str | None = None) -> list[Finding]:
@@ -202,18 +190,14 @@ def refused_by_default(experiment: Experiment, sites: Sequence[str] = (), weight
     ``sites``: the names of those it goes to, if not to all. ``weights``: SHA-256 of the first model made of given ones.
     """
     known = Circumstances(len(sites) or None, weights=weights)
-    return [found for found in findings(Policy(), experiment, known) if not found.kept]
+    return [found for found in findings(Policy(), experiment, method_of(experiment), known) if not found.kept]
 
 
-def refuse_unless(site: str, found: Sequence[Finding], error: type[PolicyError] = PolicyError) -> None:
+def refuse_unless(site: str, findings: Sequence[Finding], error: type[PolicyError] = PolicyError) -> None:
     """Raise ``error``, which names each broken rule, unless all are kept."""
-    if broken := [str(finding) for finding in found if not finding.kept]:
-        raise error(
-            f"policy of {site}",
-            expected="what its rules allow",
-            found="; ".join(broken),
-            remedy="Change the job, or ask the site's administrator.",
-        )
+    if broken := "; ".join(str(finding) for finding in findings if not finding.kept):
+        remedy = "Change the job, or ask the site's administrator."
+        raise error(f"policy of {site}", expected="what its rules allow", found=broken, remedy=remedy)
 
 
 def at_most(limit: float | None, number: float) -> tuple[str, str, bool]:
@@ -244,10 +228,10 @@ def _at_least(rule: str, limit: int, number: int | None, all_: str = "", says: s
     return Finding(rule, f"at least {limit}", f"{says} {asked}", number is None or number >= limit)
 
 
-def _most_images(policy: Policy, method: Algorithm[Any]) -> Finding:
+def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
     """Return what the rule says of a fixed number of images; it may come in each exchange of a round."""
-    images = method.settings.images_per_round
-    allowed, asked, kept = at_most(policy.maximum_images, (images or 0) * method.requirements.exchanges)
+    images = algorithm.settings.images_per_round
+    allowed, asked, kept = at_most(policy.maximum_images, (images or 0) * algorithm.requirements.exchanges)
     return Finding("maximum_images", allowed, asked if images else "as many as this site's images make", kept)
 
 

@@ -5,7 +5,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from fedward.errors import RunError
-from fedward.storage import Summary
+from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -14,21 +14,13 @@ if TYPE_CHECKING:
 _LONGEST_PAUSE = 30
 """Seconds after which sites that wait for approval are asked again."""
 
-_WAITING = "waiting for approval of job {} by the site's administrator"
-
 
 class RunRefusedError(RunError):
     """So many sites' policies forbid the job that too few are left to carry it out."""
 
 
 class Consent:
-    """Keeps account of both for one run, and reports them.
-
-    Args:
-        run: its folder.
-        console: where the progress is printed.
-        minimum: replies that an exchange needs.
-    """
+    """Keeps account of both for one run, and reports them; ``minimum``: replies that an exchange needs."""
 
     def __init__(self, run: RunFolder, console: "Console", minimum: int) -> None:
         self._run, self._console, self._minimum = run, console, minimum
@@ -50,12 +42,10 @@ class Consent:
         if len(self._run.sites) - len(self._refused) >= self._minimum:
             return
         self._run.flush()
-        raise RunRefusedError(
-            f"round {round_}",
-            expected=f"at least {self._minimum} sites that accept the job",
-            found="; ".join(f"{site} refuses: {why}" for site, why in sorted(self._refused.items())),
-            remedy="Export a job that the sites allow, or ask their administrators.",
-        )
+        expected = f"at least {self._minimum} sites that accept the job"
+        found = "; ".join(f"{site} refuses: {why}" for site, why in sorted(self._refused.items()))
+        remedy = "Export a job that the sites allow, or ask their administrators."
+        raise RunRefusedError(f"round {round_}", expected=expected, found=found, remedy=remedy)
 
     def pause(self) -> None:
         """Sleep before the next question, each time longer, up to half a minute."""
@@ -68,8 +58,3 @@ class Consent:
             return
         self._run.set_status("running", Summary(waiting=dict(sorted(waiting.items()))) if waiting else Summary())
         self._console.waiting(waiting)
-
-    @staticmethod
-    def reasons(waiting: Mapping[str, str]) -> dict[str, str]:
-        """Return why sites that wait have not replied."""
-        return {site: _WAITING.format(digest) for site, digest in waiting.items()}

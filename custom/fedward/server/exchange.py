@@ -20,6 +20,7 @@ from fedward.storage.run_folder import RunFolder
 from fedward.terminal import reason
 
 _NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
+_WAITING = "waiting for approval of job {} by the site's administrator"
 
 
 @dataclass
@@ -58,12 +59,7 @@ class Communicator:
     """Carries out the exchanges of one run."""
 
     def __init__(
-        self,
-        experiment: Experiment,
-        algorithm: Algorithm[Any],
-        run: RunFolder,
-        transport: Transport,
-        consent: Consent,
+        self, experiment: Experiment, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, consent: Consent
     ) -> None:
         self._experiment, self._algorithm, self._run = experiment, algorithm, run
         self._transport, self._consent = transport, consent
@@ -98,33 +94,20 @@ class Communicator:
             send(set(result.waiting))
             if not result.waiting and self._lacks(result):
                 send(set(exchange.tasks) - set(result.updates))  # theirs was one of too few
-        result.failed |= self._consent.reasons(result.waiting)
+        result.failed |= {site: _WAITING.format(digest) for site, digest in result.waiting.items()}
         result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self._experiment.timeout} s")
         self._drop_too_few(exchange, result)
-        self._run.audit.add(
-            "answered",
-            round=exchange.round,
-            part=exchange.part,
-            replied=result.useful,
-            updates=result.hashes,
-            evaluated=sorted(site for site, answer in result.answers.items() if answer.metrics),
-            failed=result.failed,
-        )
+        evaluated = sorted(site for site, answer in result.answers.items() if answer.metrics)
+        facts = {"replied": result.useful, "updates": result.hashes, "evaluated": evaluated, "failed": result.failed}
+        self._run.audit.add("answered", round=exchange.round, part=exchange.part, **facts)
         return result
 
     def _requests(self, exchange: Exchange, evaluate: Sequence[str]) -> dict[str, Message]:
         """Return the requests, which name the line of the audit log that was written about them."""
-        models = wire.models(exchange, evaluate)
-        last_hash = self._run.audit.add(
-            "asked",
-            round=exchange.round,
-            part=exchange.part,
-            tasks={site: task.name for site, task in exchange.tasks.items()},
-            evaluate=list(evaluate),
-            decisions=exchange.record,
-            **wire.sent(models),
-        )
-        run, init = self._run, self._run.info.init
+        models, run, init = wire.models(exchange, evaluate), self._run, self._run.info.init
+        tasks = {site: task.name for site, task in exchange.tasks.items()}
+        asked = {"tasks": tasks, "evaluate": list(evaluate), "decisions": exchange.record, **wire.sent(models)}
+        last_hash = run.audit.add("asked", round=exchange.round, part=exchange.part, **asked)
         facts = {"run": run.id, "members": len(run.sites), "experiment": self._experiment.digest}
         facts |= {"versions": versions(), "last_hash": last_hash}
         facts |= {"weights": init.get("model", init["sha256"])} if init else {}
@@ -152,17 +135,9 @@ class Communicator:
 
     def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
         """Check an answer and add it to the result; WireError if it cannot be used."""
-        needs, request = self._algorithm.requirements, result.requests[site]
-        task = request.meta["task"]
-        checked = wire_checks.check_answer(
-            answer,
-            site,
-            request,
-            withheld=needs.withheld(task),
-            classes=self._experiment.data.classes,
-            scalars=needs.reported,
-            metrics=self._experiment.metrics,
-        )
+        spec, request = self._experiment, result.requests[site]
+        listed = (self._algorithm.requirements, spec.data.classes, spec.metrics)
+        checked = wire_checks.check_answer(answer, site, request, *listed)
         if isinstance(checked, ErrorAnswer):
             result.failed[site] = reason(checked.error)
             result.refused |= {site} if checked.refused else set()
@@ -175,7 +150,7 @@ class Communicator:
         state, counts = exchange.model, (checked.labelled, checked.unlabelled)
         if checked.steps:
             state = self._trained(exchange, site, answer, result)
-        elif task not in wire.UNTRAINED:
+        elif (task := request.meta["task"]) not in wire.UNTRAINED:
             result.failed[site] = _NOTHING_TO_DO.format(task, *counts)
         scores, due = checked.scores or (), checked.due or 0
         result.updates[site] = ClientUpdate(site, state, *counts, checked.steps, scores, due)

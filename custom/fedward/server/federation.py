@@ -36,11 +36,10 @@ def federation_of(experiment: Experiment, needs: Requirements, run: RunFolder, i
         return trained
 
     federation = Federation(run.sites, experiment.seed, run.models, record=record)
+    images.require(needs.server_images)
     if "validation" in needs.server_images:
-        images.require_validation()
         federation = replace(federation, validate=images.accuracy)
     if "training" in needs.server_images:
-        images.require()
         federation = replace(federation, learn=learn)
     if "pictures" in needs.server_images:
         shown = images.first(_SHOWN)  # read now: a broken file ends a run before its first round

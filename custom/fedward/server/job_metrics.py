@@ -11,12 +11,9 @@ _STATUSES = ("running", "finished", "failed")
 
 
 class JobMetrics:
-    """Writes ``fedward_job_<job>_<id>.prom``; called with a run folder, see ``watch`` of the driver.
+    """Writes ``fedward_job_<job>_<id>.prom`` whenever it is called with a run folder; raises as MetricsFolder does.
 
-    Args:
-        folder: as of :class:`MetricsFolder`, which says what is raised.
-        job: name of the job, the label ``job_name`` of every sample.
-        job_id: the label ``job_id``: jobs of one name have files of their own.
+    ``job`` and ``job_id`` are the labels ``job_name`` and ``job_id`` of every sample.
     """
 
     def __init__(self, folder: Path, job: str, job_id: str) -> None:

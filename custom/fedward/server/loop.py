@@ -20,7 +20,7 @@ from fedward.server.exchange import Communicator, Result
 from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
 from fedward.server.record import keep_best, key_values, record_round, record_sites
-from fedward.storage import Summary
+from fedward.storage.info import Summary
 from fedward.storage.initial import Source, Weights, described, initial_model
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
@@ -33,7 +33,6 @@ _EMPTY_EXCHANGES_IN_A_ROW = 3
 """Exchanges without a single usable update after which a run gives up instead of burning rounds."""
 
 _FIX = "fix the sites (`labelled` in a site's file says how many labels it uses)"
-
 _log = logging.getLogger(__name__)
 
 
@@ -56,13 +55,13 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         experiment: what to run.
         folder: the run folder; new, or with ``resume`` that of an interrupted run.
         transport: how messages reach the sites.
-        engine: name of the engine, recorded.
+        engine: its name, which the folder records.
         console: where progress is printed.
         report: writes the report into the folder of a run that has ended.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own public images may lie, if the method uses some.
-        init: a finished run's weights, which a new run starts from wherever name and shape are the same. One that is
-            resumed needs them only if it was interrupted before its first commit.
+        init: a finished run's weights, used wherever name and shape are the same. A resumed run needs them only if it
+            was interrupted before its first commit.
         watch: called with the run folder after every commit and change of status.
 
     Raises:
@@ -78,11 +77,11 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     first, taken = (None, None) if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
     with sole_writer(folder):
         if resume:
-            run = RunFolder.reopen(folder, experiment, transport.sites())
+            run = RunFolder.reopen(folder, experiment, algorithm.requirements.records, transport.sites())
             if init:
                 init.check(folder, run.info)
         else:
-            run = RunFolder.create(folder, experiment, transport.sites(), engine, taken)
+            run = RunFolder.create(folder, experiment, algorithm.requirements, transport.sites(), engine, taken)
         run.watch = watch or run.watch
         if run.finished:
             if not run.reported:  # it was killed in between
@@ -101,7 +100,10 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
             summary = Summary(reason=str(error) or type(error).__name__, **loop.consent.refused)
             run.set_status("failed", summary)
-            _report_failure(run, report)
+            try:
+                run.report(report)
+            except Exception:  # the run's own error must not be hidden by one of its report
+                _log.exception("no report of the failed run %s", run.path)
             console.closing(run.path, summary)
             raise
         return run.path
@@ -110,22 +112,13 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
 def _prepared(
     experiment: Experiment, algorithm: Algorithm[Any], sites: Sequence[str], images: PublicImages, init: Source | None
 ) -> tuple[State, dict[str, Any] | None]:
-    """Return the model a new run starts from, and what of it is taken from ``init``.
-
-    Called before there is a folder: settings that do not work leave none, they raise ConfigError.
-    """
+    """Return the model a new run starts from, and what of it is taken from ``init``; ConfigError leaves no folder."""
     if len(sites) < experiment.minimum_replies:
-        raise ConfigError(
-            "minimum_replies",
-            expected=f"at most the number of sites, {len(sites)}",
-            found=str(experiment.minimum_replies),
-            remedy="Lower it, or run with more sites.",
-        )
-    wanted = algorithm.requirements.server_images
-    if not images.there and "validation" in wanted:
-        images.require_validation()
-    if not images.there and "training" in wanted:
-        images.require()
+        expected, found = f"at most the number of sites, {len(sites)}", str(experiment.minimum_replies)
+        remedy = "Lower it, or run with more sites."
+        raise ConfigError("minimum_replies", expected=expected, found=found, remedy=remedy)
+    if not images.there:
+        images.require(algorithm.requirements.server_images)
     return initial_model(experiment, Weights.of(init.files, init.facts) if init else None, algorithm)
 
 
@@ -148,13 +141,6 @@ def _first_state(
     taken = (facts["folder"], described(facts)) if facts else None
     console.header(experiment, run.sites, resumed_after=state.round, taken=taken)
     return state
-
-
-def _report_failure(run: RunFolder, report: Callable[[Path], object]) -> None:
-    try:
-        run.report(report)
-    except Exception:  # the run's own error must not be hidden by one of its report
-        _log.exception("no report of the failed run %s", run.path)
 
 
 class _Loop:
@@ -195,19 +181,20 @@ class _Loop:
 
     def finish(self, state: Any) -> Summary:
         """Evaluate the last model, save it, and return what the run came to."""
-        run = self._run
-        failed = {} if self._algorithm.requirements.untrained else self._evaluate_last(state)
+        run, failed = self._run, dict[str, str]()
+        """Site -> why it did not evaluate the last model."""
+        if not self._algorithm.requirements.untrained:
+            failed = self._carry_out(Exchange(state.round + 1, state.model, {}), run.sites).failed
         run.save_global("model", state.model, {"round": state.round})
         run.models.clear()
         if wire.model_digest(wire.flatten("model", state.model)) == run.first_model:
-            raise RunError(
-                f"run {run.path}",
-                expected="a model that some round changed",
-                found=f"the one it began with: {self._why_nothing()}",
-                remedy=f"See in rounds.jsonl why; {_FIX}, and start a new run in another folder.",
-            )
+            found = f"the one it began with: {self._why_nothing()}"
+            remedy = f"See in rounds.jsonl why; {_FIX}, and start a new run in another folder."
+            raise RunError(f"run {run.path}", expected="a model that some round changed", found=found, remedy=remedy)
         best_round, best_value = run.best() or (None, None)
-        summary = Summary(rounds=state.round, best_round=best_round, best_value=best_value, not_evaluated=failed)
+        summary = Summary(
+            rounds=state.round, best_round=best_round, best_value=best_value, not_evaluated=dict(sorted(failed.items()))
+        )
         run.set_status("finished", summary)
         return summary
 
@@ -220,21 +207,11 @@ class _Loop:
         self.consent.require(exchange.round, result.answers, refused)
         self._empty = 0 if result.useful else self._empty + 1
         if self._empty >= _EMPTY_EXCHANGES_IN_A_ROW:
-            raise RunError(
-                f"round {exchange.round}",
-                expected=f"at least {self._experiment.minimum_replies} usable replies",
-                found=f"too few in {self._empty} exchanges in a row: {self._why_nothing()}",
-                remedy=f"{_FIX.capitalize()}, then resume this run folder.",
-            )
+            expected = f"at least {self._experiment.minimum_replies} usable replies"
+            found = f"too few in {self._empty} exchanges in a row: {self._why_nothing()}"
+            remedy = f"{_FIX.capitalize()}, then resume this run folder."
+            raise RunError(f"round {exchange.round}", expected=expected, found=found, remedy=remedy)
         return [update for _, update in sorted(result.updates.items())]
-
-    def _evaluate_last(self, state: Any) -> dict[str, str]:
-        """Evaluate the last model at all sites; return site -> reason of those that brought no usable answer.
-
-        No row of a round holds them: the run's summary does.
-        """
-        result = self._carry_out(Exchange(state.round + 1, state.model, {}), self._run.sites)
-        return dict(sorted(result.failed.items()))
 
     def _carry_out(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
         started, metric = time.perf_counter(), self._experiment.key_metric

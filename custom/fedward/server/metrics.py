@@ -37,8 +37,7 @@ class Family(NamedTuple):
 class MetricsFolder:
     """The folder that node exporter reads.
 
-    Its files are readable by every account that may enter the folder, whatever the umask: the exporter has an account
-    of its own. Who may enter is for the folder's mode to say.
+    Every account that may enter the folder can read its files, whatever the umask: the exporter has its own account.
 
     Args:
         path: an existing folder, where node exporter's ``--collector.textfile.directory`` looks.
@@ -54,12 +53,8 @@ class MetricsFolder:
         try:
             import prometheus_client  # noqa: F401 - it is optional, and missing is better said now
         except ModuleNotFoundError as error:
-            raise ConfigError(
-                "metrics for Prometheus",
-                expected="the package prometheus-client",
-                found="none",
-                remedy="Install it here: pip install 'fedward[monitoring]'.",
-            ) from error
+            where, remedy = "metrics for Prometheus", "Install it here: pip install 'fedward[monitoring]'."
+            raise ConfigError(where, expected="the package prometheus-client", found="none", remedy=remedy) from error
         self.path = path
 
     def file(self, *names: str) -> Path:

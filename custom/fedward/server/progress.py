@@ -1,7 +1,7 @@
 """How far a run is, from its folder alone: for a person at the server, an admin's kit, and monitoring."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,43 +9,35 @@ from fedward.errors import RunError
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
 from fedward.report.words import count
-from fedward.storage import RoundRow, audit, read_rows
-from fedward.storage.chain import read
+from fedward.storage import audit
 from fedward.storage.lock import is_held
+from fedward.storage.rows import RoundRow, read_rows
 from fedward.storage.run_folder import RunFolder
 
 WIDTH = 80
 
 
 def progress(run_folder: Path) -> dict[str, Any]:
-    """Return how far a run is, JSON-able.
+    """Return how far a run is, JSON-able; a value that is not known yet is None.
 
-    ``status``
-        ``running``, ``finished``, ``failed``, or ``stopped``: it was killed, no process of this machine writes it.
-    ``reason``
-        why it failed, else None.
-    ``method``, ``sites``, ``started``, ``written``
-        name, number of sites, and times in UTC; ``written`` is when the run last wrote to its folder.
-    ``round``, ``rounds``, ``seconds_per_round``
-        rounds that are committed, rounds planned, mean seconds of a committed round (None before the first).
-    ``committed``
-        when the last round was committed; None before.
-    ``under_way``
-        the exchange not yet answered: ``round``, ``part``, ``asked`` (sites), ``since``; else None.
-    ``waiting``
-        site -> digest of the job, of those whose administrator has not approved it.
-    ``refused``
-        sites whose policy forbids the job, where the run failed over that.
-    ``exchange``
-        the last committed exchange: ``round``, ``seconds``, ``asked``, ``replied`` (sites), ``failed`` (site ->
-        reason); None before the first.
-    ``metric``, ``best``, ``last``
-        the key metric, and its mean over sites on validation images as ``{"round", "value"}``, of the best round so far
-        and the last evaluated one; None before the first.
-    ``not_evaluated``
-        site -> reason of those that did not evaluate the last model of a finished run.
-    ``bytes_down``, ``bytes_up``
-        of all committed exchanges.
+    ======================  ===========================================================================================
+    status                  ``running``, ``finished``, ``failed``, or ``stopped``: killed, no process here writes it
+    reason                  why it failed
+    method, sites           name, and number of sites
+    started, written        times in UTC: when it began, and when it last wrote to its folder
+    round, rounds           rounds committed, and planned
+    seconds_per_round       mean of the committed ones
+    committed               when the last round was
+    under_way               the exchange not yet answered: ``round``, ``part``, ``asked`` (sites), ``since``
+    waiting                 site -> digest of the job, of those whose administrator has not approved it
+    refused                 sites whose policy forbids the job, where the run failed over that
+    exchange                the last committed one: ``round``, ``seconds``, ``asked``, ``replied`` (sites), ``failed``
+                            (site -> reason)
+    metric, best, last      key metric, and its mean over sites on validation images as ``{"round", "value"}``: of the
+                            best round so far, and of the last evaluated one
+    not_evaluated           site -> reason of those that did not evaluate the last model of a finished run
+    bytes_down, bytes_up    of all committed exchanges
+    ======================  ===========================================================================================
 
     Raises:
         RunError: the folder is no run folder, or a file in it is broken.
@@ -53,21 +45,17 @@ def progress(run_folder: Path) -> dict[str, Any]:
     try:
         return _progress(RunFolder.reopen(run_folder))
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"run folder {run_folder}",
-            expected="files as a run writes them",
-            found=f"{type(error).__name__}: {error}",
-            remedy="Restore the folder from a copy, or read it with the version of fedward that wrote it.",
-        ) from error
+        where, found = f"run folder {run_folder}", f"{type(error).__name__}: {error}"
+        remedy = "Restore the folder from a copy, or read it with the version of fedward that wrote it."
+        raise RunError(where, expected="files as a run writes them", found=found, remedy=remedy) from error
 
 
 def _progress(run: RunFolder) -> dict[str, Any]:
     info, experiment, rounds = run.info, run.experiment, list(read_rows(run.path / "rounds.jsonl", RoundRow, []))
-    audited, _ = read(run.path / audit.LOG)
-    newest, committed = _newest(audited), _newest(audited, "committed")
+    newest, committed = next(audit.rows(run.path), None), next(audit.rows(run.path, "committed"), None)
     done = committed["details"]["round"] if committed else max((row.round for row in rounds), default=0)
     return {
-        "status": _status(run),
+        "status": "stopped" if info.status == "running" and not is_held(run.path) else info.status,
         "reason": info.summary.reason,
         "method": experiment.method,
         "sites": len(run.sites),
@@ -80,7 +68,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "under_way": newest and _under_way(newest),
         "waiting": info.summary.waiting,
         "refused": list(info.summary.refused),
-        "exchange": _told(rounds[-1]) if rounds else None,
+        "exchange": _exchange(rounds[-1]) if rounds else None,
         **_key_metric(run, experiment.key_metric),
         "not_evaluated": info.summary.not_evaluated,
         "bytes_down": sum(row.bytes_down for row in rounds),
@@ -88,20 +76,9 @@ def _progress(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _told(row: RoundRow) -> dict[str, Any]:
+def _exchange(row: RoundRow) -> dict[str, Any]:
     lists = {"asked": list(row.asked), "replied": list(row.replied), "failed": dict(row.failed)}
     return {"round": row.round, "seconds": row.seconds, **lists}
-
-
-def _status(run: RunFolder) -> str:
-    status = run.info.status
-    return "stopped" if status == "running" and not is_held(run.path) else status
-
-
-def _newest(audited: Sequence[bytes], event: str | None = None) -> dict[str, Any] | None:
-    """Return the last line of the audit log, or the last one of an event."""
-    rows = (row for line in reversed(audited) if (row := audit.parse(line)))
-    return next((row for row in rows if event in (None, row["event"])), None)
 
 
 def _under_way(last: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -144,10 +121,9 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     for name in ("best", "last"):
         if value := state[name]:
             found += _item(name, f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}")
-    if not_evaluated := state["not_evaluated"]:
-        found += _item("missing", f"evaluation of the last model, at {count(len(not_evaluated), 'site')}") + _reasons(
-            not_evaluated
-        )
+    if missing := state["not_evaluated"]:
+        found += _item("missing", f"evaluation of the last model, at {count(len(missing), 'site')}")
+        found += _reasons(missing)
     return found + _item("traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up")
 
 

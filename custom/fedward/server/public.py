@@ -1,6 +1,6 @@
 """The server's own public images. They are no site's images, and no site is tested on them."""
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Collection, MutableMapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,26 +26,17 @@ def refuse_sites_file(sites: Sequence[str], site_folders: Sequence[Path]) -> Non
     if own is None:
         return
     for site in sites:
-        file = find_site_file(site, site_folders)
-        if file is not None and file.samefile(own):
+        if (file := find_site_file(site, site_folders)) and file.samefile(own):
+            where, remedy = f"the server's own images, {own}", f"Let {SERVER}.yaml name public images, or remove it."
             raise ConfigError(
-                f"the server's own images, {own}",
-                expected="a file that is no site's",
-                found=f"that of {site}, {file}",
-                remedy=f"Let {SERVER}.yaml name public images, or remove it.",
+                where, expected="a file that is no site's", found=f"that of {site}, {file}", remedy=remedy
             )
 
 
 class PublicImages:
     """Images on which the server evaluates models, from which it learns without labels, or which a report shows.
 
-    They are read at first use.
-
-    Args:
-        experiment: what the job says.
-        algorithm: its method.
-        folder: for the cache of decoded images.
-        site_folders: where ``server.yaml`` may lie.
+    They are read at first use, from ``server.yaml`` in one of ``site_folders``; ``folder`` is for decoded images.
     """
 
     def __init__(
@@ -77,25 +68,14 @@ class PublicImages:
         rows = self.learner.evaluate(dict(state), ("val",))
         return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
 
-    def require_validation(self) -> None:
-        """Raise ConfigError if there are no images to evaluate models on, before the first round."""
-        if not (self.there and len(self.learner.images.data.val)):
-            raise ConfigError(
-                f"method {self._experiment.method}",
-                expected="labelled validation images at the server to evaluate models on",
-                found=self._nothing,
-                remedy="Give the server such a file, or set policy=static or policy=gated_similarity.",
-            )
-
-    def require(self) -> None:
-        """Raise ConfigError if there are no images to learn from, before the first round."""
-        if not self.number:
-            raise ConfigError(
-                f"method {self._experiment.method}",
-                expected="public images at the server to learn from without labels",
-                found=self._nothing,
-                remedy="Give the server such a file, or set contrastive=client or contrastive=off.",
-            )
+    def require(self, uses: Collection[str]) -> None:
+        """Raise ConfigError if there are no images for one of these uses: before the first round."""
+        if "validation" in uses and not (self.there and len(self.learner.images.data.val)):
+            wanted = "labelled validation images at the server to evaluate models on"
+            raise self._lacks(wanted, "policy=static or policy=gated_similarity")
+        if "training" in uses and not self.number:
+            wanted = "public images at the server to learn from without labels"
+            raise self._lacks(wanted, "contrastive=client or contrastive=off")
 
     def learn(
         self, model: State, round_: int, task: str, memory: MutableMapping[str, State]
@@ -107,12 +87,8 @@ class PublicImages:
         try:
             trained, _, means = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
-            raise WorkError(
-                f"{SERVER}, {task}, round {round_}",
-                expected=error.expected,
-                found=error.found,
-                remedy="Lower contrastive_rate or set clip_gradient.",
-            ) from error
+            where, remedy = f"{SERVER}, {task}, round {round_}", "Lower contrastive_rate or set clip_gradient."
+            raise WorkError(where, expected=error.expected, found=error.found, remedy=remedy) from error
         return trained, means
 
     def first(self, count: int) -> Tensor:
@@ -130,6 +106,7 @@ class PublicImages:
         made = self._algorithm.pictures(networks.load(model).eval(), images.to(networks.device))
         return {name: picture.cpu() for name, picture in made.items()}
 
-    @property
-    def _nothing(self) -> str:
-        return f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no synthetic images"
+    def _lacks(self, wanted: str, instead: str) -> ConfigError:
+        found = f"{SERVER}.yaml names none" if self.there else f"no file {SERVER}.yaml and no synthetic images"
+        where, remedy = f"method {self._experiment.method}", f"Give the server such a file, or set {instead}."
+        return ConfigError(where, expected=wanted, found=found, remedy=remedy)

@@ -8,7 +8,7 @@ from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
 from fedward.protocol.messages import Answer
 from fedward.server.exchange import Result
-from fedward.storage import ByteRow, QueryRow, RoundRow
+from fedward.storage.rows import ByteRow, QueryRow, RoundRow
 from fedward.storage.run_folder import RunFolder
 
 
@@ -47,7 +47,7 @@ def key_values(answers: Mapping[str, Answer], key_metric: str) -> dict[str, floa
         site: metric.value
         for site, answer in sorted(answers.items())
         for metric in answer.metrics
-        if metric.split == "val" and metric.name == key_metric
+        if (metric.split, metric.name) == ("val", key_metric)
     }
 
 

@@ -1,9 +1,8 @@
 """The audit log: what a run decided and when, in lines that each hold the hash of the line before.
 
-``audit.jsonl`` in the run folder is written line by line, at once and to the disk, and never cut: what a round decided
-before it was interrupted stays. It is a :mod:`chain <fedward.storage.chain>` that starts from the run's id, and a
-line has besides ``time`` (UTC), ``event``, ``details`` and ``salt`` (random: a site that is shown a hash cannot guess
-the line).
+``audit.jsonl`` in the run folder is written line by line, at once and to the disk, and never cut. It is a
+:mod:`chain <fedward.storage.chain>` that starts from the run's id. A line has besides ``time`` (UTC), ``event``,
+``details`` and ``salt`` (random: a site that is shown a hash cannot guess the line).
 
 ==============  =====================================================================================================
 event           details
@@ -26,7 +25,7 @@ event           details
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ class AuditLog:
         lines, _ = chain.read(path)
         try:
             check_chain(lines, run)
-            check_end(lines, end)
+            chain.check_end(lines, end, LOG, "run.json")
         except RunError as error:
             self.add("damaged", found=str(error))
 
@@ -100,6 +99,13 @@ def parse(line: bytes) -> dict[str, Any] | None:
     return row if row and set(row) == _FIELDS else None
 
 
+def rows(run: Path, *events: str) -> Iterator[dict[str, Any]]:
+    """Yield the content of the whole lines of a run's log, the newest first; of these ``events`` alone if any."""
+    for line in reversed(chain.read(run / LOG)[0]):
+        if (row := parse(line)) and (not events or row["event"] in events):
+            yield row
+
+
 def check_chain(lines: Sequence[bytes], run: str) -> list[dict[str, Any]]:
     """Return the lines' content; RunError names the first that is not what was written, or not where it was written."""
     rows = []
@@ -110,11 +116,6 @@ def check_chain(lines: Sequence[bytes], run: str) -> list[dict[str, Any]]:
             raise fault(number, "an unbroken log when the run was resumed", str(row["details"]["found"]))
         rows.append(row)
     return rows
-
-
-def check_end(lines: Sequence[bytes], end: Mapping[str, Any] | None) -> None:
-    """Raise RunError if lines are missing that run.json knows of, or others stand in their place."""
-    chain.check_end(lines, end, LOG, "run.json")
 
 
 def fault(number: int, expected: str, found: str) -> RunError:

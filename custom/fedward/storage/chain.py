@@ -6,18 +6,16 @@ the file starts from), ``hash`` (the SHA-256 of the canonical JSON of all the re
 Three files are chains: the server's audit log, a site's log of its answers, and a site's privacy ledger.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedward.digests import canonical, digest
 from fedward.errors import RunError
-from fedward.storage.disk import append, replace
+from fedward.storage.disk import append, replacing
 
 _PRIVATE = 0o600
 
@@ -25,7 +23,7 @@ _PRIVATE = 0o600
 class Chain:
     """Writer of one chain. Opening it changes nothing, and believes the lines that are there: :func:`checked` does not.
 
-    Two processes may write one file: each opens it anew within :func:`locked` for every line.
+    Two processes may write one file: each opens it anew within :func:`fedward.storage.lock.locked` for every line.
 
     Args:
         path: the file; need not exist. It is made readable for its owner alone.
@@ -49,48 +47,22 @@ class Chain:
         return {"lines": self._lines, "last_hash": self.last_hash}
 
     def add(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Write one line and return it; it is on the disk when this returns.
-
-        Args:
-            content: JSON values by names other than ``seq``, ``previous`` and ``hash``.
-        """
+        """Write one line to the disk and return it; ``content`` has no ``seq``, ``previous`` or ``hash`` of its own."""
         if not ends_whole(self._path):
-            self._mend(*read(self._path))
-        row = self._next(content)
-        append(self._path, _line(row), _PRIVATE)
-        self._took(row)
+            lines, rest = read(self._path)
+            with replacing(self._path) as partial:  # in one step: a crash here must not lose the half line
+                append(partial, b"".join(line + b"\n" for line in lines), _PRIVATE)
+                row = self._append(partial, self._torn(rest.decode("utf-8", errors="backslashreplace")))
+            self._lines, self.last_hash = row["seq"], row["hash"]
+        row = self._append(self._path, content)
+        self._lines, self.last_hash = row["seq"], row["hash"]
         return row
 
-    def _mend(self, lines: Sequence[bytes], rest: bytes) -> None:
-        """Replace half a line by a line that quotes it, in one step: a crash here must not lose it either."""
-        row = self._next(self._torn(rest.decode("utf-8", errors="backslashreplace")))
-        partial = self._path.with_name(self._path.name + ".partial")
-        partial.unlink(missing_ok=True)
-        append(partial, b"".join(line + b"\n" for line in lines) + _line(row), _PRIVATE)
-        replace(partial, self._path)
-        self._took(row)
-
-    def _next(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def _append(self, path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         row = {**content, "seq": self._lines + 1, "previous": self.last_hash}
-        return row | {"hash": digest(row)}
-
-    def _took(self, row: Mapping[str, Any]) -> None:
-        self._lines, self.last_hash = row["seq"], row["hash"]
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Wait until no other process is within a file's lock, then hold it; its folder is made if there is none.
-
-    The lock is a file of its own, ``.<name>.lock``: the chain itself is replaced where half a line is mended.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, _PRIVATE)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
+        row["hash"] = digest(row)
+        append(path, f"{canonical(row)}\n".encode(), _PRIVATE)
+        return row
 
 
 def read(path: Path) -> tuple[list[bytes], bytes]:
@@ -113,13 +85,8 @@ def parse(line: bytes) -> dict[str, Any] | None:
 def checked(lines: Sequence[bytes], start: str, name: str) -> Iterator[dict[str, Any]]:
     """Yield the content of a chain's lines, as long as each is what was written, where it was written.
 
-    Args:
-        lines: of :func:`read`.
-        start: what the first line names as ``previous``.
-        name: of the file, for errors.
-
-    Raises:
-        RunError: names the first line that is wrong; those before it have been yielded.
+    ``start``: what the first line names as ``previous``. ``name``: of the file. RunError names the first line that is
+    wrong.
     """
     previous = start
     for number, line in enumerate(lines, 1):
@@ -133,46 +100,38 @@ def checked(lines: Sequence[bytes], start: str, name: str) -> Iterator[dict[str,
 
 
 def check_end(lines: Sequence[bytes], end: Mapping[str, Any] | None, name: str, source: str) -> None:
-    """Raise RunError if lines are missing that another place knows of, or others stand in their place.
+    """Raise RunError if lines of a file ``name`` are missing that ``source`` knows of, or others stand in their place.
 
-    Args:
-        lines: of :func:`read`.
-        end: an earlier :attr:`Chain.end`, kept elsewhere; None checks nothing.
-        name: of the file, for errors.
-        source: where ``end`` is from, for errors.
+    ``end``: an earlier :attr:`Chain.end`, kept in ``source``; None checks nothing.
     """
-    if end is None or not end["lines"]:
+    if end is None or not (count := end["lines"]):
         return
-    if len(lines) < end["lines"]:
+    if len(lines) < count:
         found = f"{len(lines)}: the log was cut at the end"
-        raise fault(name, len(lines) + 1, f"{end['lines']} lines, as {source} tells", found)
-    if _hash_of(lines[end["lines"] - 1]) != end["last_hash"]:
+        raise fault(name, len(lines) + 1, f"{count} lines, as {source} tells", found)
+    if _hash_of(lines[count - 1]) != end["last_hash"]:
         expected = f"the hash {end['last_hash']}, as {source} tells"
-        raise fault(name, end["lines"], expected, "another: the log was written anew")
+        raise fault(name, count, expected, "another: the log was written anew")
 
 
 def fault(name: str, number: int, expected: str, found: str) -> RunError:
     """Return the error that says what is wrong with a line of a chain, counted from 1."""
-    return RunError(
-        f"{name}, line {number}",
-        expected=expected,
-        found=found,
-        remedy="What the file says from there on is no proof; compare it with a copy, and with what others keep of it.",
-    )
+    remedy = "What the file says from there on is no proof; compare it with a copy, and with what others keep of it."
+    return RunError(f"{name}, line {number}", expected=expected, found=found, remedy=remedy)
 
 
 def _misplaced(name: str, number: int, row: Mapping[str, Any], lines: Sequence[bytes]) -> RunError:
     expected, seq = f"line {number}, after the one before it", row["seq"]
-    if seq == number and number == 1:
+    if seq == number == 1:
         return fault(name, number, "the first line of this run", "one of another run")
     if seq == number:
-        wanted = f"the line that line {number} follows"
-        return fault(name, number - 1, wanted, "another: it was changed and given a new hash")
+        changed = "another: it was changed and given a new hash"
+        return fault(name, number - 1, f"the line that line {number} follows", changed)
     if seq < number:
         return fault(name, number, expected, f"a second line {seq}: one was inserted")
     elsewhere = any((parse(line) or {}).get("seq") == number for line in lines[number:])
-    found = f"line {seq}: lines were {'put in another order' if elsewhere else 'removed'}"
-    return fault(name, number, expected, found)
+    done = "put in another order" if elsewhere else "removed"
+    return fault(name, number, expected, f"line {seq}: lines were {done}")
 
 
 def ends_whole(path: Path) -> bool:
@@ -182,10 +141,6 @@ def ends_whole(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
-
-
-def _line(row: Mapping[str, Any]) -> bytes:
-    return f"{canonical(row)}\n".encode()
 
 
 def _hash_of(line: bytes) -> str:

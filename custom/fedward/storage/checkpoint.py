@@ -14,11 +14,10 @@ from safetensors.torch import save_file
 
 from fedward.errors import RunError
 from fedward.methods.workflow import State
-from fedward.storage.disk import PRIVATE, make_folder, replace, sync
+from fedward.storage.disk import PRIVATE, make_folder, replacing, sync
 from fedward.storage.info import FORMAT
 
 StateT = TypeVar("StateT")
-
 
 _DTYPES = {
     "F64": torch.float64,
@@ -32,8 +31,6 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-
-
 _LONGEST_HEADER = 100_000_000
 """Bytes, as in the safetensors format."""
 
@@ -56,12 +53,9 @@ class StoredState(Mapping[str, torch.Tensor]):
             # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
             self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
         except (ValueError, KeyError, TypeError) as error:
-            raise RunError(
-                f"model {path}",
-                expected="a safetensors file that fedward wrote",
-                found=f"another one ({type(error).__name__})",
-                remedy="Restore the file, or start a new run; nothing in it was run or used.",
-            ) from error
+            expected, found = "a safetensors file that fedward wrote", f"another one ({type(error).__name__})"
+            remedy = "Restore the file, or start a new run; nothing in it was run or used."
+            raise RunError(f"model {path}", expected=expected, found=found, remedy=remedy) from error
 
     def __getitem__(self, key: str) -> torch.Tensor:
         entry = self._header[key]
@@ -70,12 +64,8 @@ class StoredState(Mapping[str, torch.Tensor]):
             file.seek(self._start + entry["data_offsets"][0])
             read = file.readinto(tensor.flatten().view(torch.uint8).numpy().data)
         if read != tensor.nbytes:
-            raise RunError(
-                f"tensor {key} in {self._path}",
-                expected=f"{tensor.nbytes} bytes",
-                found=f"{read}",
-                remedy="The file is damaged; restore it, or start a new run.",
-            )
+            where, remedy = f"tensor {key} in {self._path}", "The file is damaged; restore it, or start a new run."
+            raise RunError(where, expected=f"{tensor.nbytes} bytes", found=f"{read}", remedy=remedy)
         return tensor
 
     def __iter__(self) -> Iterator[str]:
@@ -86,14 +76,10 @@ class StoredState(Mapping[str, torch.Tensor]):
 
 
 def save_model(path: Path, state: State) -> None:
-    """Write a model atomically: a reader sees the old file or the new one, never half of one.
-
-    It is on the disk when this returns.
-    """
+    """Write a model atomically, onto the disk: a reader sees the old file or the new one, never half of one."""
     make_folder(path.parent)
-    partial = path.with_name(path.name + ".partial")
-    _write(partial, state)
-    replace(partial, path)
+    with replacing(path) as partial:
+        _write(partial, state)
 
 
 def _write(path: Path, state: State) -> None:
@@ -104,9 +90,8 @@ def _write(path: Path, state: State) -> None:
 def save_json(path: Path, value: Any) -> None:
     """Write JSON as :func:`save_model` does models."""
     make_folder(path.parent)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    replace(partial, path)
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def flat(models: Mapping[str, State]) -> dict[str, torch.Tensor]:
@@ -128,20 +113,12 @@ class SiteModels(Mapping[str, State]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._newest = self._scan()
-
-    def _scan(self) -> dict[str, int]:
-        newest: dict[str, int] = {}
-        for path in self._folder.glob("*/*.safetensors"):
-            newest[path.parent.name] = max(int(path.stem), newest.get(path.parent.name, 0))
-        return newest
 
     def put(self, site: str, round_: int, state: State) -> State:
         """Store a site's model of a round and return it as it now lies on disk."""
         path = self._path(site, round_)
         make_folder(path.parent, PRIVATE)
         save_model(path, state)
-        self._newest[site] = round_
         return StoredState(path)
 
     def forget_after(self, round_: int) -> None:
@@ -149,52 +126,44 @@ class SiteModels(Mapping[str, State]):
         for path in self._folder.glob("*/*.safetensors"):
             if int(path.stem) > round_:
                 path.unlink()
-        self._newest = self._scan()
 
     def forget(self, site: str, round_: int) -> None:
         """Drop a site's model of a round, if it is there; an earlier one is its newest again."""
         self._path(site, round_).unlink(missing_ok=True)
-        self._newest = self._scan()
 
     def prune(self, round_: int) -> None:
-        """Drop what a run that is resumed after ``round_`` rounds or more does not need: all but a site's newest then.
-
-        Later models stay.
-        """
-        for site in self._folder.glob("*"):
-            for path in sorted(path for path in site.glob("*.safetensors") if int(path.stem) <= round_)[:-1]:
+        """Drop all models of a site before its newest after ``round_`` rounds: a resumed run needs no others."""
+        for site in self:
+            for path in [path for path in self._paths(site) if int(path.stem) <= round_][:-1]:
                 path.unlink()
 
     def clear(self) -> None:
         """Drop all models: who fetches a finished run must not get single hospitals' models with it."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._newest = {}
 
     def __getitem__(self, site: str) -> State:
-        return StoredState(self._path(site, self._newest[site]))
+        if not (paths := self._paths(site)):
+            raise KeyError(site)
+        return StoredState(paths[-1])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._newest))
+        return iter(sorted({path.parent.name for path in self._folder.glob("*/*.safetensors")}))
 
     def __len__(self) -> int:
-        return len(self._newest)
+        return len(list(iter(self)))
+
+    def _paths(self, site: str) -> list[Path]:
+        return sorted((self._folder / site).glob("*.safetensors"), key=lambda path: int(path.stem))
 
     def _path(self, site: str, round_: int) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):
-            raise RunError(
-                f"site {site!r}",
-                expected="a name of letters, digits, '.', '_' and '-'",
-                found=repr(site),
-                remedy="Rename the site: its name is used as a folder name.",
-            )
+            expected, remedy = "a name of letters, digits, '.', '_' and '-'", "Rename the site: a folder has its name."
+            raise RunError(f"site {site!r}", expected=expected, found=repr(site), remedy=remedy)
         return self._folder / site / f"{round_:05d}.safetensors"
 
 
 def save_state(folder: Path, state: Any) -> None:
-    """Save a workflow's dataclass state atomically: mappings of tensors as safetensors, everything else as JSON.
-
-    It is on the disk when this returns.
-    """
+    """Save a workflow's state atomically, onto the disk: mappings of tensors as safetensors, all else as JSON."""
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     make_folder(partial)
@@ -224,10 +193,8 @@ def load_state(folder: Path, kind: type[StateT]) -> StateT:
         values[name] = {key: stored[f"{name}/{key}"] for key in keys}
     expected = {item.name for item in fields(kind)}  # type: ignore[arg-type]
     if content.get("format") != FORMAT or set(values) != expected:
-        raise RunError(
-            f"state in {folder}",
-            expected=f"format {FORMAT} with {sorted(expected)}",
-            found=f"format {content.get('format')} with {sorted(values)}",
-            remedy="Resume with the method and the version of fedward that wrote it, or start a new run.",
-        )
+        wanted = f"format {FORMAT} with {sorted(expected)}"
+        found = f"format {content.get('format')} with {sorted(values)}"
+        remedy = "Resume with the method and the version of fedward that wrote it, or start a new run."
+        raise RunError(f"state in {folder}", expected=wanted, found=found, remedy=remedy)
     return kind(**values)

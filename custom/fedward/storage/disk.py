@@ -1,6 +1,8 @@
 """Writes that last: what was written is on the disk when a call returns, even if the power fails right after."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PRIVATE = 0o700
@@ -29,6 +31,15 @@ def replace(partial: Path, path: Path) -> None:
     sync(partial)
     os.replace(partial, path)
     sync(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield where to write a file that takes the place of ``path`` at the end of the block, as :func:`replace` does."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.unlink(missing_ok=True)  # a link would be followed
+    yield partial
+    replace(partial, path)
 
 
 def append(path: Path, content: bytes, mode: int = 0o666) -> None:

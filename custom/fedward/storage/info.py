@@ -11,9 +11,7 @@ from fedward.errors import RunError
 FORMAT = 2
 """Of all that a run folder holds; any other is refused."""
 
-_Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
-
-
+Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Status: TypeAlias = Literal["running", "finished", "failed"]
 """``running`` also of a run that was killed."""
 
@@ -33,7 +31,7 @@ class Summary(_Closed):
     """Site -> why it brought no value of the last model."""
     reason: str | None = None
     """Of a failure."""
-    refused: _Names = ()
+    refused: Names = ()
     """Sites whose policy forbids the job, where the run failed over that."""
     waiting: dict[str, str] = {}
     """Site -> digest of the job that its administrator has not approved yet."""
@@ -48,7 +46,7 @@ class RunInfo(_Closed):
     method: str
     engine: str
     seed: int
-    sites: _Names
+    sites: Names
     started: str
     status: Status
     versions: dict[str, str]
@@ -56,9 +54,9 @@ class RunInfo(_Closed):
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
     """The weights it started from, where these were not fresh; see :mod:`fedward.storage.initial`."""
-    private: _Names = ()
+    private: Names = ()
     """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
-    untrained: _Names = ()
+    untrained: Names = ()
     """How the names of tensors begin that no round of the run trains, though its results hang on them."""
     ended: str | None = None
     audit: dict[str, Any] | None = None
@@ -81,24 +79,13 @@ def read_info(folder: Path) -> RunInfo:
         if not isinstance(content, dict):
             raise ValueError(f"a {type(content).__name__}, not what a run is")
         if (found := content.get("format", FORMAT)) != FORMAT or isinstance(found, bool):
-            raise RunError(
-                str(file),
-                expected=f"format {FORMAT}",
-                found=f"format {found!r}"[:100],
-                remedy="Open this run with the fedward version that wrote it.",
-            )
+            quoted, remedy = f"format {found!r}"[:100], "Open this run with the fedward version that wrote it."
+            raise RunError(str(file), expected=f"format {FORMAT}", found=quoted, remedy=remedy)
         return RunInfo.model_validate(content)
     except (OSError, ValueError, RecursionError) as error:
-        raise RunError(
-            f"run folder {folder}",
-            expected="a readable run.json",
-            found=_told(error),
-            remedy="Name the folder of a run that has begun.",
-        ) from error
-
-
-def _told(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return f"{type(error).__name__}: {error}"
-    wrong = dict.fromkeys(str(fault["loc"][0]) for fault in error.errors(include_url=False, include_input=False))
-    return f"no or a broken {', '.join(wrong)}"
+        quoted = f"{type(error).__name__}: {error}"
+        if isinstance(error, ValidationError):
+            faults = error.errors(include_url=False, include_input=False)
+            quoted = f"no or a broken {', '.join(dict.fromkeys(str(fault['loc'][0]) for fault in faults))}"
+        where, remedy = f"run folder {folder}", "Name the folder of a run that has begun."
+        raise RunError(where, expected="a readable run.json", found=quoted, remedy=remedy) from error

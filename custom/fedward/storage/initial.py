@@ -1,6 +1,7 @@
 """Starting a run from the weights of a finished one, tensor by tensor."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,9 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.nets import build, require_logits
 from fedward.protocol import wire
-from fedward.storage import FORMAT, RunInfo, audit
-from fedward.storage.chain import read
+from fedward.storage import audit
 from fedward.storage.checkpoint import StoredState
+from fedward.storage.info import FORMAT, RunInfo
 from fedward.storage.run_folder import RunFolder
 
 _REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
@@ -42,12 +43,9 @@ class Source:
         """Raise RunError where a run that is continued, with ``info`` in its run.json, began with other weights."""
         begun = (info.init or {}).get("sha256")
         if self.facts and self.facts["sha256"] != begun:
-            raise RunError(
-                f"run folder {run}",
-                expected=f"a run from the weights that the job names, SHA-256 {self.facts['sha256']}",
-                found=begun or "one from fresh weights",
-                remedy="Continue it with the job it was begun with, or start a new run.",
-            )
+            expected = f"a run from the weights that the job names, SHA-256 {self.facts['sha256']}"
+            found, remedy = begun or "one from fresh weights", "Continue it with its own job, or start a new run."
+            raise RunError(f"run folder {run}", expected=expected, found=found, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,7 @@ def initial_model(
     """Return the model before the first round, and what run.json says of the weights it was given.
 
     ``model`` is the SHA-256 of the first model itself, by which a site's policy may allow it. ``algorithm``: the
-    experiment's, where the caller has it.
-
-    Raises ConfigError as :func:`fedward.nets.build`, ``require_logits`` and :func:`take_over` do.
+    experiment's, where the caller has it. Raises as :func:`fedward.nets.build` and :func:`take_over` do.
     """
     spec, method = experiment, algorithm or method_of(experiment)
     net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
@@ -139,18 +135,18 @@ def take_over(
     given = {name for name in weights.state if weights.state[name].is_floating_point()}
     same = weights.classes == tuple(classes)
     wanted = given if same else given - classifier
-    taken = [name for name in learned if name in wanted and _fits(own[name], weights, name)]
+    taken = [name for name in learned if name in wanted and _fit(own[name], weights.state[name])]
     if not set(taken) - classifier:
-        encoder = next(name for name in learned if name not in classifier)
-        raise ConfigError(
-            f"--init {weights.folder}",
-            expected=f"tensors of the network's encoder, such as {encoder}",
-            found="none of that name and shape",
-            remedy=_REMEDY,
-        )
+        first = next(name for name in learned if name not in classifier)
+        expected, found = f"tensors of the network's encoder, such as {first}", "none of that name and shape"
+        raise ConfigError(f"--init {weights.folder}", expected=expected, found=found, remedy=_REMEDY)
     with torch.no_grad():
         for name in taken:
-            own[name].copy_(_finite(weights, name))
+            tensor = weights.state[name]
+            if not bool(tensor.isfinite().all()):
+                where, remedy = f"--init {weights.folder}, tensor {name}", "That run diverged; name another folder."
+                raise ConfigError(where, expected="finite numbers", found="NaN or infinity", remedy=remedy)
+            own[name].copy_(tensor)
     return {
         "taken": taken,
         "new": [name for name in learned if name not in taken],
@@ -160,34 +156,25 @@ def take_over(
 
 def described(facts: Mapping[str, Any]) -> str:
     """Return what was taken over, counted by first parts of names: ``taken: encoder 73; new: classifier 2``."""
-    return "; ".join(f"{kind}: {_counts(facts[kind])}" for kind in ("taken", "new", "unused") if facts[kind])
+    found = []
+    for kind in ("taken", "new", "unused"):
+        counts = Counter(name.split(".", 1)[0] for name in facts[kind])
+        if counts:
+            found.append(f"{kind}: {', '.join(f'{part} {number}' for part, number in counts.items())}")
+    return "; ".join(found)
 
 
 def _recorded(folder: Path) -> str:
     """Return the SHA-256 that a finished run's last model had when the run ended."""
-    run = RunFolder.reopen(folder)
-    rows = [row for line in read(folder / audit.LOG)[0] if (row := audit.parse(line)) and row["event"] == "ended"]
-    if not run.finished or not rows:
+    run, end = RunFolder.reopen(folder), next(audit.rows(folder, "ended"), None)
+    if not run.finished or not end:
         found = f"{audit.LOG} without its end" if run.finished else f"one that is {run.info.status}"
         raise ConfigError(f"--init {folder}", expected="a finished run", found=found, remedy=_REMEDY)
-    return str(rows[-1]["details"]["files"]["model.safetensors"])
+    return str(end["details"]["files"]["model.safetensors"])
 
 
-def _finite(weights: Weights, name: str) -> torch.Tensor:
-    tensor = weights.state[name]
-    if not bool(tensor.isfinite().all()):
-        raise ConfigError(
-            f"--init {weights.folder}, tensor {name}",
-            expected="finite numbers",
-            found="NaN or infinity",
-            remedy="That run diverged; name the folder of another one.",
-        )
-    return tensor
-
-
-def _fits(tensor: torch.Tensor, weights: Weights, name: str) -> bool:
-    other = weights.state[name]
-    return other.shape == tensor.shape and other.dtype == tensor.dtype
+def _fit(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _classifier(net: nn.Module) -> set[str]:
@@ -195,11 +182,3 @@ def _classifier(net: nn.Module) -> set[str]:
     classifier: nn.Module = net.classifier  # type: ignore[assignment]
     mine = {id(parameter) for parameter in classifier.parameters()}
     return {name for name, parameter in net.named_parameters() if id(parameter) in mine}
-
-
-def _counts(names: Sequence[str]) -> str:
-    counts: dict[str, int] = {}
-    for name in names:
-        part = name.split(".", 1)[0]
-        counts[part] = counts.get(part, 0) + 1
-    return ", ".join(f"{part} {number}" for part, number in counts.items())

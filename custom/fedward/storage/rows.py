@@ -10,8 +10,8 @@ from pydantic import Field, TypeAdapter, ValidationError, with_config
 
 from fedward.errors import RunError
 from fedward.evaluation.selection import CLOSED, MetricRow
+from fedward.storage.info import Names
 
-_Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 _Numbers: TypeAlias = Annotated[tuple[float, ...], Field(strict=False)]
 
 
@@ -22,8 +22,8 @@ class RoundRow:
 
     round: int
     seconds: float
-    asked: _Names
-    replied: _Names
+    asked: Names
+    replied: Names
     failed: Mapping[str, str]
     """Site -> reason."""
     bytes_down: int
@@ -42,11 +42,11 @@ class PeerRow:
     """One row of peers.jsonl: how alike the sites' models were, and whose model went to whom."""
 
     round: int
-    sites: _Names
+    sites: Names
     """Sites with a known model, in the order of the matrix."""
     similarity: Annotated[tuple[_Numbers, ...], Field(strict=False)]
     """(S, S) similarity of their models."""
-    chosen: Mapping[str, _Names]
+    chosen: Mapping[str, Names]
     """Site -> the peers it was helped by."""
     anonymised: bool
     """True when peers travel as one averaged model."""
@@ -66,14 +66,14 @@ class GroupRow:
     """Which of a round's exchanges, from 0."""
     group: Literal["labelled", "unlabelled", "all"]
     """``all`` where not only sites of one of the other kinds were averaged."""
-    sites: _Names
+    sites: Names
     weights: _Numbers
     """Each site's share of the average."""
     distances: _Numbers
     """How far each site's model was from the plain mean by images."""
 
     def __post_init__(self) -> None:
-        sites, weights, distances = len(self.sites), len(self.weights), len(self.distances)
+        sites, weights, distances = map(len, (self.sites, self.weights, self.distances))
         if not sites == weights == distances:
             raise ValueError(f"{sites} sites, {weights} weights, {distances} distances")
 
@@ -81,20 +81,15 @@ class GroupRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class QueryRow:
-    """One row of queries.jsonl: a site's labels in one round of active learning."""
+    """One row of queries.jsonl: a site's labels in one round of active learning; see ``messages.LabelCounts``."""
 
     round: int
     site: str
     asked: int
-    """Images it asked about in this round."""
     bought: int
-    """Labels that came by asking, in the run so far."""
     waiting: int
-    """Images asked about that have no label yet."""
     cannot_tell: int
-    """Images that were looked at, and nobody could tell."""
     unusable: int
-    """Answers that are no class of the job, or about images the site does not train on."""
     labelled: int
     unlabelled: int
     minutes: float | None
@@ -149,25 +144,13 @@ def row_of(kind: type[RowT], line: str) -> RowT:
         raise ValueError(": ".join(filter(None, [".".join(map(str, fault["loc"])), fault["msg"]]))) from None
 
 
-def line_of(row: Row) -> str:
-    """Return a row as a line of its log."""
-    return json.dumps(vars(row)) + "\n"
-
-
 def read_rows(path: Path, kind: type[RowT], notes: list[str], containing: str = "") -> Iterator[RowT]:
-    """Yield the rows of a log, none where there is no file.
+    """Yield the rows of a log, none where there is no file; RunError names the number of a broken line.
 
     A last line that is cut off, by a kill or because it is still being written, is left out. Numbers that are not
-    finite are None. Both are added to ``notes``.
+    finite are None. Both are added to ``notes`` at the end.
 
-    Args:
-        path: the log.
-        kind: of its rows.
-        notes: what a reader should know about the file; added to at the end.
-        containing: of a log with hundreds of thousands of rows only those are parsed whose line holds this text.
-
-    Raises:
-        RunError: a broken line, with its number.
+    ``containing``: only rows whose line holds this text are parsed, of logs with hundreds of thousands of rows.
     """
     if not path.exists():
         return
@@ -181,18 +164,9 @@ def read_rows(path: Path, kind: type[RowT], notes: list[str], containing: str = 
                 yield row_of(kind, json.dumps(decode(line)) if "NaN" in line or "Infinity" in line else line)
             except (ValueError, RecursionError) as error:
                 if not line.endswith("\n"):
-                    cut = "the last line is cut off and was left out; the run was probably killed."
-                    notes.append(f"{path.name}: {cut}")
+                    notes.append(f"{path.name}: the last line is cut off and left out; the run was probably killed.")
                     break
-                raise _broken(path, f"line {number}: {error}") from error
+                found, remedy = f"line {number}: {error}", "Restore the file from a copy, or remove the broken line."
+                raise RunError(str(path), expected="the run folder's format", found=found, remedy=remedy) from error
     if strange:
         notes.append(f"{path.name}: {len(strange)} values are not finite and are shown as not available.")
-
-
-def _broken(path: Path, found: str) -> RunError:
-    return RunError(
-        str(path),
-        expected="the run folder's format",
-        found=found,
-        remedy="Restore the file from a copy, or remove the broken line.",
-    )

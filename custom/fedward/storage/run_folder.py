@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,17 @@ from uuid import uuid4
 from fedward.config import Experiment
 from fedward.digests import digest, file_digest
 from fedward.errors import ConfigError, RunError
-from fedward.methods import method_of
 from fedward.methods.algorithm import COMMON_RECORDS, Requirements
 from fedward.methods.workflow import State
 from fedward.protocol.versions import versions
-from fedward.storage import FORMAT, LOGS, Row, RunInfo, Status, Summary, audit, line_of, read_info, row_of
+from fedward.storage import audit
 from fedward.storage.audit import AuditLog, now
-from fedward.storage.chain import read
 from fedward.storage.checkpoint import SiteModels, StateT, load_state, save_json, save_model, save_state
 from fedward.storage.disk import append
+from fedward.storage.info import FORMAT, RunInfo, Status, Summary, read_info
 from fedward.storage.outputs import REPORT, outputs
-from fedward.storage.saved_states import SavedStates, told_states
+from fedward.storage.rows import LOGS, Row, row_of
+from fedward.storage.saved_states import SavedStates, recorded_states
 
 _KEPT_STATES = 2
 
@@ -36,8 +36,9 @@ class RunFolder:
     a resumed run neither loses nor repeats a row. The audit log alone is written at once and never cut.
     """
 
-    def __init__(self, path: Path, info: RunInfo, reopened: bool = False) -> None:
+    def __init__(self, path: Path, info: RunInfo, records: Collection[str], reopened: bool = False) -> None:
         self.path, self.info, self._reopened = path, info, reopened
+        self._logs = sorted(COMMON_RECORDS.union(records))
         self.models = SiteModels(path / "models")
         self._states = SavedStates(path)
         self._lines: dict[str, list[str]] = {}
@@ -47,23 +48,25 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: Path, experiment: Experiment, sites: list[str], engine: str, init: Mapping[str, Any] | None = None
+        cls,
+        path: Path,
+        experiment: Experiment,
+        needs: Requirements,
+        sites: list[str],
+        engine: str,
+        init: Mapping[str, Any] | None = None,
     ) -> "RunFolder":
         """Start a new run; refuse a folder that holds anything, since results are never overwritten.
 
-        ``init``: the weights it starts from, where these are not fresh; see :mod:`fedward.storage.initial`.
+        ``needs``: of the experiment's algorithm. ``init``: the weights it starts from, where these are not fresh; see
+        :mod:`fedward.storage.initial`.
         """
         # A process that died before the first file was whole has left nothing that could be lost.
         if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
-            raise RunError(
-                f"run folder {path}",
-                expected="a new or empty folder",
-                found="files in it",
-                remedy="Name another folder, or continue that run with --resume.",
-            )
+            where, remedy = f"run folder {path}", "Name another folder, or continue that run with --resume."
+            raise RunError(where, expected="a new or empty folder", found="files in it", remedy=remedy)
         path.mkdir(parents=True, exist_ok=True)
-        needs = method_of(experiment).requirements
-        told: dict[str, Any] = {"init": init, "private": needs.private, "untrained": needs.untrained}
+        optional: dict[str, Any] = {"init": init, "private": needs.private, "untrained": needs.untrained}
         info = RunInfo(
             format=FORMAT,
             id=uuid4().hex,
@@ -76,36 +79,33 @@ class RunFolder:
             versions=versions(),
             experiment=experiment.model_dump(mode="json"),
             summary=Summary(),
-            **{name: value for name, value in told.items() if value},
+            **{name: value for name, value in optional.items() if value},
         )
-        run = cls(path, info)
+        run = cls(path, info, needs.records)
         run._save_info()
-        run.audit.add(
-            "begun",
-            experiment=experiment.digest,
-            **{key: run.info.dumped()[key] for key in ("engine", "sites", "seed", "versions")},
-            **({"init": init["sha256"]} if init else {}),
-        )
+        facts = {key: info.dumped()[key] for key in ("engine", "sites", "seed", "versions")}
+        facts |= {"init": init["sha256"]} if init else {}
+        run.audit.add("begun", experiment=experiment.digest, **facts)
         run._save_info()
         return run
 
     @classmethod
-    def reopen(cls, path: Path, experiment: Experiment | None = None, sites: Sequence[str] = ()) -> "RunFolder":
+    def reopen(
+        cls, path: Path, experiment: Experiment | None = None, records: Collection[str] = (), sites: Sequence[str] = ()
+    ) -> "RunFolder":
         """Open an interrupted run; refuse when it belongs to another experiment.
 
-        ``sites`` that are new join it, from the round on in which it continues.
+        ``records``: logs that its algorithm requires; a run that is only read needs none. ``sites`` that are new join
+        it, from the round on in which it continues.
         """
-        run = cls(path, read_info(path), reopened=True)
+        run = cls(path, read_info(path), records, reopened=True)
         if experiment is not None and run.experiment != experiment:
-            raise RunError(
-                f"run folder {path}",
-                expected="the experiment it was started with",
-                found="other settings",
-                remedy="Resume with the same job, or start a new run in another folder.",
-            )
+            where, expected = f"run folder {path}", "the experiment it was started with"
+            remedy = "Resume with the same job, or start a new run in another folder."
+            raise RunError(where, expected=expected, found="other settings", remedy=remedy)
         joined = sorted(set(sites) - set(run.sites))
         if joined and not run.finished:
-            run._tell(sites=tuple(sorted([*run.sites, *joined])))
+            run._update(sites=tuple(sorted([*run.sites, *joined])))
             run.audit.add("joined", sites=joined)
         return run
 
@@ -113,11 +113,6 @@ class RunFolder:
     def experiment(self) -> Experiment:
         """The experiment the run was started with."""
         return Experiment.parse(self.info.experiment, f"run folder {self.path}")
-
-    @cached_property
-    def requirements(self) -> Requirements:
-        """Those of the run's algorithm."""
-        return method_of(self.experiment).requirements
 
     @property
     def id(self) -> str:
@@ -142,8 +137,8 @@ class RunFolder:
     @property
     def first_model(self) -> str | None:
         """SHA-256 of the model that the first exchange sent, by the audit log; None before it."""
-        rows = map(audit.parse, read(self.path / audit.LOG)[0])
-        return next((row["details"]["model"] for row in rows if row and row["event"] == "asked"), None)
+        asked = list(audit.rows(self.path, "asked"))
+        return asked[-1]["details"]["model"] if asked else None
 
     def record(self, log: str, row: dict[str, Any]) -> None:
         """Remember a row as :meth:`append` does, of a decision that the audit log holds from now on."""
@@ -158,20 +153,12 @@ class RunFolder:
             ValueError: a row that the readers of its log would refuse.
         """
         if log not in self._logs:
-            raise ConfigError(
-                f"log {log!r} of the run folder",
-                expected=f"one of {', '.join(self._logs)}",
-                found=f"a record that {self.info.method} has not declared",
-                remedy="Add it to the records of the algorithm's requirements.",
-            )
+            expected, found = f"one of {', '.join(self._logs)}", f"a record that {self.info.method} has not declared"
+            remedy = "Add it to the records of the algorithm's requirements."
+            raise ConfigError(f"log {log!r} of the run folder", expected=expected, found=found, remedy=remedy)
         if isinstance(row, Mapping) and log in LOGS:
             row = row_of(LOGS[log], json.dumps(row))
-        self._lines.setdefault(log, []).append(json.dumps(row) + "\n" if isinstance(row, Mapping) else line_of(row))
-
-    @cached_property
-    def _logs(self) -> list[str]:
-        """Names of the logs: those of all runs, and the algorithm's own records."""
-        return sorted(COMMON_RECORDS | self.requirements.records)
+        self._lines.setdefault(log, []).append(json.dumps(row if isinstance(row, Mapping) else vars(row)) + "\n")
 
     def commit(self, round_: int, state: Any) -> None:
         """Write the buffered rows and the state after ``round_`` rounds; the audit log says so once all is on the disk.
@@ -205,23 +192,21 @@ class RunFolder:
         return load_state(self._states.folder(newest), kind)
 
     def _newest_whole(self) -> int | None:
-        told, faults = told_states(read(self.path / audit.LOG)[0]), dict[int, str]()
+        recorded, faults = recorded_states(self.path), dict[int, str]()
         for round_ in reversed(self._states.rounds()):
-            if fault := self._states.fault(round_, told.get(round_)):
+            if fault := self._states.fault(round_, recorded.get(round_)):
                 faults[round_] = fault
                 continue
             for damaged, found in faults.items():
                 _log.warning("the state after round %d is not used, but that after %d: %s", damaged, round_, found)
                 self.audit.add("unusable", round=damaged, found=found)
-                self._states.put_aside(damaged)
+                self._states.mark_damaged(damaged)
             return round_
         if faults:
-            raise RunError(
-                f"states in {self.path / 'rounds'}",
-                expected="one that is whole",
-                found="; ".join(f"round {round_}: {fault}" for round_, fault in faults.items()),
-                remedy="Restore the folder from a copy, or start a new run in another folder.",
-            )
+            found = "; ".join(f"round {round_}: {fault}" for round_, fault in faults.items())
+            remedy = "Restore the folder from a copy, or start a new run in another folder."
+            where, expected = f"states in {self.path / 'rounds'}", "one that is whole"
+            raise RunError(where, expected=expected, found=found, remedy=remedy)
         return None
 
     def best(self) -> tuple[int, float] | None:
@@ -250,17 +235,16 @@ class RunFolder:
         """
         if status == "finished":
             self.flush()
-        self._tell(status=status, ended=None if status == "running" else now(), summary=summary)
+        self._update(status=status, ended=None if status == "running" else now(), summary=summary)
         if status != "running":
-            told = {"status": status, "reason": summary.reason, "run": info_digest(self.info)}
-            self.audit.add("ended", **told, files=outputs(self.path))
+            facts = {"status": status, "reason": summary.reason, "run": info_digest(self.info)}
+            self.audit.add("ended", **facts, files=outputs(self.path))
         self._save_info()
 
     @property
     def reported(self) -> bool:
         """Whether the last line of the audit log names the report."""
-        lines, _ = read(self.path / audit.LOG)
-        return bool(lines) and (audit.parse(lines[-1]) or {}).get("event") == "reported"
+        return next(audit.rows(self.path), {}).get("event") == "reported"
 
     def report(self, write: Callable[[Path], object]) -> None:
         """Let the report of a run that has ended be written, and the audit log name its hash."""
@@ -276,11 +260,11 @@ class RunFolder:
             if lines or not self._states.log(log).exists():
                 append(self._states.log(log), "".join(lines).encode())
 
-    def _tell(self, **changes: Any) -> None:
+    def _update(self, **changes: Any) -> None:
         self.info = self.info.model_copy(update=changes)
 
     def _save_info(self) -> None:
-        self._tell(audit=self.audit.end)
+        self._update(audit=self.audit.end)
         save_json(self.path / "run.json", self.info.dumped())
         self.watch(self.path)
 

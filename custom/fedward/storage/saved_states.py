@@ -52,10 +52,10 @@ class SavedStates:
             self._lengths_file(old).unlink(missing_ok=True)
         return rounds[-number:][0]
 
-    def fault(self, round_: int, told: str | None) -> str:
+    def fault(self, round_: int, recorded: str | None) -> str:
         """Return what is wrong with a state; empty if nothing is.
 
-        ``told`` is the hash the audit log tells; None if the run died before that line.
+        ``recorded`` is its hash by the audit log; None if the run died before that line.
         """
         try:
             json.loads((self.folder(round_) / "state.json").read_text(encoding="utf-8"))
@@ -65,9 +65,11 @@ class SavedStates:
             return f"{type(error).__name__}: {error}"
         if short:
             return f"rows are missing in {', '.join(short)}"
-        return "" if told in (None, found) else f"state.safetensors has the SHA-256 {found}, the audit log tells {told}"
+        if recorded in (None, found):
+            return ""
+        return f"state.safetensors has the SHA-256 {found}, the audit log tells {recorded}"
 
-    def put_aside(self, round_: int) -> None:
+    def mark_damaged(self, round_: int) -> None:
         """Rename a state to ``NNNNN.damaged``: nobody goes on from it, and it can be looked at."""
         aside = self._rounds / f"{round_:05d}.damaged"
         shutil.rmtree(aside, ignore_errors=True)
@@ -77,12 +79,10 @@ class SavedStates:
         return self._rounds / f"{round_:05d}.logs.json"
 
 
-def told_states(lines: Iterable[bytes]) -> dict[int, str | None]:
-    """Return round -> hash of its state as an audit log's lines tell; going back to a round takes later ones back."""
-    told: dict[int, str | None] = {}
-    for line in lines:
-        row = audit.parse(line)
-        if row and row["event"] in ("committed", "resumed"):
-            round_, state = row["details"]["round"], row["details"]["state"]
-            told = {**{earlier: told[earlier] for earlier in told if earlier < round_}, round_: state}
-    return told
+def recorded_states(run: Path) -> dict[int, str | None]:
+    """Return round -> hash of its state by the audit log; going back to a round takes later ones back."""
+    states: dict[int, str | None] = {}
+    for row in audit.rows(run, "committed", "resumed"):
+        if not states or row["details"]["round"] < min(states):
+            states[row["details"]["round"]] = row["details"]["state"]
+    return states

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from fedward.evaluation.selection import MetricRow
-from fedward.storage import read_rows
+from fedward.storage.rows import read_rows
 
 _VERSION = "1"
 """Of FLARE's schemas."""

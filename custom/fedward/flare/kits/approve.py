@@ -8,6 +8,7 @@ from textwrap import wrap
 from fedward.config import Experiment
 from fedward.flare.kits.doctor.site_rules import approvals, row_of
 from fedward.flare.kits.kit import open_kit
+from fedward.methods import method_of
 from fedward.security.approvals import Entry
 from fedward.security.policy import FILE, Circumstances, Policy, findings, read_policy
 
@@ -45,6 +46,6 @@ def _lines(entry: Entry, policy: Policy) -> Iterator[str]:
     # As JSON, which shows control characters instead of sending them to a terminal.
     yield from wrap(json.dumps(entry.experiment), 80, initial_indent="  ", subsequent_indent="  ")
     experiment = Experiment.parse(entry.experiment, f"job {entry.digest}")
-    for found in findings(policy, experiment, Circumstances()):
+    for found in findings(policy, experiment, method_of(experiment), Circumstances()):
         if found.rule not in _OF_A_REQUEST:
             yield from row_of(found).lines()

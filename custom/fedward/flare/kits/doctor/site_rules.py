@@ -14,6 +14,7 @@ from fedward.flare.kits.doctor.policy import scopes
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.flare.privacy import adds_noise
+from fedward.methods import method_of
 from fedward.registry import extensions
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import FILE, Circumstances, Finding, Policy, extension_finding, findings, read_policy
@@ -78,7 +79,8 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         named = {str(site) for places in meta["deploy_map"].values() for site in places}
         sites = None if ALL_SITES in named else len(named - {"server"})
         known = Circumstances(sites, noise, _weights(folder, meta, experiment))
-    return [*map(row_of, findings(policy, experiment, known)), _approval(kit, policy, experiment)]
+    rules = findings(policy, experiment, method_of(experiment), known)
+    return [*map(row_of, rules), _approval(kit, policy, experiment)]
 
 
 def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
