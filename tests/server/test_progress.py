@@ -156,4 +156,4 @@ def test_the_command_prints_a_folder(finished, tmp_path, capsys):
     assert main(["status", str(tmp_path)]) == 1
     assert str(tmp_path) in capsys.readouterr().err
     assert main(["status", str(finished), "a-job"]) == 2
-    assert "expected a user's startup kit" in capsys.readouterr().err
+    assert "expected a startup kit" in capsys.readouterr().err
