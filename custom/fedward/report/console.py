@@ -106,8 +106,7 @@ class Console:
             why = f"highest mean validation {self._metric} over sites, {summary.best_value:.3f}"
             self._wrapped(f"best: round {summary.best_round} ({why})")
         self._line(f"folder: {folder}")  # whole, even when it is long: a path cut or wrapped cannot be used
-        there = [name for name in FILES if (folder / name).exists()]
-        if there:
+        if there := [name for name in FILES if (folder / name).exists()]:
             self._wrapped(f"files: {', '.join(there)}")
 
     def _reasons(self, failed: Mapping[str, str]) -> None:
@@ -115,15 +114,8 @@ class Console:
             self._wrapped(f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3)
 
     def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
-        lines = textwrap.wrap(  # with the escapes, which are wider than what they stand for
-            printable(text),
-            WIDTH,
-            initial_indent=indent,
-            subsequent_indent=indent + "  ",
-            max_lines=most,
-            placeholder=" ...",
-        )
-        for line in lines:
+        wrapper = textwrap.TextWrapper(WIDTH, indent, indent + "  ", max_lines=most, placeholder=" ...")
+        for line in wrapper.wrap(printable(text)):  # with the escapes, which are wider than what they stand for
             self._line(line)
 
     def _line(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """What a report says of sites that are averaged in groups, and of the peers that sites were sent."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,13 +37,12 @@ def group_lines(run: Run, sites: Sequence[SiteLine]) -> list[GroupLine]:
     if not run.groups:
         return []
     weights, distances = effective_weights(run), _distances(run)
-    lines = [_group_line(run, site, weights.get(site.site, {}), distances.get(site.site, [])) for site in sites]
+    lines = []
+    for site in sites:
+        line = weights.get(site.site, {})
+        weight = mean(weight for round_, weight in line.items() if round_ > run.warm_up)
+        lines.append(GroupLine(site, line, weight, mean(distances[site.site])))
     return sorted(lines, key=lambda line: GROUPS.index(line.group))
-
-
-def _group_line(run: Run, site: SiteLine, weights: Mapping[int, float], distances: Sequence[float]) -> GroupLine:
-    weight = mean(weight for round_, weight in weights.items() if round_ > run.warm_up)
-    return GroupLine(site, weights, weight, mean(distances))
 
 
 def effective_weights(run: Run) -> dict[str, dict[int, float]]:
@@ -61,12 +60,11 @@ def effective_weights(run: Run) -> dict[str, dict[int, float]]:
 
 
 def _distances(run: Run) -> dict[str, list[float]]:
-    table: dict[str, list[float]] = {}
+    table: dict[str, list[float]] = defaultdict(list)
     for row in run.groups:
-        if row.round <= run.warm_up:
-            continue
-        for site, distance in zip(row.sites, row.distances, strict=True):
-            table.setdefault(site, []).append(distance)
+        if row.round > run.warm_up:
+            for site, distance in zip(row.sites, row.distances, strict=True):
+                table[site].append(distance)
     return table
 
 
@@ -87,6 +85,4 @@ def peer_shares(run: Run) -> tuple[list[str], list[list[float]]]:
     for row in run.peers:
         for site, peers in row.chosen.items():
             counts.setdefault(site, Counter()).update(peers)
-    sites = list(counts)
-    totals: Mapping[str, int] = {site: sum(chosen.values()) for site, chosen in counts.items()}
-    return sites, [[counts[i][j] / totals[i] if totals[i] else 0.0 for j in sites] for i in sites]
+    return list(counts), [[chosen[j] / (chosen.total() or 1) for j in counts] for chosen in counts.values()]

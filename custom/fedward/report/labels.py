@@ -1,6 +1,6 @@
 """What a report says of labels that were bought during a run: curves, counts, and sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedward.report.figures import mean_line
@@ -30,16 +30,20 @@ def label_lines(run: Run) -> list[LabelLine]:
 
 
 def site_curves(run: Run) -> dict[str, dict[int, float]]:
-    """Return site -> labels bought there -> validation key metric there after the last round trained with so many."""
+    """Return site -> labels bought there -> validation key metric there after the last round trained with so many.
+
+    A site that got no label has no curve.
+    """
     values, bought = run.series("val", run.key_metric), _bought(run)
-    return {site: _curve(bought[site], line) for site, line in values.items() if site in bought}
+    curves = {site: _curve(bought[site], line) for site, line in values.items() if site in bought}
+    return {site: curve for site, curve in curves.items() if curve}
 
 
 def overall_curve(run: Run, metric: str) -> dict[int, float]:
     """Return labels bought at all sites -> mean of a validation metric over sites, as :func:`site_curves`."""
     bought = _bought(run)
-    rounds = {row.round for row in run.queries}
-    total = {round_: sum(_at(line, round_) for line in bought.values()) for round_ in sorted(rounds)}
+    rounds = sorted({row.round for row in run.queries})
+    total = {round_: sum(_at(line, round_) for line in bought.values()) for round_ in rounds}
     return _curve(total, mean_line(run.series("val", metric)))
 
 
@@ -56,7 +60,9 @@ def _at(line: Mapping[int, int], round_: int) -> int:
 
 
 def _curve(bought: Mapping[int, int], values: Mapping[int, float]) -> dict[int, float]:
-    return dict(sorted({bought[round_]: value for round_, value in sorted(values.items()) if round_ in bought}.items()))
+    """Return labels bought -> value; nothing where none was ever bought."""
+    curve = {bought[round_]: value for round_, value in sorted(values.items()) if round_ in bought}
+    return dict(sorted(curve.items())) if any(curve) else {}
 
 
 def sentences(run: Run) -> list[str]:
@@ -64,30 +70,27 @@ def sentences(run: Run) -> list[str]:
     lines = label_lines(run)
     if not lines:
         return []
-    labelled = sum(line.last.labelled for line in lines)
-    images = labelled + sum(line.last.unlabelled for line in lines)
-    bought = sum(line.last.bought for line in lines)
+    newest = [line.last for line in lines]
+    labelled, bought = sum(row.labelled for row in newest), sum(row.bought for row in newest)
+    images = labelled + sum(row.unlabelled for row in newest)
     found = [
         f"{count(bought, 'label')} came by asking, at {count(len(lines), 'site')}; {labelled} of "
         f"{count(images, 'training image')} had a label at the end."
     ]
-    told = [line.last.minutes for line in lines if line.last.minutes is not None]
-    if told:
+    if told := [row.minutes for row in newest if row.minutes is not None]:
         which = "" if len(told) == len(lines) else f" at the {count(len(told), 'site')} that told what one costs"
         found.append(f"They took {sum(told):.0f} minutes of annotation{which}.")
-    return found + [text for line in lines for text in _of_site(line)]
+    return found + [text for line in lines for text in _of_site(line.site, line.asked, line.last)]
 
 
-def _of_site(line: LabelLine) -> Sequence[str]:
-    last, found = line.last, []
-    if not line.asked:
-        found.append(f"{line.site} asked nobody: it trained with the {count(last.labelled, 'label')} it has.")
+def _of_site(site: str, asked: int, last: QueryRow) -> list[str]:
+    found, images = [], count(asked, "image")
+    if not asked:
+        found.append(f"{site} asked nobody: it trained with the {count(last.labelled, 'label')} it has.")
     elif not last.bought:
-        found.append(
-            f"{line.site} asked about {count(line.asked, 'image')} and got no label. Does somebody answer there?"
-        )
+        found.append(f"{site} asked about {images} and got no label. Does somebody answer there?")
     elif last.waiting:
-        found.append(f"At {line.site}, {last.waiting} of {count(line.asked, 'image')} asked about had no label yet.")
+        found.append(f"At {site}, {last.waiting} of {images} asked about had no label yet.")
     if last.unusable:
-        found.append(f"At {line.site}, {count(last.unusable, 'answer')} could not be used; the log there says why.")
+        found.append(f"At {site}, {count(last.unusable, 'answer')} could not be used; the log there says why.")
     return found

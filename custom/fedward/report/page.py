@@ -1,7 +1,7 @@
 """One self-contained page from run folders: values from tables, sentences from words, pictures from figures."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -12,6 +12,7 @@ from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
 
 FAILURES_SHOWN = 50
+Line: TypeAlias = dict[int, float]
 
 
 def render(run: Run, others: Sequence[Run] = ()) -> str:
@@ -23,15 +24,16 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"num": _number, "mb": _megabytes, "upfirst": _upfirst}
+    environment.filters |= {"num": _number, "mb": _megabytes, "upfirst": _upfirst, "mean": mean}
     return environment.get_template("report.html").render(_content(run, others))
 
 
 def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
+    """Return the names of the template; a section without content is None or empty."""
     key = run.key_metric
     choices = tables.Choices.of(run, key)
     sites = tables.site_lines(run)
-    overall = _overall(run, choices.reported)
+    overall = {name: tables.test_values(run, name, choices.reported) for name in tables.OVERALL}
     return {
         "run": run,
         "key": tables.title_of(key),
@@ -40,191 +42,149 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "findings": words.findings(run, choices, sites),
         "settings": _settings(run.info.experiment),
         "sites": sites,
-        "labelled": _total([line.labelled for line in sites]),
-        "unlabelled": _total([line.unlabelled for line in sites]),
+        "labelled": _total(line.labelled for line in sites),
+        "unlabelled": _total(line.unlabelled for line in sites),
         "choices": choices,
-        "protocols": list(zip(sites, *_by_site(run, choices), strict=True)),
-        "overall": list(zip(sites, overall, strict=True)) if overall else [],
-        "overall_mean": {name: mean(line[name] for line in overall) for name in tables.OVERALL},
+        "protocols": _protocols(choices, sites),
+        "overall": overall,
         "metrics": tables.OVERALL,
         "classes": tables.class_lines(run, choices.reported),
         "rounds": tables.merged_rounds(run),
-        "bytes_by_site": _bytes_by_site(run),
+        "bytes_by_site": tables.bytes_by_site(run),
         "with_peers": any(row.peer_models for row in run.rounds),
-        "peer_overhead": _peer_overhead(run),
-        "failures": _failures(run),
+        "failures": tables.failures(run),
         "failures_shown": FAILURES_SHOWN,
         "comparisons": tables.comparisons([run, *others], key) if others else [],
-        **_curves(run, choices),
+        "convergence": _convergence(run, choices),
         "warm_up": words.warm_up(run),
-        **_peers(run),
-        **_groups(run, sites),
-        **_labels(run, others),
+        "peers": _peers(run),
+        "groups": _groups(run, sites),
+        "labels": _labels(run, others),
         "reconstructions": Reconstructions.load(run.folder),
-        **_costs(run),
+        "kept": _kept(run),
+        "cost": _cost(run),
         "comparison_figure": _comparison(run, others),
     }
 
 
-def _by_site(run: Run, choices: tables.Choices) -> list[list[Any]]:
-    """Return, per protocol, the choices in the order of the run's sites; None for a site never measured."""
+def _protocols(choices: tables.Choices, sites: Sequence[tables.SiteLine]) -> list[tuple[Any, ...]]:
+    """Return, for each site, its line and its choice under each protocol; None for a site never measured."""
     selections = (choices.own, choices.shared, choices.last)
     found = [{choice.site: choice for choice in selection.sites} for selection in selections]
-    return [[by_site.get(site) for site in run.info.sites] for by_site in found]
+    return [(line, *(by_site.get(line.site) for by_site in found)) for line in sites]
 
 
-def _overall(run: Run, round_: int | None) -> list[dict[str, float | None]]:
-    """Return, in the order of the run's sites, metric -> test value of the selected model; empty without any value."""
-    lines: list[dict[str, float | None]] = []
-    for site in run.info.sites:
-        rows = run.at(site, "test", round_)
-        lines.append({name: rows[name].value if name in rows else None for name in tables.OVERALL})
-    return lines if any(value is not None for line in lines for value in line.values()) else []
-
-
-def _total(values: Sequence[int | None]) -> int | None:
+def _total(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
-def _curves(run: Run, choices: tables.Choices) -> dict[str, Any]:
+def _convergence(run: Run, choices: tables.Choices) -> dict[str, Any] | None:
     lines = run.series("val", run.key_metric)
     if not lines:
-        return {"convergence": None, "multiples": []}
+        return None
     average = figures.mean_line(lines)
     best = {choice.site: choice.round for choice in choices.own.sites}
     return {
-        "convergence": Markup(
-            figures.convergence(lines, tables.title_of(run.key_metric), run.warm_up, choices.shared.round)
-        ),
+        "figure": figures.convergence(lines, tables.title_of(run.key_metric), run.warm_up, choices.shared.round),
         "multiples": [
-            (site, best[site], max(line.values()), Markup(figures.small_multiple(site, line, average, best[site])))
+            (site, best[site], max(line.values()), figures.small_multiple(site, line, average, best[site]))
             for site, line in lines.items()
         ],
     }
 
 
-def _peers(run: Run) -> dict[str, Any]:
+def _peers(run: Run) -> dict[str, Any] | None:
     if not run.peers:
-        return {"similarity": None, "chosen": None, "peer_round": None, "anonymised": False}
+        return None
     newest = run.peers[-1]
     order = figures.community_order(newest.similarity)
     sites = [newest.sites[i] for i in order]
     matrix = [[newest.similarity[i][j] for j in order] for i in order]
+    title = f"Similarity of the sites' models, round {newest.round}"
     names, shares = groups.peer_shares(run)
-    rank = {site: place for place, site in enumerate(sites)}
-    at = sorted(range(len(names)), key=lambda i: rank.get(names[i], len(rank)))
-    frequency = [[shares[i][j] for j in at] for i in at]
+    at = sorted(range(len(names)), key=lambda i: sites.index(names[i]) if names[i] in sites else len(sites))
+    chosen, frequency = [names[i] for i in at], [[shares[i][j] for j in at] for i in at]
+    helped = "Share of a site's peers that were each other site"
     return {
-        "similarity": Markup(
-            figures.heat_map(sites, matrix, f"Similarity of the sites' models, round {newest.round}", "site", "site")
-        )
-        if sites
-        else None,
-        "chosen": Markup(
-            figures.heat_map(
-                [names[i] for i in at], frequency, "Share of a site's peers that were each other site", "helped", "peer"
-            )
-        )
-        if any(map(any, shares))
-        else None,
-        "peer_round": newest.round,
-        "anonymised": newest.anonymised,
+        "newest": newest,
+        "similarity": sites and figures.heat_map(sites, matrix, title, "site", "site"),
+        "chosen": any(map(any, shares)) and figures.heat_map(chosen, frequency, helped, "helped", "peer"),
     }
 
 
-def _groups(run: Run, sites: Sequence[tables.SiteLine]) -> dict[str, Any]:
+def _groups(run: Run, sites: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
     lines = groups.group_lines(run, sites)
     shown = [line for line in lines if line.weights]
     if not shown:
-        return {"groups": [], "grouping": "", "weights": []}
+        return None
     last = max(max(line.weights) for line in shown)
     top = max(max(line.weights.values()) for line in shown) * 1.1
     colours = dict(zip(groups.GROUPS, (figures.SERIES[0], figures.SERIES[1], figures.FAINT), strict=True))
     return {
-        "groups": lines,
-        "grouping": words.grouping(run, lines),
+        "lines": lines,
+        "sentence": words.grouping(run, lines),
         "weights": [
-            (line, Markup(figures.site_weights(line.site.site, line.weights, last, top, colours[line.group])))
-            for line in shown
+            (line, figures.site_weights(line.site.site, line.weights, last, top, colours[line.group])) for line in shown
         ],
     }
 
 
-def _labels(run: Run, others: Sequence[Run]) -> dict[str, Any]:
-    curves = {site: curve for site, curve in labels.site_curves(run).items() if any(curve)}
-    runs = [run, *others]
-    overall = {
-        name: curve
-        for name, each in zip(tables.names(runs), runs, strict=True)
-        if any(curve := labels.overall_curve(each, run.key_metric))
-    }
+def _labels(run: Run, others: Sequence[Run]) -> dict[str, Any] | None:
+    lines = labels.label_lines(run)
+    if not lines:
+        return None
+    curves = labels.site_curves(run)
+    overall = _by_name(run, others, lambda each: labels.overall_curve(each, run.key_metric))
     most = max((max(curve) for curve in curves.values()), default=0)
     return {
-        "label_lines": labels.label_lines(run),
-        "label_sentences": labels.sentences(run),
-        "label_curve": Markup(figures.label_curves(overall, tables.title_of(run.key_metric))) if curves else None,
-        "label_multiples": [
-            (site, Markup(figures.site_label_curve(site, curve, most))) for site, curve in curves.items()
-        ],
+        "lines": lines,
+        "sentences": labels.sentences(run),
+        "curve": curves and figures.label_curves(overall, tables.title_of(run.key_metric)),
+        "multiples": [(site, figures.site_label_curve(site, curve, most)) for site, curve in curves.items()],
     }
 
 
-def _costs(run: Run) -> dict[str, Any]:
+def _kept(run: Run) -> dict[str, Any] | None:
+    """Return the figure of pseudo labels, and the mean share kept in the first and the last measured round."""
+    lines = run.series("train", "kept")
+    if not lines:
+        return None
+    mean = figures.mean_line(lines)
+    return {"figure": figures.share_kept(lines, run.warm_up), "first": mean[min(mean)], "last": mean[max(mean)]}
+
+
+def _cost(run: Run) -> dict[str, Any] | None:
     rounds = tables.merged_rounds(run)
-    kept = run.series("train", "kept")
-    content: dict[str, Any] = {"kept": None, "kept_mean": None, "traffic": None, "durations": None}
-    if kept:
-        line = figures.mean_line(kept)
-        content |= {
-            "kept": Markup(figures.share_kept(kept, run.warm_up)),
-            "kept_mean": (line[min(line)], line[max(line)]),
-        }
-    if rounds:
-        peers = groups.peer_bytes(run)
-        at = [row.round for row in rounds]
-        parts = {
-            "global model, down": [(row.bytes_down - peers.get(row.round, 0.0)) / 1e6 for row in rounds],
-            "peers, down": [peers.get(row.round, 0.0) / 1e6 for row in rounds],
-            "updates, up": [row.bytes_up / 1e6 for row in rounds],
-        }
-        if not any(parts["peers, down"]):
-            del parts["peers, down"]
-        content["traffic"] = Markup(figures.traffic(at, parts))
-        content["durations"] = Markup(figures.durations({row.round: row.seconds for row in rounds}))
-    return content
+    if not rounds:
+        return None
+    peers = groups.peer_bytes(run)
+    parts = {
+        "global model, down": [(row.bytes_down - peers.get(row.round, 0.0)) / 1e6 for row in rounds],
+        "peers, down": [peers.get(row.round, 0.0) / 1e6 for row in rounds],
+        "updates, up": [row.bytes_up / 1e6 for row in rounds],
+    }
+    if not any(parts["peers, down"]):
+        del parts["peers, down"]
+    after = [row for row in rounds if row.round > run.warm_up]
+    peer_models = sum(row.peer_models for row in after)
+    return {
+        "traffic": figures.traffic([row.round for row in rounds], parts),
+        "durations": figures.durations({row.round: row.seconds for row in rounds}),
+        "peers_per_request": peer_models and peer_models / sum(len(row.asked) for row in after),
+    }
 
 
 def _comparison(run: Run, others: Sequence[Run]) -> Markup | None:
+    means = _by_name(run, others, lambda each: figures.mean_line(each.series("val", run.key_metric)))
+    return figures.comparison(means, tables.title_of(run.key_metric)) if others and means else None
+
+
+def _by_name(run: Run, others: Sequence[Run], line_of: Callable[[Run], Line]) -> dict[str, Line]:
+    """Return name of a run -> its line, for the runs that have one."""
     runs = [run, *others]
-    means = {
-        name: figures.mean_line(lines)
-        for name, each in zip(tables.names(runs), runs, strict=True)
-        if (lines := each.series("val", run.key_metric))
-    }
-    return Markup(figures.comparison(means, tables.title_of(run.key_metric))) if others and means else None
-
-
-def _bytes_by_site(run: Run) -> dict[str, tuple[int, int, int]]:
-    """Return site -> (bytes down, bytes up, peer models) over the whole run."""
-    total = dict.fromkeys(run.info.sites, (0, 0, 0))
-    for row in run.bytes:
-        down, up, peers = total.get(row.site, (0, 0, 0))
-        total[row.site] = (down + row.down, up + row.up, peers + row.peer_models)
-    return total
-
-
-def _peer_overhead(run: Run) -> float | None:
-    """Return the peer models sent for each model asked to train, after the warm-up; None without peers."""
-    after = [row for row in tables.merged_rounds(run) if row.round > run.warm_up]
-    asked, peers = sum(len(row.asked) for row in after), sum(row.peer_models for row in after)
-    return peers / asked if peers else None
-
-
-def _failures(run: Run) -> list[tuple[int | str, str, str]]:
-    """Return (round, site, reason); first those of the last evaluation, which no other table tells of."""
-    last = [("last evaluation", site, reason) for site, reason in run.info.summary.not_evaluated.items()]
-    return [*last, *((row.round, site, reason) for row in run.rounds for site, reason in row.failed.items())]
+    lines = {name: line_of(each) for name, each in zip(tables.names(runs), runs, strict=True)}
+    return {name: line for name, line in lines.items() if line}
 
 
 def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -234,8 +194,7 @@ def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str
         if isinstance(value, Mapping) and value:
             pairs += _settings(value, f"{prefix}{name}.")
         else:
-            shown = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-            pairs.append((prefix + name, shown))
+            pairs.append((prefix + name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)))
     return pairs
 
 

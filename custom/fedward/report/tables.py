@@ -1,7 +1,7 @@
 """The report's tables as plain values: no HTML, no figures, every number straight from a run's rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,9 +91,9 @@ class SiteLine:
 def site_lines(run: Run) -> list[SiteLine]:
     """Return one line per site, in the run's order."""
     trained = Counter(site for row in merged_rounds(run) for site in row.replied)
-    failures = Counter(site for row in run.rounds for site, reason in row.failed.items() if not took_no_step(reason))
-    failures.update(run.info.summary.not_evaluated.keys())
-    return [_site_line(run, site, trained[site], failures[site]) for site in run.info.sites]
+    failed = Counter(site for row in run.rounds for site, reason in row.failed.items() if not took_no_step(reason))
+    failed.update(run.info.summary.not_evaluated.keys())
+    return [_site_line(run, site, trained[site], failed[site]) for site in run.info.sites]
 
 
 def took_no_step(reason: str) -> bool:
@@ -104,8 +104,7 @@ def took_no_step(reason: str) -> bool:
 def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
     labelled, unlabelled = (run.newest(site, "train", name) for name in ("labelled", "unlabelled"))
     val, test = (run.newest(site, split, "accuracy") for split in ("val", "test"))
-    present = test.classes if test else ()
-    others = tuple(name for name in run.classes if name not in present) if test else ()
+    others = [name for name in run.classes if name not in test.classes] if test else []
     rows = run.at(site, "test", test.round) if test else {}
     absent = tuple(name for name in others if _value(rows, f"support/{name}") == 0)
     return SiteLine(
@@ -116,7 +115,7 @@ def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
         test=test.n if test else 0,
         trained=trained,
         failures=failures,
-        present=present,
+        present=test.classes if test else (),
         absent=absent,
         untold=tuple(name for name in others if name not in absent),
     )
@@ -134,7 +133,6 @@ _UNTOLD = "absent or withheld"
 class ClassAtSite:
     """One class at one site."""
 
-    site: str
     auroc: float | None
     support: int | None
     """Test images of the class; None where the site does not report it."""
@@ -161,28 +159,26 @@ class ClassLine:
 
 def class_lines(run: Run, round_: int | None) -> list[ClassLine]:
     """Return one line per class for the model after ``round_`` rounds."""
-    tests = {site: run.at(site, "test", round_) for site in run.info.sites}
+    tests = [run.at(site, "test", round_) for site in run.info.sites]
     return [_class_line(name, tests) for name in run.classes]
 
 
-def _class_line(name: str, tests: Mapping[str, Mapping[str, MetricRow]]) -> ClassLine:
-    at = tuple(_class_at_site(site, name, rows) for site, rows in tests.items())
-    f1, auroc, auprc = (
-        mean(_value(rows, f"{kind}/{name}") for rows in tests.values()) for kind in ("f1", "auroc", "auprc")
-    )
+def _class_line(name: str, tests: Sequence[Mapping[str, MetricRow]]) -> ClassLine:
+    at = tuple(_class_at_site(name, rows) for rows in tests)
+    f1, auroc, auprc = (mean(_value(rows, f"{kind}/{name}") for rows in tests) for kind in ("f1", "auroc", "auprc"))
     told, untold = sum(bool(here.support) for here in at), sum(here.why == _UNTOLD for here in at)
     return ClassLine(name, sum(here.support or 0 for here in at), told, untold, f1, auroc, auprc, at)
 
 
-def _class_at_site(site: str, name: str, rows: Mapping[str, MetricRow]) -> ClassAtSite:
+def _class_at_site(name: str, rows: Mapping[str, MetricRow]) -> ClassAtSite:
     auroc, count = _value(rows, f"auroc/{name}"), rows.get(f"support/{name}")
     if count is None:
-        return ClassAtSite(site, auroc, None, "not measured")
+        return ClassAtSite(auroc, None, "not measured")
     if count.value is None:
-        return ClassAtSite(site, None, None, _UNTOLD)
+        return ClassAtSite(None, None, _UNTOLD)
     if not count.value:
-        return ClassAtSite(site, None, 0, "absent")
-    return ClassAtSite(site, auroc, round(count.value), "only class" if auroc is None else "")
+        return ClassAtSite(None, 0, "absent")
+    return ClassAtSite(auroc, round(count.value), "only class" if auroc is None else "")
 
 
 def _value(rows: Mapping[str, MetricRow], name: str) -> float | None:
@@ -269,17 +265,26 @@ def merged_rounds(run: Run) -> list[RoundRow]:
 
 
 def _merge(rows: Sequence[RoundRow]) -> RoundRow:
+    added = ("seconds", "bytes_down", "bytes_up", "peer_models")
     return RoundRow(
         round=rows[0].round,
-        seconds=sum(row.seconds for row in rows),
-        asked=_union(row.asked for row in rows),
-        replied=_union(row.replied for row in rows),
+        asked=tuple(dict.fromkeys(site for row in rows for site in row.asked)),
+        replied=tuple(dict.fromkeys(site for row in rows for site in row.replied)),
         failed={site: reason for row in rows for site, reason in row.failed.items()},
-        bytes_down=sum(row.bytes_down for row in rows),
-        bytes_up=sum(row.bytes_up for row in rows),
-        peer_models=sum(row.peer_models for row in rows),
+        **{name: sum(getattr(row, name) for row in rows) for name in added},
     )
 
 
-def _union(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(site for group in groups for site in group))
+def bytes_by_site(run: Run) -> dict[str, tuple[int, int, int]]:
+    """Return site -> (bytes down, bytes up, peer models) over the whole run."""
+    total = dict.fromkeys(run.info.sites, (0, 0, 0))
+    for row in run.bytes:
+        down, up, peers = total.get(row.site, (0, 0, 0))
+        total[row.site] = (down + row.down, up + row.up, peers + row.peer_models)
+    return total
+
+
+def failures(run: Run) -> list[tuple[int | str, str, str]]:
+    """Return (round, site, reason); first those of the last evaluation, which no other table tells of."""
+    last = [("last evaluation", site, reason) for site, reason in run.info.summary.not_evaluated.items()]
+    return [*last, *((row.round, site, reason) for row in run.rounds for site, reason in row.failed.items())]

@@ -1,7 +1,8 @@
 """The report's findings as sentences a clinician can read; every number comes from the tables."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from statistics import fmean
 
 from fedward.report.groups import GroupLine
 from fedward.report.run import Run
@@ -57,23 +58,21 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     values = test_values(run, "auroc_macro", choices.reported)
     if not values:
         return None
-    mean = sum(values.values()) / len(values)
-    sites = count(len(values), "site")
+    average = fmean(values.values())
     return (
-        f"On average over {sites}, the selected model (round {choices.reported}) has a macro AUROC of {mean:.3f} "
-        f"on test images ({spread(values)}). Shown one image of a diagnosis and one of another, it ranks the right one "
-        f"higher in {mean * 100:.0f} of 100 such pairs; guessing would in 50."
+        f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has a macro "
+        f"AUROC of {average:.3f} on test images ({spread(values)}). Shown one image of a diagnosis and one of another, "
+        f"it ranks the right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
     )
 
 
 def _key_metric(run: Run, choices: Choices) -> str | None:
-    values = test_values(run, choices.shared.metric, choices.reported)
+    metric = choices.shared.metric
+    values, start = test_values(run, metric, choices.reported), test_values(run, metric, 0)
     if not values:
         return None
-    mean = sum(values.values()) / len(values)
-    start = test_values(run, choices.shared.metric, 0)
-    before = f"; before training it was {sum(start.values()) / len(start):.3f}" if start else ""
-    return f"Its test {title_of(choices.shared.metric)} is {mean:.3f} on average ({spread(values)}){before}."
+    before = f"; before training it was {fmean(start.values()):.3f}" if start else ""
+    return f"Its test {title_of(metric)} is {fmean(values.values()):.3f} on average ({spread(values)}){before}."
 
 
 def _kept_at_sites(run: Run) -> str | None:
@@ -90,11 +89,11 @@ def _protocols(choices: Choices) -> str | None:
     shared, own = choices.shared, choices.own
     if shared.round is None or shared.test is None or own.test is None or shared.val is None:
         return None
+    untrained = " It is the model before training: no round improved on it." if shared.round == 0 else ""
     return (
         f"Round {shared.round} was selected because its mean validation {title_of(shared.metric)} is the highest "
         f"({shared.val:.3f}). Were each site to keep the round best on its own validation images, as some papers "
-        f"report, the mean test value would be {own.test:.3f}."
-        f"{' It is the model before training: no round improved on it.' if shared.round == 0 else ''}"
+        f"report, the mean test value would be {own.test:.3f}.{untrained}"
     )
 
 
@@ -103,7 +102,7 @@ def _last(run: Run, choices: Choices) -> str | None:
     if last.test is None or last.round is None:
         return None
     auroc = test_values(run, "auroc_macro", last.round)
-    ranking = f" and a macro AUROC of {sum(auroc.values()) / len(auroc):.3f}" if auroc else ""
+    ranking = f" and a macro AUROC of {fmean(auroc.values()):.3f}" if auroc else ""
     same = " It is the selected model." if last.round == choices.reported else ""
     final = run.info.status == "finished" and last.round == (run.info.summary.rounds or last.round)
     which = "final model" if final else "newest measured model"
@@ -120,20 +119,17 @@ def _not_evaluated(run: Run) -> str | None:
 def _coverage(sites: Sequence[SiteLine]) -> str | None:
     absent = {line.site: line.absent for line in sites if line.absent}
     untold = {line.site: line.untold for line in sites if line.untold}
-    lack = "lacks" if len(absent) == 1 else "lack"
-    has = "has" if len(untold) == 1 else "have"
+    lack, has = "lacks" if len(absent) == 1 else "lack", "has" if len(untold) == 1 else "have"
+    told = (
+        (absent, f"{lack} test images of some classes, which their averages leave out"),
+        (untold, f"{has} none of some classes, or too few to tell their number"),
+    )
     parts = []
-    if absent:
-        known = f"{count(len(absent), 'site')} {lack} test images of some classes, which their averages leave out"
-        parts.append(f"{known} ({_classes_of(absent)}).")
-    if untold:
-        small = f"{count(len(untold), 'site')} {has} none of some classes, or too few to tell their number"
-        parts.append(f"{small} ({_classes_of(untold)}).")
-    return " ".join(parts) or None
-
-
-def _classes_of(sites: Mapping[str, Sequence[str]]) -> str:
-    return "; ".join(f"{site}: {', '.join(names)}" for site, names in sites.items())
+    for classes, what in told:
+        if classes:
+            each = "; ".join(f"{site}: {', '.join(names)}" for site, names in classes.items())
+            parts.append(f"{count(len(classes), 'site')} {what} ({each}).")
+    return " ".join(parts)
 
 
 def _small(sites: Sequence[SiteLine]) -> str | None:
@@ -147,11 +143,14 @@ def _missing(run: Run) -> str | None:
         return None
     reasons = [(row.round, *failure) for row in run.rounds for failure in row.failed.items()]
     idle = [site for _, site, reason in reasons if took_no_step(reason)]
-    rest = f" {count(len(idle), 'answer')} brought no training, for want of images to train on ({_named(idle)})."
     failed = [round_ for round_, _, reason in reasons if not took_no_step(reason)]
-    of = f"{len(set(failed))} of {count(len(rounds), 'round')}"
-    late = f"{count(len(failed), 'answer')} failed or came too late, in {of}."
-    return (late if failed else "Every site that was asked replied in every round.") + (rest if idle else "")
+    said = "Every site that was asked replied in every round."
+    if failed:
+        of = f"{len(set(failed))} of {count(len(rounds), 'round')}"
+        said = f"{count(len(failed), 'answer')} failed or came too late, in {of}."
+    if idle:
+        said += f" {count(len(idle), 'answer')} brought no training, for want of images to train on ({_named(idle)})."
+    return said
 
 
 def grouping(run: Run, lines: Sequence[GroupLine]) -> str:
@@ -162,10 +161,12 @@ def grouping(run: Run, lines: Sequence[GroupLine]) -> str:
         _named([line.site.site for line in lines if line.group == group and line.site.site in inside])
         for group in ("labelled", "unlabelled")
     )
+    most = max(Counter(row.round for row in run.groups).values())
+    passes = f" A round's model is the mean of up to {most} such averages, each over some of the sites." * (most > 1)
     if all(line.group == "labelled" for line in lines):
-        return f"All sites have labels ({labelled}) and were averaged together.{_passes(run)}"
+        return f"All sites have labels ({labelled}) and were averaged together.{passes}"
     if "all" in kinds:
-        return f"Sites with labels ({labelled}) and sites without ({unlabelled}) were averaged together.{_passes(run)}"
+        return f"Sites with labels ({labelled}) and sites without ({unlabelled}) were averaged together.{passes}"
     if len(kinds) > 1:
         return (
             f"Sites with labels ({labelled}) were averaged among themselves, and so were sites without ({unlabelled}); "
@@ -174,11 +175,6 @@ def grouping(run: Run, lines: Sequence[GroupLine]) -> str:
     if kinds == {"labelled"}:
         return f"Only sites with labels ({labelled}) were averaged; the others contributed nothing."
     return f"Only sites without labels ({unlabelled}) were averaged so far."
-
-
-def _passes(run: Run) -> str:
-    most = max(Counter(row.round for row in run.groups).values())
-    return f" A round's model is the mean of up to {most} such averages, each over some of the sites." * (most > 1)
 
 
 def warm_up(run: Run) -> str:
@@ -190,10 +186,8 @@ def warm_up(run: Run) -> str:
 
 
 def _named(sites: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(sites))
-    if len(unique) > _NAMED:
-        return f"{len(unique)} of them"
-    return ", ".join(unique) or "none"
+    unique = dict.fromkeys(sites)
+    return f"{len(unique)} of them" if len(unique) > _NAMED else ", ".join(unique) or "none"
 
 
 def spread(values: dict[str, float]) -> str:
