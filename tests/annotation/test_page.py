@@ -39,7 +39,7 @@ class Visitor:
         desk = Desk(clinic.queue, pictures.ids, readers)
         guard = Guard(TOKEN, host)
         self.secret = guard.form_secret
-        self.client: FlaskClient = Page("clinic", CLASSES, readers, desk, pictures, guard).app().test_client()
+        self.client: FlaskClient = Page(desk, pictures, guard).app().test_client()
 
     def come_in(self) -> "Visitor":
         assert self.client.get(f"/?token={TOKEN}").status_code == 200
@@ -179,7 +179,8 @@ def test_classes_have_keys_that_mean_nothing_else(visitor: Visitor) -> None:
 
 def test_more_classes_than_keys_work_and_names_are_escaped(clinic: Any) -> None:
     classes = [f"<b>{index}" for index in range(len(KEYS) + 2)]
-    page = Page("<i>", classes, 1, Desk(clinic.queue, []), Pictures(clinic.site_file, CLASSES), Guard(TOKEN, "::1"))
+    clinic.site_file.write_text(clinic.site_file.read_text().replace("naevus: NV", "") + "site: <i>\n")
+    page = Page(Desk(clinic.queue, []), Pictures(clinic.site_file, classes), Guard(TOKEN, "::1"))
     text = page.app().test_client().get(f"/?token={TOKEN}").text
     assert text.count('class="choice"') == len(classes)
     assert text.count("data-key") == len(KEYS)

@@ -53,21 +53,16 @@ def _annotate(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     from fedward.annotation.handover import FORMS
 
-    wrong = [
-        (
-            len(options.classes) < 2 or len(set(options.classes)) < len(options.classes),
-            "--classes",
-            "two or more names",
-        ),
-        (options.readers < 1, "--readers", "at least 1"),
-        (bool(options.export) and options.export[0] not in FORMS, "--export", f"one of {', '.join(FORMS)}"),
-    ]
-    for is_wrong, option, expected in wrong:
-        if is_wrong:
-            found = getattr(options, option.removeprefix("--"))
-            raise ConfigError(
-                f"fedward annotate {option}", expected=expected, found=f"{found}", remedy="Write it differently."
-            )
+    different = len(set(options.classes))
+    rules = (
+        ("classes", different >= 2 and different == len(options.classes), "two or more different names"),
+        ("readers", options.readers >= 1, "at least 1"),
+        ("export", not options.export or options.export[0] in FORMS, f"one of {', '.join(FORMS)}"),
+    )
+    for name, kept, expected in rules:
+        if not kept:
+            where, found = f"fedward annotate --{name}", f"{getattr(options, name)}"
+            raise ConfigError(where, expected=expected, found=found, remedy="Write it differently.")
 
 
 def _import(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") -> int:
@@ -88,14 +83,7 @@ def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") ->
     desk = Desk(queue, pictures.ids, options.readers, options.classes)
     with listen(options.host, options.port) as listening:
         token = Token(queue.folder)
-        page = Page(
-            site=pictures.site,
-            classes=options.classes,
-            readers=options.readers,
-            desk=desk,
-            pictures=pictures,
-            guard=Guard(token.value, options.host),
-        )
+        page = Page(desk, pictures, Guard(token.value, options.host))
         for sample_id in desk.unseen():
             print(f"fedward: asked for, but not among the site's images: {sample_id}", file=sys.stderr)
         if not is_loopback(options.host):

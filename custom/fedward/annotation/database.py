@@ -9,9 +9,10 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+from fedward.annotation import times
 from fedward.errors import DataError
 
 NAME = "queue.sqlite"
@@ -142,17 +143,13 @@ class Database:
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {number}")
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection that sees one state of the queue, whatever others write meanwhile."""
-        with self._transaction("BEGIN") as database:
-            yield database
+    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Return a context with a connection that sees one state of the queue, whatever others write meanwhile."""
+        return self._transaction("BEGIN")
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection whose changes are on the disk when the block ends, or gone if it raises."""
-        with self._transaction("BEGIN IMMEDIATE") as database:
-            yield database
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Return one with a connection whose changes are on the disk when the block ends, or gone if it raises."""
+        return self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
@@ -180,6 +177,13 @@ class Database:
     def _unusable(self, found: str, remedy: str) -> DataError:
         expected = "a queue on a local disk that this account can read and write"
         return DataError(f"annotation queue {self.path}", expected=expected, found=found, remedy=remedy)
+
+
+def add_answer(database: sqlite3.Connection, **values: str | int | None) -> None:
+    """Add a row to ``answers``, by columns; in a writing transaction."""
+    values["recorded"] = times.now()
+    places = ", ".join(f":{column}" for column in values)
+    database.execute(f"INSERT INTO answers ({', '.join(values)}) VALUES ({places})", values)
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """What one clinician at the page may do: see what waits for them, answer, skip, take back."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from fedward.annotation import times
+from fedward.annotation.database import add_answer
 from fedward.annotation.queue import Queue, agreement, asked, decisions, pending
 from fedward.annotation.records import CANNOT_TELL, Request
 
@@ -73,13 +75,13 @@ class Desk:
     def __init__(
         self, queue: Queue, known_ids: Collection[str], readers: int = 1, classes: Collection[str] | None = None
     ) -> None:
-        self._database, self._known, self._readers = queue.database, frozenset(known_ids), readers
+        self._database, self._known, self.readers = queue.database, frozenset(known_ids), readers
         self._classes = classes
 
     def view(self, annotator: str, showing: str = "") -> View:
         """Return what waits for an annotator; ``showing``, the image they look at, stays if it still waits."""
         with self._database.reading() as database:
-            open_ = pending(database, annotator, self._readers, self._classes)
+            open_ = pending(database, annotator, self.readers, self._classes)
             waiting = [each for each in open_ if each.sample_id in self._known]
             requests = {
                 name: each for name, each in asked(database).items() if name in self._known and not each.withdrawn
@@ -89,17 +91,14 @@ class Desk:
             image = next((each for each in waiting if each.sample_id == showing), waiting[0] if waiting else None)
             if showing in requests and showing not in mine:
                 image = requests[showing]  # someone else has decided it meanwhile; a second opinion is welcome
-            agreed = agreement(made)
-            readings: dict[str, int] = {}
-            for each in made:
-                readings[each.sample_id] = readings.get(each.sample_id, 0) + 1
+            agreed, readings = agreement(made), Counter(each.sample_id for each in made)
             return View(
                 image=image,
                 seen=_newest(database, annotator, image.sample_id) if image else 0,
                 waiting=len(waiting),
                 skipped=len(_skipped(database, annotator) & {each.sample_id for each in waiting}),
                 mine=len(mine),
-                decided=sum(count >= self._readers for count in readings.values()),
+                decided=sum(count >= self.readers for count in readings.values()),
                 total=len(requests),
                 undecidable=len(set(readings) - {each.sample_id for each in made if each.label is not None}),
                 read_twice=agreed.read_twice,
@@ -119,11 +118,13 @@ class Desk:
             Stale: the annotator has answered about the image since the page showed it.
         """
         with self._database.writing() as database:
-            if _arrived(database, message.key):
+            if database.execute("SELECT 1 FROM answers WHERE key = ?", [message.key]).fetchone():
                 return
             if _newest(database, message.annotator, message.sample_id) != message.seen:
                 raise Stale("You have already answered this image, perhaps in another tab. Nothing was changed.")
-            _insert(database, message, _moment(database, message.sample_id))
+            given = asdict(message)
+            del given["seen"]
+            add_answer(database, **given, time=_moment(database, message.sample_id), source="page")
 
     def undo(self, annotator: str, answer: int, key: str) -> str:
         """Take back the annotator's newest answer at the page; return the id of its image.
@@ -138,13 +139,9 @@ class Desk:
             last = _last(database, annotator)
             if last is None or last.answer != answer:
                 raise Stale("That answer is no longer your newest, perhaps because of another tab. Nothing was undone.")
-            message = Message(annotator, last.sample_id, "undo", None, key, answer)
-            _insert(database, message, _moment(database, last.sample_id), undoes=answer)
+            own = {"sample_id": last.sample_id, "annotator": annotator, "key": key, "source": "page"}
+            add_answer(database, **own, kind="undo", undoes=answer, time=_moment(database, last.sample_id))
             return last.sample_id
-
-
-def _arrived(database: sqlite3.Connection, key: str) -> bool:
-    return database.execute("SELECT 1 FROM answers WHERE key = ?", [key]).fetchone() is not None
 
 
 def _newest(database: sqlite3.Connection, annotator: str, sample_id: str) -> int:
@@ -172,11 +169,3 @@ def _moment(database: sqlite3.Connection, sample_id: str) -> str:
     newest = database.execute("SELECT max(time) FROM answers WHERE sample_id = ?", [sample_id]).fetchone()[0]
     now = times.now()
     return now if newest is None or newest < now else times.after(newest)
-
-
-def _insert(database: sqlite3.Connection, message: Message, time: str, undoes: int | None = None) -> None:
-    database.execute(
-        "INSERT INTO answers (sample_id, annotator, kind, label, time, recorded, source, undoes, key)"
-        " VALUES (?, ?, ?, ?, ?, ?, 'page', ?, ?)",
-        [message.sample_id, message.annotator, message.kind, message.label, time, times.now(), undoes, message.key],
-    )

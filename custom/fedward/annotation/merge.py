@@ -1,12 +1,14 @@
 """How a hand-over file's answers join those of the queue: nothing twice, nothing dropped, differences reported."""
 
 import sqlite3
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
 
 from fedward.annotation import times
+from fedward.annotation.database import add_answer
 from fedward.annotation.records import (
     CANNOT_TELL,
+    DECISION,
     NO_FORMULA,
     Conflict,
     Decision,
@@ -23,10 +25,7 @@ def merge(
     returned: Return,
     words: Mapping[str, str],
     known_ids: Collection[str],
-    *,
-    source: str,
-    moment: str,
-    nobody: str,
+    blank: Decision,
 ) -> Imported:
     """Add the answers of a file to the queue, inside the caller's transaction.
 
@@ -35,41 +34,40 @@ def merge(
         returned: the file's content.
         words: what may stand for a class -> the class.
         known_ids: the ids of the site's images.
-        source: kept with each answer.
-        moment: when the file was written; the time of answers that give none.
-        nobody: the annotator of answers that name none.
+        blank: an answer without image and class, with what holds where the file says nothing: annotator, time (when
+            the file was written) and source.
 
     Returns:
         What was added, and all that was not; conflicts concern the images of added answers only.
     """
-    refused, added = list(returned.refused), list[Decision]()
-    unknown, known = set[str](), 0
+    refused, added = list(returned.refused), set[str]()
+    unknown, known, count = set[str](), 0, 0
     for answer in returned.answers:
         try:
-            decision = _understood(answer, words, source, nobody)
+            decision = _understood(answer, words, blank)
         except ValueError as problem:
             refused.append(Refused(answer.where, answer.sample_id, str(problem)))
             continue
         if decision.sample_id not in known_ids:
             unknown.add(decision.sample_id)
-        if _is_known(database, decision, moment):
+        if _is_known(database, decision, timed=bool(answer.time)):
             known += 1
             continue
-        decision = replace(decision, time=decision.time or moment)
-        _add(database, decision)
-        added.append(decision)
+        add_answer(database, kind=CANNOT_TELL if decision.label is None else "label", **asdict(decision))
+        added.add(decision.sample_id)
+        count += 1
     return Imported(
-        source,
-        added=len(added),
+        blank.source,
+        added=count,
         known=known,
         open=returned.open,
         unknown_ids=tuple(sorted(unknown)),
         refused=tuple(refused),
-        conflicts=_conflicts(database, {decision.sample_id for decision in added}),
+        conflicts=tuple(_conflicts(database, added)),
     )
 
 
-def _understood(answer: Returned, words: Mapping[str, str], source: str, nobody: str) -> Decision:
+def _understood(answer: Returned, words: Mapping[str, str], blank: Decision) -> Decision:
     if not answer.sample_id:
         raise ValueError("expected a sample_id, found none")
     if is_formula(answer.annotator):
@@ -77,50 +75,26 @@ def _understood(answer: Returned, words: Mapping[str, str], source: str, nobody:
     cannot = answer.label.casefold() == CANNOT_TELL
     if not cannot and answer.label not in words:
         raise ValueError(f"expected {', '.join(words)} or {CANNOT_TELL}, found {answer.label!r:.80}")
-    return Decision(
-        sample_id=answer.sample_id,
-        annotator=answer.annotator or nobody,
-        label=None if cannot else words[answer.label],
-        time=times.parse(answer.time) if answer.time else "",
-        source=source,
-    )
+    label, time = None if cannot else words[answer.label], times.parse(answer.time) if answer.time else blank.time
+    return Decision(answer.sample_id, answer.annotator or blank.annotator, label, time, blank.source)
 
 
-def _is_known(database: sqlite3.Connection, decision: Decision, moment: str) -> bool:
+def _is_known(database: sqlite3.Connection, decision: Decision, *, timed: bool) -> bool:
     """Return whether the queue has the answer; one without a time is known too if its annotator says the same now."""
     same = "sample_id = ? AND annotator = ? AND kind IN ('label', 'cannot tell') AND label IS ?"
+    query = f"SELECT EXISTS (SELECT 1 FROM answers WHERE {same} AND time = ?)"
+    now = f"SELECT EXISTS (SELECT 1 FROM decisions WHERE {same})"
     values = [decision.sample_id, decision.annotator, decision.label]
-    ever = f"SELECT 1 FROM answers WHERE {same} AND time = ?"
-    if database.execute(ever, [*values, decision.time or moment]).fetchone() is not None:
-        return True
-    return (
-        not decision.time and database.execute(f"SELECT 1 FROM decisions WHERE {same}", values).fetchone() is not None
-    )
+    ever = database.execute(query, [*values, decision.time]).fetchone()[0]
+    return bool(ever or (not timed and database.execute(now, values).fetchone()[0]))
 
 
-def _add(database: sqlite3.Connection, decision: Decision) -> None:
-    kind = CANNOT_TELL if decision.label is None else "label"
-    database.execute(
-        "INSERT INTO answers (sample_id, annotator, kind, label, time, recorded, source) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (decision.sample_id, decision.annotator, kind, decision.label, decision.time, times.now(), decision.source),
-    )
-
-
-def _conflicts(database: sqlite3.Connection, sample_ids: Collection[str]) -> tuple[Conflict, ...]:
-    """Return the images of which the answers ever given, undone ones left out, do not all say the same."""
-    columns = "sample_id, annotator, label, time, source"
-    conflicts = []
+def _conflicts(database: sqlite3.Connection, sample_ids: Collection[str]) -> Iterator[Conflict]:
+    """Yield the images of which the answers ever given, undone ones left out, do not all say the same."""
+    now = f"SELECT {DECISION} FROM decisions WHERE sample_id = ? ORDER BY label IS NULL, time DESC, answer DESC"
+    ever = f"SELECT {DECISION} FROM standing WHERE sample_id = ? AND kind != 'skip' ORDER BY time DESC, answer DESC"
     for sample_id in sorted(sample_ids):
-        now = database.execute(
-            f"SELECT {columns} FROM decisions WHERE sample_id = ? ORDER BY label IS NULL, time DESC, answer DESC",
-            [sample_id],
-        )
-        kept = Decision(*now.fetchone())
-        ever = database.execute(
-            f"SELECT {columns} FROM standing WHERE sample_id = ? AND kind != 'skip' ORDER BY time DESC, answer DESC",
-            [sample_id],
-        )
-        others = tuple(other for other in (Decision(*row) for row in ever) if other.label != kept.label)
-        if others:
-            conflicts.append(Conflict(sample_id, kept, others))
-    return tuple(conflicts)
+        kept = Decision(*database.execute(now, [sample_id]).fetchone())
+        given = [Decision(*row) for row in database.execute(ever, [sample_id])]
+        if others := tuple(other for other in given if other.label != kept.label):
+            yield Conflict(sample_id, kept, others)

@@ -32,7 +32,7 @@ class Pictures:
     def __init__(self, site_file: Path, classes: Sequence[str]) -> None:
         file = read_site_file(site_file)
         check_labels(file, classes)
-        self.site = file.site
+        self.site, self.classes = file.site, classes
         self.names: dict[str, str] = {}
         """The site's own words for classes -> the classes."""
         self._images: dict[str, Callable[[], Image.Image]]

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedward.annotation import handover, times
 from fedward.annotation.database import Database
 from fedward.annotation.merge import merge
-from fedward.annotation.records import NOBODY, Agreement, Conflict, Decision, Imported, Request
+from fedward.annotation.records import DECISION, NOBODY, Agreement, Conflict, Decision, Imported, Request
 
 _USABLE = "(:classes IS NULL OR label IS NULL OR label IN (SELECT value FROM json_each(:classes)))"
 """Whether a decision is "cannot tell" or one of the classes, where these are given as JSON."""
@@ -59,21 +59,16 @@ class Queue:
         given: Sequence[float | None] = [None] * len(ids) if scores is None else scores
         if len(given) != len(ids) or len(set(ids)) != len(ids) or not all(ids):
             raise ValueError(f"expected different, non-empty ids with a score each, got {len(ids)} and {len(given)}")
-        if any(score is not None and not math.isfinite(score) for score in given):
+        known = [None if score is None else float(score) for score in given]
+        if not all(score is None or math.isfinite(score) for score in known):
             raise ValueError("expected finite scores")
         time = times.now()
-        rows = [
-            (run, round_, strategy, sample_id, None if score is None else float(score), time)
-            for sample_id, score in zip(ids, given, strict=True)
-        ]
+        rows = [(run, round_, strategy, *image, time) for image in zip(ids, known, strict=True)]
+        insert = "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, ?, ?, ?, ?, ?)"
         with self.database.writing() as database:
             _show_life(database, run)
             before = database.total_changes
-            database.executemany(
-                "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT DO NOTHING",
-                rows,
-            )
+            database.executemany(f"{insert} ON CONFLICT DO NOTHING", rows)
             return database.total_changes - before
 
     def pending(self) -> list[Request]:
@@ -138,7 +133,7 @@ class Queue:
         # A class's own name comes last: what was exported means the same when it returns.
         words = {**(names or {}), **{name: name for name in classes}}
         with self.database.writing() as database:
-            return merge(database, returned, words, known_ids, source=source, moment=moment, nobody=annotator)
+            return merge(database, returned, words, known_ids, Decision("", annotator, None, moment, source))
 
     def export(
         self, form: str, path: Path, classes: Sequence[str], picture: Callable[[str], bytes]
@@ -196,11 +191,8 @@ def decisions(database: sqlite3.Connection, classes: Collection[str] | None = No
 
     With ``classes``, those that name another class are left out.
     """
-    query = f"SELECT * FROM decisions WHERE {_USABLE} ORDER BY sample_id, time DESC, answer DESC"
-    rows = database.execute(query, {"classes": _listed(classes)})
-    return [
-        Decision(**{name: row[name] for name in ("sample_id", "annotator", "label", "time", "source")}) for row in rows
-    ]
+    query = f"SELECT {DECISION} FROM decisions WHERE {_USABLE} ORDER BY sample_id, time DESC, answer DESC"
+    return [Decision(*row) for row in database.execute(query, {"classes": _listed(classes)})]
 
 
 def agreement(made: Sequence[Decision]) -> Agreement:

@@ -1,7 +1,7 @@
 """What goes into the queue and what comes out of it; times are UTC as text that sorts (see ``times``)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 CANNOT_TELL = "cannot tell"
 """What a hand-over file says where a class would stand, for an image in which nobody can see one."""
@@ -46,6 +46,10 @@ class Decision:
     def text(self) -> str:
         """Return the class, or :data:`CANNOT_TELL`."""
         return CANNOT_TELL if self.label is None else self.label
+
+
+DECISION = ", ".join(field.name for field in fields(Decision))
+"""The columns of one, in SQL."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 import logging
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from typing import Annotated, Literal, TypeAlias
 
 from flask import Flask, Response, jsonify, render_template, request
@@ -73,12 +73,6 @@ class _Undo(_Body):
 class Page:
     """The page of one site, as Flask serves it."""
 
-    site: str
-    """For the title."""
-    classes: Sequence[str]
-    """What an image may be."""
-    readers: int
-    """How many people are to decide each image."""
     desk: Desk
     pictures: Pictures
     guard: Guard
@@ -103,9 +97,9 @@ class Page:
         """Return the page, or a page with a message alone."""
         return render_template(
             "page.html",
-            site=self.site,
-            choices=[(name, KEYS[index : index + 1]) for index, name in enumerate(self.classes)],
-            readers=self.readers,
+            site=self.pictures.site,
+            choices=list(zip_longest(self.pictures.classes, KEYS[: len(self.pictures.classes)], fillvalue="")),
+            readers=self.desk.readers,
             message=message,
             form_secret="" if message else self.guard.form_secret,
         )
@@ -132,7 +126,9 @@ class Page:
     def answer(self) -> Answer:
         """Store an answer, and return what waits then."""
         body = _Answer.model_validate_json(request.get_data())
-        if body.sample_id not in self.pictures.ids or (body.label is not None and body.label not in self.classes):
+        if body.sample_id not in self.pictures.ids or (
+            body.label is not None and body.label not in self.pictures.classes
+        ):
             return _sorry("That is not an image or class of this page. Please reload it.", 400)
         try:
             self.desk.answer(Message(**body.model_dump()))
