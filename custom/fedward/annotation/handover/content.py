@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from fedward import private
@@ -21,6 +22,17 @@ class Content:
     pending: Sequence[Request]
     decisions: Sequence[Decision]
     requests: Mapping[str, Request]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all images, those that wait first."""
+        waiting = [request.sample_id for request in self.pending]
+        return list(dict.fromkeys(waiting + [decision.sample_id for decision in self.decisions]))
+
+    def about(self, sample_id: str) -> dict[str, Any]:
+        """Return what asked for an image at last; nothing if nobody did."""
+        request = self.requests.get(sample_id)
+        return {name: getattr(request, name) for name in ("strategy", "round", "score", "run")} if request else {}
 
 
 @dataclass(frozen=True)
@@ -78,9 +90,8 @@ def appears_whole(path: Path) -> Iterator[Path]:
         DataError: the disk does not take it.
     """
     if path.exists() or path.is_symlink():
-        raise ConfigError(
-            f"export {path}", expected="a new file or folder", found="one that exists", remedy="Name another."
-        )
+        expected, remedy = "a new file or folder", "Name another."
+        raise ConfigError(f"export {path}", expected=expected, found="one that exists", remedy=remedy)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".exporting-") as folder:
@@ -88,6 +99,5 @@ def appears_whole(path: Path) -> Iterator[Path]:
             private.shut(Path(folder))
             os.rename(Path(folder) / path.name, path)
     except OSError as error:
-        found = error.strerror or str(error)
-        remedy = "Name another place, or make room."
+        found, remedy = error.strerror or str(error), "Name another place, or make room."
         raise DataError(f"export {path}", expected="room to write", found=found, remedy=remedy) from None

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from fedward.annotation.handover.content import Content
-from fedward.annotation.records import Refused, Request, Return, Returned
+from fedward.annotation.records import Refused, Return, Returned
 from fedward.errors import DataError
 from fedward.sites.table import read_table
 
@@ -21,30 +21,18 @@ def write(path: Path, content: Content) -> int:
     Returns:
         The number of images.
     """
-    rows = [_row(request.sample_id, request) | {"status": "pending"} for request in content.pending]
-    for decision in content.decisions:
-        rows.append(
-            _row(decision.sample_id, content.requests.get(decision.sample_id))
-            | {"label": decision.text, "annotator": decision.annotator, "time": decision.time, "status": "decided"}
-        )
+    rows = [
+        {"sample_id": each.sample_id, "status": "pending"} | content.about(each.sample_id) for each in content.pending
+    ]
+    for each in content.decisions:
+        said = {"label": each.text, "annotator": each.annotator, "time": each.time, "status": "decided"}
+        rows.append({"sample_id": each.sample_id} | said | content.about(each.sample_id))
     with path.open("w", newline="", encoding="utf-8") as file:
         # All quoted: a spreadsheet that splits cells at semicolons would find a formula inside one.
         table = csv.DictWriter(file, _COLUMNS, restval="", quoting=csv.QUOTE_ALL)
         table.writeheader()
         table.writerows({name: _inert(cell) for name, cell in row.items()} for row in rows)
-    return len({row["sample_id"] for row in rows})
-
-
-def _row(sample_id: str, request: Request | None) -> dict[str, object]:
-    if request is None:
-        return {"sample_id": sample_id}
-    return {
-        "sample_id": sample_id,
-        "strategy": request.strategy,
-        "round": request.round,
-        "score": "" if request.score is None else request.score,
-        "run": request.run,
-    }
+    return len(content.ids)
 
 
 def _inert(cell: object) -> object:
@@ -66,7 +54,7 @@ def read(path: Path) -> Return:
         DataError: the file cannot be read, or lacks a column.
     """
     try:
-        records, aside = read_table(path, ("sample_id", "label"), "annotation")
+        records, rejected = read_table(path, ("sample_id", "label"), "annotation")
     except DataError as error:
         remedy = "Send back the exported CSV with 'label' filled in."
         raise DataError(f"returned file {path}", expected=error.expected, found=error.found, remedy=remedy) from None
@@ -81,5 +69,5 @@ def read(path: Path) -> Return:
         for record in records
     ]
     given = [answer for answer in answers if answer.label]
-    refused = [Refused(f"line {problem.row}", problem.sample_id, problem.reason) for problem in aside]
+    refused = [Refused(f"line {problem.row}", problem.sample_id, problem.reason) for problem in rejected]
     return Return("CSV", given, refused, open=len(answers) - len(given))

@@ -21,9 +21,8 @@ def read_json(path: Path, kind: type, expected: str) -> Any:
     except (ValueError, RecursionError) as error:
         content, found = None, f"{type(error).__name__}: {error}"
     if not isinstance(content, kind):
-        raise DataError(
-            f"returned file {path}", expected=expected, found=found, remedy="Export it again from the other program."
-        )
+        remedy = "Export it again from the other program."
+        raise DataError(f"returned file {path}", expected=expected, found=found, remedy=remedy)
     return content
 
 

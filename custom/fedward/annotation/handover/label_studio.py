@@ -6,53 +6,49 @@ LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT names the folder in which the export lies
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from fedward.annotation.handover.content import Content, stem, write_pictures
+from fedward.annotation.handover.content import Content, stem
 from fedward.annotation.handover.json_file import part, read_json, text
 from fedward.annotation.records import CANNOT_TELL, Decision, Refused, Request, Return, Returned
 
 _CONTROL, _OBJECT = "class", "image"
 
 
-def write(
-    folder: Path, name: str, content: Content, classes: Sequence[str], picture: Callable[[str], bytes]
-) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """Write ``tasks.json`` (waiting), ``results.json`` (decided), ``label_config.xml`` and ``images/``.
+def write(folder: Path, name: str, content: Content, classes: Sequence[str], shown: Collection[str]) -> None:
+    """Write ``tasks.json`` (waiting), ``results.json`` (decided) and ``label_config.xml`` of the images shown.
 
-    Returns:
-        The number of images, and the ids without a picture, with the reasons.
+    ``name`` is the folder's own in the end.
     """
-    decided: dict[str, list[dict[str, Any]]] = {}
+    decided: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for number, decision in enumerate(content.decisions, 1):
-        decided.setdefault(decision.sample_id, []).append({"id": number} | _annotation(decision))
-    waiting = [request.sample_id for request in content.pending]
-    shown, unseen = write_pictures(folder / "images", list(dict.fromkeys([*waiting, *decided])), picture)
+        decided[decision.sample_id].append({"id": number} | _annotation(decision))
     scale = _scale(request.score for request in content.pending)
     seen = set(shown)
-    tasks = [_task(name, each) | _prediction(each, scale) for each in content.pending if each.sample_id in seen]
+    tasks = [
+        _task(name, content, request.sample_id) | _prediction(request, scale)
+        for request in content.pending
+        if request.sample_id in seen
+    ]
     results = [
-        {"id": number, "annotations": annotations} | _task(name, content.requests.get(sample_id), sample_id)
+        {"id": number, "annotations": annotations} | _task(name, content, sample_id)
         for number, (sample_id, annotations) in enumerate(decided.items(), 1)
         if sample_id in seen
     ]
     (folder / "tasks.json").write_text(json.dumps(tasks, indent=1, ensure_ascii=False), "utf-8")
     (folder / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False), "utf-8")
     (folder / "label_config.xml").write_text(_configuration(classes), "utf-8")
-    return len(shown), tuple(unseen)
 
 
-def _task(folder: str, request: Request | None, sample_id: str = "") -> dict[str, Any]:
-    sample_id = request.sample_id if request else sample_id
+def _task(folder: str, content: Content, sample_id: str) -> dict[str, Any]:
     file = quote(f"{folder}/images/{stem(sample_id)}.png")
-    data: dict[str, Any] = {_OBJECT: f"/data/local-files/?d={file}", "sample_id": sample_id}
-    if request:
-        data |= {"strategy": request.strategy, "round": request.round, "score": request.score, "run": request.run}
-    return {"data": data}
+    image = {_OBJECT: f"/data/local-files/?d={file}", "sample_id": sample_id}
+    return {"data": image | content.about(sample_id)}
 
 
 def _prediction(request: Request, scale: Callable[[float], float]) -> dict[str, Any]:

@@ -6,13 +6,13 @@ several annotators' decisions a datastore holds one: the newest.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from fedward.annotation import times
-from fedward.annotation.handover.content import Content, stem, write_pictures
+from fedward.annotation.handover.content import Content, stem
 from fedward.annotation.handover.json_file import part, read_json, text
 from fedward.annotation.records import Decision, Refused, Return, Returned
 from fedward.errors import DataError
@@ -21,40 +21,29 @@ INDEX = "datastore_v2.json"
 _LABELS = Path("labels") / "final"
 
 
-def write(folder: Path, content: Content, picture: Callable[[str], bytes]) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """Write the datastore of all images that wait or are decided.
-
-    Returns:
-        The number of images, and the ids without a picture, with the reasons.
-    """
+def write(folder: Path, content: Content, shown: Collection[str]) -> None:
+    """Write the index and the labels of the images shown."""
     # A class before "cannot tell", then the newest; `decisions` has the newest first.
     said = sorted(content.decisions, key=lambda decision: decision.label is None)
     newest = {decision.sample_id: decision for decision in reversed(said)}
-    waiting = [request.sample_id for request in content.pending]
-    shown, unseen = write_pictures(folder / "images", list(dict.fromkeys([*waiting, *newest])), picture)
     (folder / _LABELS).mkdir(parents=True)
-    objects = {stem(sample_id): _object(folder, sample_id, content, newest.get(sample_id)) for sample_id in shown}
     index = {
         "name": "fedward",
         "description": "Images that federated active learning asks about",
         "images_dir": "images",
         "labels_dir": "labels",
-        "objects": objects,
+        "objects": {stem(each): _object(folder, each, content.about(each), newest.get(each)) for each in shown},
     }
     (folder / INDEX).write_text(json.dumps(index, indent=2), "utf-8")
-    return len(shown), tuple(unseen)
 
 
-def _object(folder: Path, sample_id: str, content: Content, decision: Decision | None) -> dict[str, Any]:
-    name, request = stem(sample_id), content.requests.get(sample_id)
-    info: dict[str, Any] = {"name": f"{name}.png", "sample_id": sample_id}
-    if request:
-        info |= {"strategy": request.strategy, "round": request.round, "score": request.score, "run": request.run}
-    labels = {}
+def _object(folder: Path, sample_id: str, about: dict[str, Any], decision: Decision | None) -> dict[str, Any]:
+    name, labels = stem(sample_id), {}
     if decision:
         said = {"label": decision.text, "annotator": decision.annotator, "time": decision.time}
         (folder / _LABELS / f"{name}.json").write_text(json.dumps(said), "utf-8")
         labels["final"] = {"ext": ".json", "info": {"name": f"{name}.json", **said}}
+    info = {"name": f"{name}.png", "sample_id": sample_id, **about}
     return {"image": {"ext": ".png", "info": info}, "labels": labels}
 
 
@@ -67,9 +56,8 @@ def read(folder: Path) -> Return:
     index = read_json(folder / INDEX, dict, f"a MONAI Label datastore with {INDEX}")
     objects = index.get("objects")
     if not isinstance(objects, dict):
-        expected = "'objects' in its index"
-        remedy = "Send back the whole datastore."
-        raise DataError(f"returned folder {folder}", expected=expected, found=type(objects).__name__, remedy=remedy)
+        where, found, remedy = f"returned folder {folder}", type(objects).__name__, "Send back the whole datastore."
+        raise DataError(where, expected="'objects' in its index", found=found, remedy=remedy)
     answers: list[Returned] = []
     refused: list[Refused] = []
     left = 0

@@ -2,7 +2,6 @@
 
 import hmac
 import ipaddress
-import secrets
 import socket
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -45,12 +44,12 @@ class Guard:
     """
 
     def __init__(self, token: str, host: str) -> None:
-        self._token = token.encode()
+        self._token = token
         self._public = not is_loopback(host)
         self._names = _LOCAL_NAMES | {host.lower()} | ({socket.gethostname().lower()} if self._public else set())
         # Browsers share cookies between the ports of a host: two pages on one machine need names of their own.
-        self._cookie = f"fedward_{sha256(self._token).hexdigest()[:12]}"
-        self.form_secret = hmac.new(self._token, b"form", sha256).hexdigest()
+        self._cookie = f"fedward_{sha256(token.encode()).hexdigest()[:12]}"
+        self.form_secret = hmac.new(token.encode(), b"form", sha256).hexdigest()
 
     def watch(self, app: Flask) -> None:
         """Put the guard before an application."""
@@ -73,27 +72,25 @@ class Guard:
         return name in self._names or (self._public and _is_address(name))
 
     def _in_address(self) -> bool:
-        return hmac.compare_digest(request.args.get("token", "").encode(), self._token)
+        return _same(request.args.get("token", ""), self._token)
 
     def _in_cookie(self) -> bool:
-        return hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._token)
+        return _same(request.cookies.get(self._cookie, ""), self._token)
 
     def _from_page(self) -> bool:
-        secret = request.headers.get("X-Form-Secret", "").encode()
         origin = request.headers.get("Origin")
         own = origin is None or urlsplit(origin).netloc == request.headers.get("Host")
-        return own and hmac.compare_digest(secret, self.form_secret.encode())
+        return own and _same(request.headers.get("X-Form-Secret", ""), self.form_secret)
 
     def _finish(self, response: Response) -> Response:
         response.headers.update(_HEADERS)
         if response.status_code < 400 and "token" in request.args and self._in_address():
-            response.set_cookie(self._cookie, self._token.decode(), httponly=True, samesite="Strict")
+            response.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict")
         return response
 
 
-def new_token() -> str:
-    """Return 256 random bits for an address."""
-    return secrets.token_urlsafe(32)
+def _same(given: str, secret: str) -> bool:
+    return hmac.compare_digest(given.encode(), secret.encode())
 
 
 def _is_address(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Serves the page until Ctrl-C: the socket, the address, and a token that a crash does not change."""
 
-import os
+import secrets
 import socket
 import threading
 from contextlib import suppress
@@ -9,7 +9,7 @@ from pathlib import Path
 from flask import Flask
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
-from fedward.annotation.page.guard import new_token
+from fedward import private
 from fedward.errors import ConfigError
 
 
@@ -34,9 +34,9 @@ class Token:
         except (OSError, ValueError):
             self.value = ""
         if len(self.value) < 32:
-            self.value = new_token()
+            self.value = secrets.token_urlsafe(32)
             self._path.unlink(missing_ok=True)
-            with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with open(self._path, "x", opener=private.opener) as file:
                 file.write(self.value)
 
     def forget(self) -> None:
@@ -55,12 +55,10 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        raise ConfigError(
-            f"fedward annotate, {host} port {port}",
-            expected="an address of this machine and a free port",
-            found=getattr(error, "strerror", None) or str(error),
-            remedy="Name another with --port, or --port 0 for any free one.",
-        ) from None
+        where, found = f"fedward annotate, {host} port {port}", getattr(error, "strerror", None) or str(error)
+        expected = "an address of this machine and a free port"
+        remedy = "Name another with --port, or --port 0 for any free one."
+        raise ConfigError(where, expected=expected, found=found, remedy=remedy) from None
 
 
 def address(listening: socket.socket, token: str) -> str:
