@@ -4,7 +4,7 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from safetensors import SafetensorError
 
@@ -28,11 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
-    code = 1
+    options, code = _parser().parse_args(arguments), 1
     try:
-        code = command(options)
+        code = options.command(options)
         sys.stdout.flush()  # here, since what fails at the interpreter's end is told in its words
     except FedwardError as error:
         print(f"fedward: {error}", file=sys.stderr)
@@ -65,9 +63,8 @@ def _explained(error: OSError | SafetensorError, options: argparse.Namespace) ->
     except OSError:
         where = "standard output"
         _drop_output()
-    found = getattr(error, "strerror", None) or str(error)
-    remedy = "Make room there, or name another folder."
-    return FedwardError(str(where), expected="a place that can be read and written", found=found, remedy=remedy)
+    expected, found = "a place that can be read and written", getattr(error, "strerror", None) or str(error)
+    return FedwardError(str(where), expected=expected, found=found, remedy="Make room there, or name another folder.")
 
 
 def _drop_output() -> None:
@@ -76,9 +73,8 @@ def _drop_output() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="fedward", description="Federated learning for hospitals that are short of labels."
-    )
+    about = "Federated learning for hospitals that are short of labels."
+    parser = argparse.ArgumentParser("fedward", description=about)
     parser.set_defaults(hint="")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -165,8 +165,6 @@ class Experiment(_Frozen):
 
 def explain(error: ValidationError, where: str) -> ConfigError:
     """Return a :class:`ConfigError` that lists every field pydantic refused."""
-    details = "; ".join(
-        f"{'.'.join(map(str, item['loc'])) or 'value'}: {item['msg']} (found {item['input']!r:.80})"
-        for item in error.errors()
-    )
-    return ConfigError(where, expected="valid settings", found=details, remedy="Correct the named fields.")
+    said = ((".".join(map(str, item["loc"])) or "value", item) for item in error.errors())
+    found = "; ".join(f"{name}: {item['msg']} (found {item['input']!r:.80})" for name, item in said)
+    return ConfigError(where, expected="valid settings", found=found, remedy="Correct the named fields.")

@@ -125,10 +125,8 @@ def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = Fa
 def _base(job: str) -> Experiment:
     if job in JOBS:
         return JOBS[job]()
-    return Experiment(method=job) if job in METHODS else _read(job)
-
-
-def _read(job: str) -> Experiment:
+    if job in METHODS:
+        return Experiment(method=job)
     try:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -30,8 +30,8 @@ def experiment(job: str, **settings: Any) -> Experiment:
     2
 
     Args:
-        job: one of those that ship (:data:`fedward.jobs.JOBS`), or any method's name: then all settings have the
-            method's defaults. A JSON file with an experiment, too.
+        job: one of those that ship (:data:`fedward.jobs.JOBS`), any method's name, for the defaults of that method, or
+            a JSON file with an experiment.
         settings: fields of :class:`~fedward.config.Experiment` or settings of the method. ``data`` and ``synthetic``
             are mappings, of which fields that are not named stay as they are.
 
@@ -87,9 +87,7 @@ class TrainedModel(nn.Module):
         return self.experiment.data.classes
 
     def read(self, files: Sequence[Path | str | Image.Image]) -> Tensor:
-        """Return images as the model wants them, (N, channels, size, size) in [0, 1], from files or Pillow's images.
-
-        They become what sites make of theirs.
+        """Return files or Pillow's images, prepared as at a site: (N, channels, size, size) float32 in [0, 1].
 
         Raises:
             BadRow: a file that is no image, or one that a site would reject.

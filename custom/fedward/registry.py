@@ -5,7 +5,7 @@ process. Nothing is imported before its name is looked up.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -43,12 +43,16 @@ class Registry(Mapping[str, T], Generic[T]):
 
     Args:
         kind: in the singular; entry points belong to the group ``fedward.<kind>s``.
-        builtin: name -> ``module:object``.
+        package: where the built-in ones are.
+        builtin: name -> ``module:object`` below the package.
         needs: attributes without which an object is none of this kind.
     """
 
-    def __init__(self, kind: str, builtin: Mapping[str, str], needs: tuple[str, ...] = ("__call__",)) -> None:
-        self.kind, self.group, self.builtin, self._needs = kind, f"fedward.{kind}s", dict(builtin), needs
+    def __init__(
+        self, kind: str, package: str, builtin: Mapping[str, str], needs: Sequence[str] = ("__call__",)
+    ) -> None:
+        self.kind, self.group, self._needs = kind, f"fedward.{kind}s", needs
+        self.builtin = {name: f"{package}.{target}" for name, target in builtin.items()}
         self.registered: dict[str, T] = {}
         """Those of this process alone."""
 
@@ -148,8 +152,7 @@ _SWIN_SIZES = (28, 32, 64, 224)
 _NETWORKS = {
     "small_cnn": "small_cnn:SmallCNN",
     "small_cnn_gn": "small_cnn_gn:SmallCNNGN",
-    **{f"swin_{size}": f"masked_swin:swin_{size}" for size in _SWIN_SIZES},
-    **{f"masked_swin_{size}": f"masked_swin:masked_swin_{size}" for size in _SWIN_SIZES},
+    **{f"{name}_{size}": f"masked_swin:{name}_{size}" for name in ("swin", "masked_swin") for size in _SWIN_SIZES},
 }
 _SAMPLERS = {
     "random": "base:Random",
@@ -164,24 +167,19 @@ _SAMPLERS = {
     "core_set": "core_set:CoreSet",
 }
 _VIEWS = {name: f"recipes:{name.upper()}" for name in ("rotation_invariant", "mirrored", "upright")}
-
-
-def _below(package: str, names: Mapping[str, str]) -> dict[str, str]:
-    return {name: f"fedward.{package}.{target}" for name, target in names.items()}
+_METRICS = dict.fromkeys(OVERALL, "classification:classification_metrics")
 
 
 METHODS: "Registry[type[Algorithm[Any]]]" = Registry(
-    "method", _below("methods", _METHODS), ("settings_type", "state_type", "start", "rounds", "phases")
+    "method", "fedward.methods", _METHODS, ("settings_type", "state_type", "start", "rounds", "phases")
 )
-NETWORKS: "Registry[Network]" = Registry("network", _below("nets", _NETWORKS))
+NETWORKS: "Registry[Network]" = Registry("network", "fedward.nets", _NETWORKS)
 """Those that need no other package; all of timm, and MONAI's under ``monai:NAME``, have no row here."""
 SAMPLERS: "Registry[type[Sampler]]" = Registry(
-    "sampler", _below("methods.samplers", _SAMPLERS), ("name", "settings_type", "uses", "choose")
+    "sampler", "fedward.methods.samplers", _SAMPLERS, ("name", "settings_type", "uses", "choose")
 )
-VIEWS: "Registry[Views]" = Registry("view", _below("views", _VIEWS), ("weak", "strong"))
-METRICS: "Registry[MetricFunction]" = Registry(
-    "metric", dict.fromkeys(OVERALL, "fedward.evaluation.classification:classification_metrics")
-)
+VIEWS: "Registry[Views]" = Registry("view", "fedward.views", _VIEWS, ("weak", "strong"))
+METRICS: "Registry[MetricFunction]" = Registry("metric", "fedward.evaluation", _METRICS)
 """Built in are those that every job has; they are computed together."""
 
 KINDS: Mapping[str, Registry[Any]] = {each.kind: each for each in (METHODS, NETWORKS, SAMPLERS, VIEWS, METRICS)}

@@ -32,15 +32,21 @@ def add_run(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.engine == "simulator":
-        return _run_simulator(options)
-    from fedward.local import run_local
-
     if options.resume:
         return _resume(options)
-    experiment = load_experiment(_job(options), options.set)
-    options.out = _new_folder(options)
-    sites, folders = _sites(options, experiment), _site_folders(options)
+    if options.job is None:
+        raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
+    from fedward.sites import named_sites
+
+    experiment = load_experiment(options.job, options.set)
+    options.out = options.out or Path("runs") / Path(options.job).stem
+    folders = [options.site_files] if options.site_files else []
+    named = [name for folder in folders for name in named_sites(folder)]
+    sites = (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)
+    if options.engine == "simulator":
+        return _simulate(options, experiment, sites)
+    from fedward.local import run_local
+
     options.hint = _hint(options)
     run_local(experiment, options.out, sites=sites, site_folders=folders, init=options.init)
     return 0
@@ -50,6 +56,10 @@ def _resume(options: argparse.Namespace) -> int:
     from fedward.local import run_local
     from fedward.storage.run_folder import RunFolder
 
+    if options.engine == "simulator":
+        expected, found = "the local engine", "--engine simulator"
+        remedy = "Leave --engine away; the weights are the same. A FLARE job resumes through its run folder."
+        raise ConfigError("fedward run --resume", expected=expected, found=found, remedy=remedy)
     if options.set or options.job or options.init or options.out or options.sites is not None:
         found = "a job, --sites, --out, --set or --init"
         remedy = "A run goes on with the settings it was started with; start a new one for others."
@@ -59,7 +69,7 @@ def _resume(options: argparse.Namespace) -> int:
         print(f"finished already: {options.out / 'report.html'}")
         return 0
     options.hint = _hint(options)
-    run_local(None, options.out, resume=True, site_folders=_site_folders(options))
+    run_local(None, options.out, resume=True, site_folders=[options.site_files] if options.site_files else [])
     return 0
 
 
@@ -70,48 +80,18 @@ def _hint(options: argparse.Namespace) -> str:
     return f"; finished rounds are kept, continue with `{command}`"
 
 
-def _run_simulator(options: argparse.Namespace) -> int:
+def _simulate(options: argparse.Namespace, experiment: Experiment, sites: list[str]) -> int:
     from fedward.flare.jobs.export import export_job
     from fedward.flare.launchers import ARENAS
 
-    if options.resume:
-        expected = "the local engine"
-        remedy = "Leave --engine away; the weights are the same. A FLARE job resumes through its run folder."
-        raise ConfigError("fedward run --resume", expected=expected, found="--engine simulator", remedy=remedy)
-    name, folder = Path(_job(options)).stem, _new_folder(options)
-    if folder.exists() and any(folder.iterdir()):
-        where, remedy = f"folder {folder}", "Name another with --out."
+    if options.out.exists() and any(options.out.iterdir()):
+        where, remedy = f"folder {options.out}", "Name another with --out."
         raise ConfigError(where, expected="a new or empty folder", found="files in it", remedy=remedy)
-    job = folder / "job" / name
-    experiment = load_experiment(_job(options), options.set)
-    sites = _sites(options, experiment)
+    job = options.out / "job" / Path(options.job).stem
     export_job(experiment, job, sites=sites, init=options.init)
     environment = dict([ARENAS]) | os.environ
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
-    options_of_flare = ["-w", str(folder / "workspace"), "-c", ",".join(sites), "-t", str(len(sites))]
+    options_of_flare = ["-w", str(options.out / "workspace"), "-c", ",".join(sites), "-t", str(len(sites))]
     command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), *options_of_flare]
     return subprocess.run(command, env=environment, check=False).returncode
-
-
-def _job(options: argparse.Namespace) -> str:
-    if options.job is None:
-        raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
-    return str(options.job)
-
-
-def _new_folder(options: argparse.Namespace) -> Path:
-    folder: Path = options.out or Path("runs") / Path(_job(options)).stem
-    return folder
-
-
-def _sites(options: argparse.Namespace, experiment: Experiment) -> list[str]:
-    """Return the sites' names: as many as asked for, else those that have files, else the job's."""
-    from fedward.sites import named_sites
-
-    named = named_sites(options.site_files) if options.site_files else []
-    return (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)
-
-
-def _site_folders(options: argparse.Namespace) -> list[Path]:
-    return [options.site_files] if options.site_files else []

@@ -7,7 +7,7 @@ import pytest
 from nvflare.apis.workspace import Workspace
 
 from fedward.errors import ConfigError
-from fedward.flare.places import put_into_results, results_folder, run_folder, site_folders, site_state
+from fedward.flare.places import put_into_results, results_folder, run_folder, site_folders, state_folder
 
 JOB = {"name": "fedperl", "submitter_name": "lead@a.org"}
 SIMULATED = {"name": "fedperl"}
@@ -25,7 +25,7 @@ def workspace(tmp_path, monkeypatch):
 
 def test_by_default_everything_lies_in_flares_own_folders(workspace, tmp_path):
     assert site_folders(workspace) == [tmp_path / "local"]
-    assert site_state(workspace) == tmp_path / "fedward"
+    assert state_folder(Path(workspace.get_root_dir())) == tmp_path / "fedward"
     assert run_folder(workspace, "job-id", JOB) == tmp_path / "fedward" / "runs" / "lead@a.org" / "job-id"
 
 
@@ -49,16 +49,16 @@ def test_state_is_not_lost_with_a_jobs_container(workspace, tmp_path, monkeypatc
     resources = tmp_path / "local" / "resources.json.default"
     resources.write_text(json.dumps({"components": [{"id": "resource_manager"}, {"id": launcher}]}))
     with pytest.raises(ConfigError, match="FEDWARD_STATE"):
-        site_state(workspace)
+        state_folder(Path(workspace.get_root_dir()))
     monkeypatch.setenv("FEDWARD_STATE", "/data/default/state")
-    assert site_state(workspace) == Path("/data/default/state")
+    assert state_folder(Path(workspace.get_root_dir())) == Path("/data/default/state")
     assert run_folder(workspace, "job-id", JOB) == Path("/data/default/state/runs/lead@a.org/job-id")
 
 
 def test_a_process_launcher_keeps_state_in_the_kit(workspace, tmp_path):
     (tmp_path / "local" / "resources.json").write_text(json.dumps({"components": [{"id": "process_launcher"}]}))
     (tmp_path / "local" / "resources.json.default").write_text(json.dumps({"components": [{"id": "k8s_launcher"}]}))
-    assert site_state(workspace) == tmp_path / "fedward"
+    assert state_folder(Path(workspace.get_root_dir())) == tmp_path / "fedward"
 
 
 def test_a_simulated_run_lies_in_results_or_a_named_folder(workspace, tmp_path, monkeypatch):

@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from fedward.cli import main
+from fedward.flare.classes import FOREIGN
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
 from fedward.flare.kits.doctor import site_rules
@@ -16,6 +18,8 @@ from fedward.security.approvals import Approvals
 from fedward.security.policy import FILE, Policy
 from fedward.storage.initial import Weights, first_model, initial_model
 from finished_run import finished_run
+from foreign_jobs import SERVER, edit
+from installed import install
 from tiny import clinical
 
 SITES = ["hospital-a", "hospital-b", "hospital-c"]
@@ -125,6 +129,29 @@ def test_a_policy_that_cannot_be_trusted_is_told(kit, spoil, status, told):
     row = rows(kit)["policy"]
     assert row.status == status
     assert told in row.found
+
+
+@pytest.mark.parametrize("kind", ["method", "network"])
+def test_a_foreign_name_that_is_not_admitted_is_told(kit, tmp_path, monkeypatch, kind):
+    points = {kind: {"trap": "trap_module:Thing"}}
+    install(tmp_path / "packages", monkeypatch, "trap-package", "trap_module", "1 / 0", version="2.1", **points)
+    job = exported(tmp_path / "job", clinical())
+
+    def name_it(content):
+        workflow = content["workflows"][0]
+        if kind == "method":
+            workflow["path"], workflow["args"]["method"] = FOREIGN, "trap"
+        else:
+            workflow["args"]["experiment"]["net"] = "trap"
+
+    edit(SERVER, name_it)(job / "app")
+    found = rows(kit, job)
+    assert set(found) == {"policy", "extensions", "rules"}
+    assert (found["extensions"].status, found["rules"].status) == ("failed", "skipped")
+    assert found["extensions"].found == f"the job needs {kind} trap-package==2.1:trap"
+    assert found["extensions"].expected == "none"
+    assert f"change the rule in local/{FILE}" in found["extensions"].remedy
+    assert "trap_module" not in sys.modules, "it is not even imported"
 
 
 def test_a_job_that_is_none_of_ours_is_told(kit, tmp_path):

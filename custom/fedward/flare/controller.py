@@ -32,17 +32,14 @@ from fedward.storage.initial import Source
 class ExperimentController(ModelController):  # type: ignore[misc]
     """Runs an experiment on the sites of a FLARE job.
 
-    A run whose folder exists already is continued; see :func:`~fedward.flare.places.run_folder` for where
-    that is. The job's results hold the run also when it fails, but not one that this job may not continue. An error of
-    the run ends the job as failed, with its text.
-
-    A class of one method takes that method's settings as arguments, under their names, with their types and defaults.
+    A run whose folder exists already (:func:`~fedward.flare.places.run_folder`) is continued. The job's results hold
+    the run also when it fails, but not one that this job may not continue. An error of the run ends the job as failed,
+    with its text.
 
     Args:
         experiment: all else of an :class:`~fedward.config.Experiment`, as plain JSON values: data, network, seed.
-        init: ``folder`` and ``sha256`` of the weights that the run starts from, which lie in the app's ``config``
-            folder; see :func:`~fedward.flare.jobs.export.export_job`.
-        settings: those of the method.
+        init: ``folder`` and ``sha256`` of the weights that the run starts from, in the app's ``config`` folder.
+        settings: those of the method; a class of one method shows their names, types and defaults.
 
     Raises:
         ConfigError: an argument that is unknown or wrong.
@@ -75,11 +72,15 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         if metrics := named_folder(METRICS):
             self._metrics = JobMetrics(metrics, job.get("name", job_id), job_id)
         init = Source(Path(workspace.get_app_config_dir(job_id)), self.init) if self.init else None
+        transport: Transport = FlareTransport(self)
+        if self.experiment.secure_aggregation:
+            adder = Adder(context_of(SERVER, self.fl_ctx))
+            transport = EncryptedTransport(transport, self.experiment, method_of(self.experiment), adder, folder)
         try:
             self.folder = run_experiment(
                 self.experiment,
                 folder,
-                self._transport(folder),
+                transport,
                 engine="flare",
                 console=Console(),
                 report=write_report,
@@ -97,7 +98,11 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         """Answer FLARE's command ``show_stats`` with the run's progress."""
         super().handle_event(event_type, fl_ctx)
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
-            fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, self._progress())
+            try:
+                found = progress(self.folder) if self.folder else {}
+            except FedwardError as error:
+                found = {"error": str(error)}
+            fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR).set_info(STATS, found)
 
     def _opened(self, folder: Path) -> None:
         """Remember the folder that the run has written to."""
@@ -105,28 +110,11 @@ class ExperimentController(ModelController):  # type: ignore[misc]
         if self._metrics:
             self._metrics(folder)
 
-    def _progress(self) -> dict[str, Any]:
-        try:
-            return progress(self.folder) if self.folder else {}
-        except FedwardError as error:
-            return {"error": str(error)}
-
-    def _transport(self, folder: Path) -> Transport:
-        transport, experiment = FlareTransport(self), self.experiment
-        if not experiment.secure_aggregation:
-            return transport
-        return EncryptedTransport(
-            transport, experiment, method_of(experiment), Adder(context_of(SERVER, self.fl_ctx)), folder
-        )
-
 
 def _signature(method: str) -> inspect.Signature:
     """Return the arguments of a method's controller: its settings, with their types and defaults, and the common."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    fields = type(settings_of(method, {})).model_fields.items()
-    settings = [
-        inspect.Parameter(name, kind, default=field.get_default(call_default_factory=True), annotation=field.annotation)
-        for name, field in fields
-    ]
+    settings, kind = settings_of(method, {}), inspect.Parameter.KEYWORD_ONLY
+    own = inspect.signature(type(settings)).parameters.values()
     common = inspect.signature(ExperimentController.__init__).parameters
-    return inspect.Signature([*settings, *(common[name].replace(kind=kind) for name in ("experiment", "init"))])
+    arguments = [parameter.replace(default=getattr(settings, parameter.name)) for parameter in own]
+    return inspect.Signature([*arguments, *(common[name].replace(kind=kind) for name in ("experiment", "init"))])

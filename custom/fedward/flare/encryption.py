@@ -21,15 +21,10 @@ def context_of(kit_file: str, fl_ctx: FLContext) -> bytes:
 
         load_tenseal_context_from_workspace(kit_file, fl_ctx)
     except ImportError as error:
-        remedy = "Install it: pip install 'fedward[he]'."
-        raise ConfigError(
-            "secure_aggregation", expected="the package tenseal", found=str(error), remedy=remedy
-        ) from error
+        expected, remedy = "the package tenseal", "Install it: pip install 'fedward[he]'."
+        raise ConfigError("secure_aggregation", expected=expected, found=str(error), remedy=remedy) from error
     except (RuntimeError, TypeError, ValueError) as error:
-        expected, remedy = (
-            f"a signed {kit_file} in the startup folder",
-            "Provision with HEBuilder; see docs/privacy.md.",
-        )
+        expected, remedy = f"a signed {kit_file} in startup/", "Provision with HEBuilder; see docs/privacy.md."
         raise ConfigError("secure_aggregation", expected=expected, found=str(error), remedy=remedy) from error
     content, _ = SecurityContentService.load_content(kit_file)
     return bytes(content)

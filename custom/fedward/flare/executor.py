@@ -18,7 +18,7 @@ from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analy
 from fedward.errors import WorkError
 from fedward.flare.jobs.configurations import described_in, experiment_in
 from fedward.flare.launchers import RESTARTS
-from fedward.flare.places import site_folders, site_state
+from fedward.flare.places import site_folders, state_folder
 from fedward.flare.process_memory import Memory
 from fedward.flare.shareables import pack_answer, unpack
 from fedward.terminal import reason
@@ -47,15 +47,19 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         """Return the site's answer; an error becomes an answer that names its kind."""
         name, round_ = fl_ctx.get_identity_name(), None
         try:
+            from fedward.protocol.wire import Message
+
             meta, arrays = unpack(shareable)
             round_ = meta.get("round")
-            answer = self._answer(fl_ctx, meta, arrays, abort_signal)
+            self._client = self._client or _new_client(fl_ctx)
+            answer = self._client.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
         except Exception as error:
             self.log_exception(fl_ctx, f"round {round_}: {error}")
             return pack_answer({"site": name, "round": round_, **_told(error)}, {})
         finally:
             self._memory.trim()
-        return pack_answer({**answer.meta, **_restarts()}, answer.arrays)
+        restarts = int(os.environ.get(RESTARTS, "0"))  # how often this job's process was killed at its site
+        return pack_answer({**answer.meta, **({"restarts": restarts} if restarts else {})}, answer.arrays)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Write an answer into the site's log once FLARE's filters have had it; then send its scalars, for tracking.
@@ -80,13 +84,6 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
             send_analytic_dxo(self, dxo, fl_ctx)
 
-    def _answer(self, fl_ctx: FLContext, meta: dict[str, Any], arrays: dict[str, Any], abort_signal: Signal) -> Any:
-        from fedward.protocol.wire import Message
-
-        if self._client is None:
-            self._client = _new_client(fl_ctx)
-        return self._client.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
-
 
 def _new_client(fl_ctx: FLContext) -> "Client":
     from fedward.client.admission import Admission, admit_extensions
@@ -99,7 +96,7 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     from fedward.training.machine import limit_threads
 
     workspace, job_id, name = fl_ctx.get_engine().get_workspace(), fl_ctx.get_job_id(), fl_ctx.get_identity_name()
-    config, folder = Path(workspace.get_app_config_dir(job_id)), site_state(workspace)
+    config, folder = Path(workspace.get_app_config_dir(job_id)), state_folder(Path(workspace.get_root_dir()))
     # The simulator says so itself: a job's id would be the server's word.
     rules = () if fl_ctx.get_prop(FLContextKey.SIMULATE_MODE, False) is True else _rules(fl_ctx)
     if rules:  # first: an experiment imports what it names
@@ -127,12 +124,6 @@ def _told(error: Exception) -> dict[str, Any]:
     if isinstance(error, WorkError):  # whose text is made for it, such as that of a policy
         return {"error": reason(str(error)), **({"refused": True} if getattr(error, "final", False) else {})}
     return {"error": f"{type(error).__name__}: the details are in the site's own log"}
-
-
-def _restarts() -> dict[str, int]:
-    """Return the field that tells how often this job's process was killed at its site; none if it never was."""
-    count = int(os.environ.get(RESTARTS, "0"))
-    return {"restarts": count} if count else {}
 
 
 def scalars(meta: dict[str, Any]) -> Iterator[tuple[str, int, float]]:

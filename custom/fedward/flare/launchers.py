@@ -1,9 +1,8 @@
 """Job processes that are started again when something kills them.
 
-FLARE fails the whole job when one process of it dies: a site that runs short of memory for a moment would end the run
-of all. These launchers stand in a kit's resources in place of FLARE's own. A process that died comes back with
-the same command: the server sends a site the task again that it did not answer, and the server's own process continues
-its run folder, so that the weights are those of an undisturbed run.
+FLARE fails the whole job when one of its processes dies. These launchers stand in a kit's resources in place of FLARE's
+own, and start the same command again. A site is then sent the task again that it did not answer, and the server's
+process continues its run folder, so that the weights are those of an undisturbed run.
 """
 
 import os

@@ -38,18 +38,12 @@ SITES = "FEDWARD_SITES"
 def site_folders(workspace: Workspace) -> list[Path]:
     """Return where a site's data file may lie: its own ``local`` folder, then the folder ``FEDWARD_SITES`` names.
 
-    Raises:
-        ConfigError: the variable names no absolute path, or no folder with a site's file.
+    Raises ConfigError: the variable names no absolute path, or no folder with a site's file.
     """
     own = Path(workspace.get_site_config_dir())
     if named := named_folder(SITES):
         named_sites(named)
     return [own, named] if named else [own]
-
-
-def site_state(workspace: Workspace) -> Path:
-    """Return a participant's own folder; see :func:`state_folder`."""
-    return state_folder(Path(workspace.get_root_dir()))
 
 
 def state_folder(kit: Path) -> Path:
@@ -74,11 +68,10 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
 
     It is ``<runs>/<submitter>/<run>``: only who began a run reads and continues it. A job that names no run is a run
     of its own, by its id; where ``FEDWARD_RUNS`` is set, jobs of one name are attempts at one run. It never lies in the
-    job's results: FLARE hands all of those to the submitter, however the job ends, and a run that has not finished
-    holds the models of single sites.
+    job's results, which FLARE hands to the submitter: an unfinished run holds the models of single sites.
 
-    The simulator has one user, who has all sites' files anyway. There it is ``<runs>/<run>``; without ``FEDWARD_RUNS``
-    it lies in the results, since the simulator deletes its workspace when it starts and could not continue it.
+    In the simulator, which has one user, it is ``<runs>/<run>``. Without ``FEDWARD_RUNS`` it lies in the results: the
+    simulator deletes its workspace when it starts, and could not continue it.
 
     Args:
         workspace: the server's.
@@ -95,7 +88,7 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
         name = _safe("run", run)
     else:
         name = _safe("name", job.get(JobMetaKey.JOB_NAME)) if runs else job_id
-    runs = runs or site_state(workspace) / "runs"
+    runs = runs or state_folder(Path(workspace.get_root_dir())) / "runs"
     return runs / name if simulated else runs / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
 
 

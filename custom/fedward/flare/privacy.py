@@ -11,6 +11,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -24,7 +25,7 @@ from nvflare.apis.utils.fl_context_utils import add_job_audit_event
 from nvflare.private.privacy_manager import Scope
 
 from fedward.errors import WireError
-from fedward.flare.places import site_state
+from fedward.flare.places import state_folder
 from fedward.flare.shareables import pack_answer, unpack
 from fedward.security.ledger import BudgetUsedError, Rule, enter, ledger_file
 
@@ -35,11 +36,9 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
     """Clips the L2 norm of a whole update to ``clip`` and adds Gaussian noise of ``clip * noise_multiplier``.
 
     Goes into ``task_result_filters`` of a site's ``privacy.json``, by its full path. It fails closed: what is not a
-    difference of finite float arrays raises, and FLARE then answers ``TASK_RESULT_FILTER_ERROR`` in its place, which
-    the server counts as a failed site. Answers without arrays pass as they are. An update that would spend more than
-    ``max_epsilon`` stays here: the server is sent an error in its place, which says so.
-
-    It is a ``Filter`` and not a ``DXOFilter``, because that base passes on whatever it does not know.
+    difference of finite float arrays raises, and the server counts a failed site. Answers without arrays pass as they
+    are. In place of an update that would spend more than ``max_epsilon`` the server is sent an error, which says so.
+    It is no ``DXOFilter``, since that base passes on whatever it does not know.
 
     Args:
         clip: largest L2 norm of an update, over all its tensors together; in (0, 1e6].
@@ -76,7 +75,7 @@ class GaussianUpdateFilter(Filter):  # type: ignore[misc]
         round_ = meta.get("round")
         if (images := meta.get("labelled", 0) + meta.get("unlabelled", 0)) * rule.delta >= 1:
             _refuse(f"delta below one over {images} images", f"{rule.delta:g}")
-        ledger = ledger_file(site_state(fl_ctx.get_engine().get_workspace()), site)
+        ledger = ledger_file(state_folder(Path(fl_ctx.get_engine().get_workspace().get_root_dir())), site)
         release = {"job": fl_ctx.get_job_id(), "round": round_, "steps": meta.get("steps")}
         release["norm"] = norm(update)  # for the site's choice of clip; never logged, as FLARE can send logs away
         try:

@@ -21,9 +21,8 @@ _TICK = 0.1
 class FlareTransport:
     """Carries messages as FLARE tasks of a controller.
 
-    Each site gets a task of its own through ``Controller.send``. Unlike ``send_model`` that reports how a task failed,
-    and unlike a broadcast it does not copy the model for each site. FLARE itself drops answers that come twice or after
-    the deadline.
+    Each site gets a task of its own through ``Controller.send``, which reports how a task failed and does not copy the
+    model for each site. FLARE itself drops answers that come twice or after the deadline.
     """
 
     def __init__(self, controller: ModelController) -> None:

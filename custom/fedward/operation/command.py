@@ -46,12 +46,10 @@ def _add_watching(commands: Any) -> None:
     compare = "other runs to draw in the same figures (default: none)"
     add("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help=compare)
 
-    audit = commands.add_parser("audit", help="check a run's audit log").add_subparsers(
-        required=True, metavar="COMMAND"
-    )
-    add = subcommand(
-        audit, "verify", _verify, "check that a run is as it was written; if not, exit with 1 and tell why"
-    )
+    audit = commands.add_parser("audit", help="check a run's audit log")
+    audit = audit.add_subparsers(required=True, metavar="COMMAND")
+    about = "check that a run is as it was written; if not, tell why and exit with 1"
+    add = subcommand(audit, "verify", _verify, about)
     add("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="the run to check (default: the sites' logs alone)")
     add("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers (default: none)")
 

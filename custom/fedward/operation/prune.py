@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import Kit, job_store, open_kit
 from fedward.flare.places import RUNS, named_folder
@@ -164,11 +166,11 @@ def _waits(meta: Path) -> bool:
 def _job_processes(kit: Path) -> list[list[str]]:
     """Return the command line of each process on this machine that works on a job with a kit."""
     found, kit = [], kit.resolve()
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended since, or is another account's
-            words = file.read_bytes().decode(errors="replace").split("\0")
-            if any(re.search(r"(worker|runner)_process", word) for word in words):
-                found += [words] if any(word[:1] == "/" and Path(word).resolve() == kit for word in words) else []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []  # none if it has ended since
+        works = any(re.search(r"(worker|runner)_process", word) for word in words)
+        if works and any(word[:1] == "/" and Path(word).resolve() == kit for word in words):
+            found.append(words)
     return found
 
 

@@ -20,18 +20,12 @@ _COLUMNS = {"started": 10, "status": 10, "method": 10, "net": 14, "sites": 5, "r
 def runs(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Return what is known of each run below the folders, the oldest first, JSON-able.
 
-    ``folder``, ``job``
-        where it lies, and the name of that folder.
-    ``started``, ``ended``, ``status``, ``reason``
-        times in UTC; as in :func:`fedward.server.progress.progress`; why it failed.
-    ``id``, ``engine``, ``method``, ``net``, ``seed``, ``sites``, ``round``, ``rounds``
-        of the run and its experiment; ``sites`` are names, ``round`` is the last one that was committed.
-    ``metric``, ``best``, ``last``
+    ``started``, ``status``, ``reason``, ``method``, ``round``, ``rounds``, ``metric``, ``best``, ``last``
         as in :func:`fedward.server.progress.progress`.
+    ``folder``, ``job``, ``ended``, ``id``, ``engine``, ``net``, ``seed``, ``sites``, ``versions``
+        where it lies, and the name of that folder; what run.json says. ``sites`` are names.
     ``model``, ``init``
         SHA-256 of the last model, None if it is not there; of the weights that the run started from, None if fresh.
-    ``versions``
-        of fedward and what it runs on.
     ``audit``
         ``verified``, or what is wrong with the audit log or the files it names.
     ``error``

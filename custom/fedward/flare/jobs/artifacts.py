@@ -12,9 +12,6 @@ from fedward.storage.rows import read_rows
 _VERSION = "1"
 """Of FLARE's schemas."""
 
-Table = dict[int, dict[str, dict[str, float]]]
-"""Round -> site -> metric -> value."""
-
 
 def write_artifacts(run: Path) -> None:
     """Write beside a run, in the results of its job, what FLARE's tools read.
@@ -30,9 +27,13 @@ def write_artifacts(run: Path) -> None:
     if (run / "model.safetensors").is_file():
         manifest = {"schema_version": _VERSION, "artifacts": {"global_model": f"{run.name}/model.safetensors"}}
         (run.parent / "artifact_manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    rounds = [_row(round_, sites) for round_, sites in sorted(_table(run / "metrics.jsonl").items())]
-    if not rounds:
+    table: dict[int, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))  # round, site, metric
+    for row in read_rows(run / "metrics.jsonl", MetricRow, []):
+        if row.split != "train" and "/" not in row.name and row.value is not None:  # no class's own metric
+            table[row.round][row.site][f"{row.split}/{row.name}"] = row.value
+    if not table:
         return
+    rounds = [_row(round_, sites) for round_, sites in sorted(table.items())]
     folder = run.parent / "metrics"
     folder.mkdir(exist_ok=True)
     (folder / "round_metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rounds), encoding="utf-8")
@@ -45,15 +46,6 @@ def write_artifacts(run: Path) -> None:
         "notes": ["Means over the sites that have the metric, each with the same weight."],
     }
     (folder / "metrics_summary.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
-
-
-def _table(metrics: Path) -> Table:
-    """Return the values of a run's summary metrics; those of single classes and of training are left out."""
-    table: Table = defaultdict(lambda: defaultdict(dict))
-    for row in read_rows(metrics, MetricRow, []):
-        if row.split != "train" and "/" not in row.name and row.value is not None:
-            table[row.round][row.site][f"{row.split}/{row.name}"] = row.value
-    return table
 
 
 def _row(round_: int, sites: dict[str, dict[str, float]]) -> dict[str, Any]:

@@ -35,13 +35,9 @@ _GONE, _LEAD = 30.0, 5.0
 def server_config(
     path: str, args: Mapping[str, Any], interval: float, tracking: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the server's file.
+    """Return the server's file for a controller (class path and arguments); idle sites wait ``interval`` seconds.
 
-    Args:
-        path: of the controller's class.
-        args: the controller's.
-        interval: seconds that idle sites wait.
-        tracking: what receives the sites' scalars; by default TensorBoard, see :func:`receiver`.
+    ``tracking`` receives the sites' scalars; see :func:`receiver`. The default is TensorBoard.
     """
     return {
         "format_version": 2,
@@ -101,13 +97,8 @@ def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:
 def described(method: str, arguments: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return the experiment that a controller's arguments describe, unchecked; the inverse of :func:`controller`.
 
-    Args:
-        method: which the controller runs.
-        arguments: the method's settings, ``experiment`` for all else, and ``init``, which is left out.
-        where: named in errors.
-
-    Raises:
-        ConfigError: ``experiment`` is no mapping, or says what the other arguments say.
+    The argument ``init`` is left out. Raises ConfigError, which names ``where``: ``experiment`` is no mapping, or says
+    what the other arguments say.
     """
     shared = arguments.get("experiment", {})
     if not isinstance(shared, Mapping) or {"method", "options"} & set(shared):
@@ -119,22 +110,14 @@ def described(method: str, arguments: Mapping[str, Any], where: str) -> dict[str
 
 
 def experiment_in(config: Path) -> "Experiment":
-    """Return the experiment of a job's app, from its folder ``config``: what the server's file says.
-
-    Raises:
-        ConfigError: there is no such file, it is not of an exported job, or its settings are wrong.
-    """
+    """Return the experiment of a job's app, from its folder ``config``; ConfigError: there is none, or it is wrong."""
     from fedward.config import Experiment
 
     return Experiment.parse(described_in(config), _WHERE)
 
 
 def described_in(config: Path) -> dict[str, Any]:
-    """Return the same as plain JSON values, unchecked: to check it, the packages that it names are imported.
-
-    Raises:
-        ConfigError: there is no such file, or it is not of an exported job.
-    """
+    """Return the same as plain JSON values, unchecked: to check it, the packages that it names are imported."""
     try:
         (workflow,) = json.loads((config / SERVER).read_text(encoding="utf-8"))["workflows"]
         path, arguments = str(workflow["path"]), dict(workflow["args"])

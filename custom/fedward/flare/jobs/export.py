@@ -44,14 +44,13 @@ def job_files(
 ) -> dict[str, str]:
     """Return a job as {path inside the job folder: text}; equal arguments give equal bytes.
 
-    The research flavour names its sites, because only then does the simulator start that many by itself. The clinical
-    flavour goes to every connected site, carries no code and no synthetic images, and asks for the privacy scope
-    ``clinical``. The research flavour of a shipped job has the script ``job.py``, which runs it as a FLARE recipe.
+    The research flavour names its sites, because only then does the simulator start that many by itself. That of a
+    shipped job has the script ``job.py``, which runs it as a FLARE recipe. The clinical flavour goes to every connected
+    site, carries no code and no synthetic images, and asks for the privacy scope ``clinical``.
 
-    A job that starts from a finished run has two apps. The server's own has the weights in its folder ``config``, see
-    :func:`export_job`: in an app for all, FLARE would send them to every site. Such a job names its sites, because
-    FLARE knows no app for all sites without the server. The sites' app has a copy of the server's file, in which their
-    executor reads the experiment.
+    A job that starts from a finished run has two apps, since FLARE would send weights in an app for all to every site.
+    The server's has the weights (:func:`export_job`), the sites' a copy of the server's file, in which their executor
+    reads the experiment. Such a job names its sites: FLARE knows no app for all sites without the server.
 
     Args:
         experiment: what to run.
@@ -65,11 +64,8 @@ def job_files(
         ConfigError: a clinical job with weights names no sites, or its tracking is not TensorBoard.
     """
     if clinical and tracking != "tensorboard":
-        where, remedy = (
-            f"tracking={tracking} of a clinical job",
-            "A kit admits no other receiver; use it in simulations.",
-        )
-        raise ConfigError(where, expected="tensorboard", found=tracking, remedy=remedy)
+        remedy = "A kit admits no other receiver; use it in simulations."
+        raise ConfigError("tracking of a clinical job", expected="tensorboard", found=tracking, remedy=remedy)
     if clinical:
         experiment = experiment.model_copy(update={"synthetic": None})
     elif not sites:

@@ -35,11 +35,8 @@ def session(kit: Path) -> Iterator[Session]:
     try:
         opened = new_secure_session(user, str(kit), timeout=_CONNECT)
     except (*CONNECTION_ERRORS, AuthenticationError) as error:
-        expected, remedy = (
-            "a server that accepts it",
-            "Check that the server runs, and the kit with `fedward doctor KIT`.",
-        )
-        raise UnreachableError(f"startup kit {kit}", expected=expected, found=str(error), remedy=remedy) from error
+        where, remedy = f"startup kit {kit}", "Check that the server runs, and the kit with `fedward doctor KIT`."
+        raise UnreachableError(where, expected="a server that accepts it", found=str(error), remedy=remedy) from error
     with closing(opened):  # its threads would keep this process alive
         yield opened
 

@@ -1,8 +1,8 @@
 """The rules a hospital sets for what runs on its data, written into its startup kit."""
 
 import json
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path, PurePath
 from typing import Any
@@ -34,10 +34,9 @@ _POLICY = files("fedward.flare.kits") / "templates"
 class SitePolicyBuilder(Builder):  # type: ignore[misc]
     """Writes the policy into the server's and the sites' kits; goes behind ``StaticFileBuilder``.
 
-    What may run, and how, stands in ``local/resources.json.default``, which is the one file of these that
-    ``nvflare deploy prepare`` keeps; a ``resources.json`` beside it would stand in its place until then. The server has
-    no privacy scopes: which ones are allowed is for each site to say. In ``startup/`` the start script imports nothing
-    from the kit, and a site's configuration sets how long it waits for an answer to its question for work.
+    What may run, and how, stands in ``local/resources.json.default``, the one of these files that ``nvflare deploy
+    prepare`` keeps. The server has no privacy scopes: each site says which ones it allows. In ``startup/`` the start
+    script imports nothing from the kit, and a site's configuration sets how long it waits for an answer.
 
     Args:
         server_storage: folder at the server for jobs, results included; FLARE's default is a public one under /tmp.
@@ -53,11 +52,19 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
         """Write the files; FLARE calls this once for each provisioning."""
         for site in project.get_clients():
             local = _write_shared(site, ctx, "privacy.json", "fedward_site.yaml.sample", "fedward_policy.yaml")
-            _rewrite(local / RESOURCES, _of_site)
-            _rewrite(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON, _asking_again)
+            with _rewritten(local / RESOURCES) as resources:
+                _rule(resources, "site")
+                resources["allow_log_streaming"] = False
+            with _rewritten(Path(ctx.get_kit_dir(site)) / ProvFileName.FED_CLIENT_JSON) as client:
+                client["client"]["communication_timeout"] = _NO_TASK
         if server := project.get_server():
             local = _write_shared(server, ctx)
-            _rewrite(local / RESOURCES, partial(_of_server, folder=self.server_storage))
+            with _rewritten(local / RESOURCES) as resources:
+                _rule(resources, "server")
+                storage = resources["snapshot_persistor"]["args"]["storage"]
+                storage["args"]["root_dir"] = f"{self.server_storage}/snapshots"
+                _component(resources, "job_manager")["args"]["uri_root"] = f"{self.server_storage}/jobs"
+                resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
 
 
 def _write_shared(participant: Participant, ctx: ProvisionContext, *further: str) -> Path:
@@ -68,9 +75,10 @@ def _write_shared(participant: Participant, ctx: ProvisionContext, *further: str
     return local
 
 
-def _rewrite(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+@contextmanager
+def _rewritten(file: Path) -> Iterator[dict[str, Any]]:
     content = json.loads(file.read_text(encoding="utf-8"))
-    change(content)
+    yield content
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
@@ -84,22 +92,6 @@ def _shut_out_the_kit(script: Path) -> None:
         where, remedy = f"SitePolicyBuilder, {script.name}", "Use the version of nvflare that fedward requires."
         raise ConfigError(where, expected=f"one line {_FLARES_PATH}", found=str(found), remedy=remedy)
     script.write_text(text.replace(_FLARES_PATH, SAFE_IMPORTS), encoding="utf-8")
-
-
-def _asking_again(client: dict[str, Any]) -> None:
-    client["client"]["communication_timeout"] = _NO_TASK
-
-
-def _of_site(resources: dict[str, Any]) -> None:
-    _rule(resources, "site")
-    resources["allow_log_streaming"] = False
-
-
-def _of_server(resources: dict[str, Any], folder: str) -> None:
-    _rule(resources, "server")
-    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = f"{folder}/snapshots"
-    _component(resources, "job_manager")["args"]["uri_root"] = f"{folder}/jobs"
-    resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
 
 
 def _rule(resources: dict[str, Any], role: Role) -> None:

@@ -20,10 +20,10 @@ KIT = "FEDWARD_KIT"
 
 def connected(kit: Kit) -> bool:
     """Return whether this account's processes hold a site's connection to its server, or a server's open port."""
-    connections = [one for one in psutil.net_connections("tcp") if one.pid]  # others' have none
+    own = [one for one in psutil.net_connections("tcp") if one.pid]  # others' have none
     if kit.role == "server":
-        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == kit.port for one in connections)
-    return any(one.status == psutil.CONN_ESTABLISHED and one.raddr.port == kit.port for one in connections)
+        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == kit.port for one in own)
+    return any(one.status == psutil.CONN_ESTABLISHED and one.raddr.port == kit.port for one in own)
 
 
 def main(arguments: list[str]) -> int:
@@ -38,8 +38,8 @@ def main(arguments: list[str]) -> int:
         print(error)
         return 1
     well = connected(kit)
-    print(f"{kit.role} {kit.name}: {'connected' if well else 'not connected'}, port {kit.port}")
-    return 0 if well else 1
+    print(f"{kit.role} {kit.name}: {'' if well else 'not '}connected, port {kit.port}")
+    return int(not well)
 
 
 if __name__ == "__main__":

@@ -52,17 +52,14 @@ class KitMetrics(FLComponent):  # type: ignore[misc]
             return
         self._written = time.monotonic()
         try:
-            workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
             clients = fl_ctx.get_engine().get_clients() if event_type == received else []
-            _write(Path(workspace.get_root_dir()), {site.name: site.last_connect_time for site in clients})
+            connected = {site.name: site.last_connect_time for site in clients}
+            if path := named_folder(METRICS):
+                workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
+                metrics, kit = MetricsFolder(path), open_kit(Path(workspace.get_root_dir()))
+                metrics.write(metrics.file("kit", kit.name), families(kit, connected))
         except Exception:
             _log.warning("the metrics of this participant are not written", exc_info=True)
-
-
-def _write(folder: Path, connected: Mapping[str, float]) -> None:
-    if path := named_folder(METRICS):
-        metrics, kit = MetricsFolder(path), open_kit(folder)
-        metrics.write(metrics.file("kit", kit.name), families(kit, connected))
 
 
 def families(kit: Kit, connected: Mapping[str, float]) -> list[Family]:
@@ -107,11 +104,10 @@ def _disks(kit: Kit) -> Iterator[Family]:
     if kit.role == "server":
         places |= {"runs": named_folder(RUNS) or state or kit.folder, "jobs": job_store(kit)}
     disks = {(kit.name, name): shutil.disk_usage(path) for name, path in places.items()}
-    labels = ("site", "place")
-    yield Family("disk_free_bytes", "Room on a folder's disk.", {key: disk.free for key, disk in disks.items()}, labels)
-    yield Family(
-        "disk_size_bytes", "Size of a folder's disk.", {key: disk.total for key, disk in disks.items()}, labels
-    )
+    free: Values = {key: disk.free for key, disk in disks.items()}
+    size: Values = {key: disk.total for key, disk in disks.items()}
+    yield Family("disk_free_bytes", "Room on a folder's disk.", free, ("site", "place"))
+    yield Family("disk_size_bytes", "Size of a folder's disk.", size, ("site", "place"))
 
 
 def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:

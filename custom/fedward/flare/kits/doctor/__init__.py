@@ -21,11 +21,9 @@ def examine(folder: Path, job_folder: Path | None = None) -> tuple[str, list[Row
         kit = open_kit(folder)
     except ConfigError as error:
         return f"startup kit {folder}", [broken("layout", error), versions]
-    rows = [layout.complete(kit), *certificates.check(kit)]
-    credentials = not any(row.status == "failed" for row in rows if row.name in ("layout", *certificates.NEEDED))
-    rows += network.check(kit, credentials)
-    rows += _rules(kit, job_folder)
-    return str(kit), [*rows, versions]
+    own = [layout.complete(kit), *certificates.check(kit)]
+    credentials = not any(row.status == "failed" for row in own if row.name in ("layout", *certificates.NEEDED))
+    return str(kit), [*own, *network.check(kit, credentials), *_rules(kit, job_folder), versions]
 
 
 def run(folder: Path, job_folder: Path | None = None) -> int:

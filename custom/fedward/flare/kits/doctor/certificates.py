@@ -10,6 +10,7 @@ from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
 from fedward.flare.kits.kit import Kit
+from fedward.terminal import one_line
 
 NEEDED = ("certificate", "key pair")
 """Rows without which no handshake can be tried."""
@@ -56,16 +57,15 @@ def _mode(kit: Kit) -> Row:
 
 
 def _pair(kit: Kit, own: x509.Certificate) -> Row:
-    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     try:
         key = serialization.load_pem_private_key(kit.key.read_bytes(), password=None)
     except (ValueError, TypeError, OSError) as error:
         return _unreadable("key pair", error)
-    if key.public_key().public_bytes(*form) != own.public_key().public_bytes(*form):
-        expected, found = f"the key of {kit.certificate.name}", "the key of another certificate"
-        remedy = "Do not mix files of two kits; unpack this one again."
-        return failed("key pair", expected=expected, found=found, remedy=remedy)
-    return done("key pair", f"{kit.key.name} belongs to {kit.certificate.name}")
+    if key.public_key() == own.public_key():
+        return done("key pair", f"{kit.key.name} belongs to {kit.certificate.name}")
+    expected, found = f"the key of {kit.certificate.name}", "the key of another certificate"
+    remedy = "Do not mix files of two kits; unpack this one again."
+    return failed("key pair", expected=expected, found=found, remedy=remedy)
 
 
 def _signed(own: x509.Certificate, root: x509.Certificate) -> Row:
@@ -89,26 +89,24 @@ def _owner(kit: Kit, own: x509.Certificate) -> Row:
 
 def _validity(name: str, certificate: x509.Certificate, now: datetime) -> Row:
     end = certificate.not_valid_after_utc
-    day = f"{end:%Y-%m-%d}"
+    found = f"{(end - now).days} days, until {end:%Y-%m-%d}"
     if end < now:
-        return failed(name, expected="not expired", found=f"expired on {day}", remedy=_NEW_KIT)
+        return failed(name, expected="not expired", found=f"expired on {end:%Y-%m-%d}", remedy=_NEW_KIT)
     if end - now < _SOON:
-        found = f"{(end - now).days} days, until {day}"
         return warning(name, expected=f"{_SOON.days} days or more", found=found, remedy=_NEW_KIT)
-    return done(name, f"until {day}, {(end - now).days} days")
+    return done(name, found)
 
 
 def _clock(own: x509.Certificate, root: x509.Certificate, now: datetime) -> Row:
-    start = max(own.not_valid_before_utc, root.not_valid_before_utc)
-    time = f"{now:%Y-%m-%d %H:%M:%S} UTC"
+    start, form = max(own.not_valid_before_utc, root.not_valid_before_utc), "%Y-%m-%d %H:%M:%S UTC"
     if now < start:
-        expected = f"a time after the certificates were made, {start:%Y-%m-%d %H:%M:%S} UTC"
+        expected = f"a time after the certificates were made, {start:{form}}"
         remedy = "Set the clock of this machine, or of the one that made the kit."
-        return failed("clock", expected=expected, found=time, remedy=remedy)
-    found = f"{time}, after the certificates were made\nHow far it is from the server's cannot be measured."
-    return done("clock", found)
+        return failed("clock", expected=expected, found=f"{now:{form}}", remedy=remedy)
+    unknown = "How far it is from the server's cannot be measured."
+    return done("clock", f"{now:{form}}, after the certificates were made\n{unknown}")
 
 
 def _unreadable(name: str, error: Exception) -> Row:
-    found = " ".join(str(error).split()) or type(error).__name__
+    found = one_line(str(error)) or type(error).__name__
     return failed(name, expected="a PEM file without a password", found=found, remedy="Unpack the kit again.")

@@ -50,7 +50,7 @@ def _script(file: Path) -> Row:
     wrong += [line for line in starts if not _AS_FLARE.fullmatch(line)]
     if paths == [SAFE_IMPORTS] and starts and not wrong and lines.index(paths[0]) < lines.index(starts[0]):
         return done("start script", "imports nothing from the kit")
-    found = "; ".join(" ".join(line.split()) for line in wrong) or ("the line, elsewhere" if paths else "no such line")
+    found = "; ".join(map(one_line, wrong)) or ("the line, elsewhere" if paths else "no such line")
     expected = f"{_SCRIPT} as provisioning writes it: {SAFE_IMPORTS}"
     remedy = "Restore the script from the kit as it was handed out. As it is, files in the kit may run as code."
     return failed("start script", expected=expected, found=found, remedy=remedy)
@@ -69,8 +69,7 @@ def _jobs(kit: Kit, runtime: str, args: dict[str, Any]) -> Row:
     lacking = [study for study, each in known.items() if not _is_safe(runtime, args, each)]
     if not lacking:
         return done("job imports", f"{_VARIABLE} is set: nothing from the folders of jobs")
-    expected = f"{_VARIABLE} in the environment of each job"
-    found = f"none for the study {', '.join(lacking)}"
+    expected, found = f"{_VARIABLE} in the environment of each job", f"none for the study {', '.join(lacking)}"
     if runtime == "slurm":
         remedy = f"Write export {_VARIABLE}=1 into setup of slurm.yaml and prepare the kit again."
         return failed("job imports", expected=expected, found=found, remedy=remedy)

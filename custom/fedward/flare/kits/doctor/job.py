@@ -82,13 +82,12 @@ def _image(kit: Kit, meta: dict[str, Any]) -> Row:
 
 
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:
-    parts = [value for value in apps.values(config) if isinstance(value, dict)]
-    paths = [part.get("path") or part.get("class_path") for part in parts]
-    named = [
-        part for part, path in zip(parts, paths, strict=True) if isinstance(path, str) or {"id", "name"} <= {*part}
+    parts = [
+        (part, part.get("path") or part.get("class_path")) for part in apps.values(config) if isinstance(part, dict)
     ]
+    named = [part for part, path in parts if isinstance(path, str) or {"id", "name"} <= {*part}]
     if refused := sorted({reason for part in named if (reason := refusal(kit, part))}):
         expected = "classes of this site's allow list"
         remedy = f"The job fails here. Ask for one that was exported with fedward jobs; the list is in {RULES}."
         return failed("job classes", expected=expected, found="; ".join(refused), remedy=remedy)
-    return done("job classes", f"it runs {', '.join(sorted(filter(None, paths)))}, and no other")
+    return done("job classes", f"it runs {', '.join(sorted(path for _, path in parts if path))}, and no other")

@@ -22,10 +22,10 @@ def complete(kit: Kit) -> Row:
         wanted.append(kit.startup / ("fl_admin.sh" if kit.role == "user" else "start.sh"))
     missing = [path.relative_to(kit.folder).as_posix() for path in wanted if not path.is_file()]
     missing += [] if kit.local.is_dir() else ["local/"]
-    if missing:
-        expected, found = f"a whole kit of a {kit.role}", f"no {', '.join(missing)}"
-        return failed("layout", expected=expected, found=found, remedy=UNPACK_AGAIN)
-    return done("layout", f"{STARTUP}/ and local/ of a {kit.role}'s kit")
+    if not missing:
+        return done("layout", f"{STARTUP}/ and local/ of a {kit.role}'s kit")
+    expected, found = f"a whole kit of a {kit.role}", f"no {', '.join(missing)}"
+    return failed("layout", expected=expected, found=found, remedy=UNPACK_AGAIN)
 
 
 def check(kit: Kit) -> list[Row]:
@@ -37,10 +37,8 @@ def check(kit: Kit) -> list[Row]:
     if not copied:
         return [done("prepared kit", "made from one that was not in use")]
     expected, found = "no records of jobs from before it was made", f"copies of {', '.join(copied)}"
-    remedy = (
-        "FLARE copies the whole kit. Use this kit alone from now on: two would each count their own privacy budget. "
-        "Remove folders of jobs, which may hold models."
-    )
+    alone = "Use this kit alone from now on: two would each count their own privacy budget."
+    remedy = f"FLARE copies the whole kit. {alone} Remove folders of jobs, which may hold models."
     return [warning("prepared kit", expected=expected, found=found, remedy=remedy)]
 
 

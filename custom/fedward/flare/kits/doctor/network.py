@@ -1,9 +1,8 @@
 """Checks of the connection to the server: its name, its port, and a TLS handshake with the kit's own certificate.
 
-A finished handshake does not mean that the server took the certificate: in TLS 1.3 the client is done before the server
-has looked. FLARE's gRPC listener then closes the connection without a word, the others send an alert; one that
-accepts sends its settings (gRPC) or waits (http, tcp). So the first byte after the handshake is waited for. gRPC also
-hangs up on a client that does not offer HTTP/2, whatever its certificate.
+In TLS 1.3 the client finishes its handshake before the server has looked at its certificate. A server that refuses it
+then closes the connection or sends an alert. One that accepts sends its settings (gRPC) or waits (http, tcp). So the
+first byte after the handshake is waited for. gRPC hangs up on whoever does not offer HTTP/2.
 """
 
 import socket

@@ -8,20 +8,10 @@ from importlib.util import find_spec
 from typing import Any
 
 from nvflare.apis.fl_exception import UnsafeComponentError
-from nvflare.app_common.widgets.component_path_authorizer import (
-    ALLOW_ALL,
-    CLASS_ALLOW_LIST,
-    CLASS_LIST_ENFORCEMENT_MODE,
-    ComponentPathAuthorizer,
-)
+from nvflare.app_common.widgets import component_path_authorizer as authorizer
 from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from nvflare.private.privacy_manager import PrivacyManager
-from nvflare.tool.deploy.deploy_common import (
-    BUILTIN_LAUNCHER_PATHS,
-    LAUNCHER_IDS,
-    PROCESS_CLIENT_LAUNCHER,
-    PROCESS_SERVER_LAUNCHER,
-)
+from nvflare.tool.deploy import deploy_common as deploy
 
 from fedward.errors import ConfigError
 from fedward.flare.classes import ALLOWED, LAUNCHER
@@ -33,7 +23,7 @@ from fedward.terminal import one_line
 
 RULES = "local/resources.json.default"
 SCOPES = "local/privacy.json"
-_ELSEWHERE = BUILTIN_LAUNCHER_PATHS - {PROCESS_CLIENT_LAUNCHER, PROCESS_SERVER_LAUNCHER}
+_ELSEWHERE = deploy.BUILTIN_LAUNCHER_PATHS - {deploy.PROCESS_CLIENT_LAUNCHER, deploy.PROCESS_SERVER_LAUNCHER}
 """FLARE's launchers for Docker, Kubernetes and Slurm, which ``nvflare deploy prepare`` puts in place of ours."""
 
 
@@ -53,7 +43,7 @@ def refusal(kit: Kit, component: dict[str, Any]) -> str:
     """Return why the allow list refuses a component of a job without own code; empty if it does not."""
     with _quiet():
         try:
-            ComponentPathAuthorizer().authorize_component_config(component, workspace=kit.workspace)
+            authorizer.ComponentPathAuthorizer().authorize_component_config(component, workspace=kit.workspace)
         except UnsafeComponentError as error:
             return str(error).replace(" at config path ''", "")  # the place is lost, as parts are looked at one by one
     return ""
@@ -83,18 +73,18 @@ def _quiet() -> Any:
 
 
 def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
-    ours, listed = ALLOWED[kit.side], resources.get(CLASS_ALLOW_LIST)
+    ours, listed = ALLOWED[kit.side], resources.get(authorizer.CLASS_ALLOW_LIST)
     file = kit.resources.relative_to(kit.folder).as_posix()
     own = [str(entry) for entry in listed if entry not in ours] if isinstance(listed, list) else []
-    if resources.get(CLASS_LIST_ENFORCEMENT_MODE, "enforce") != "enforce":
-        wrong = f"{CLASS_LIST_ENFORCEMENT_MODE} other than enforce, so that every installed class may run"
+    if resources.get(authorizer.CLASS_LIST_ENFORCEMENT_MODE, "enforce") != "enforce":
+        wrong = f"{authorizer.CLASS_LIST_ENFORCEMENT_MODE} other than enforce, so that every installed class may run"
     elif wide := ", ".join(filter(_is_wide, own)):
         wrong = f"more than that, {wide}"
     else:
         wrong = next((reason for path in ours if (reason := refusal(kit, {"path": path}))), "")
     if wrong:
-        expected = f"a {CLASS_ALLOW_LIST} of single classes: {', '.join(ours)}"
-        remedy = f'Write these into {file}, and "{CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
+        expected = f"a {authorizer.CLASS_ALLOW_LIST} of single classes: {', '.join(ours)}"
+        remedy = f'Write these into {file}, and "{authorizer.CLASS_LIST_ENFORCEMENT_MODE}": "enforce".'
         return failed("allow list", expected=expected, found=f"{file}: {wrong}", remedy=remedy)
     if own:
         found = f"{file} with classes of this site's own: {', '.join(sorted(own))}"
@@ -105,7 +95,7 @@ def _allow_list(kit: Kit, resources: dict[str, Any]) -> Row:
 
 def _is_wide(entry: str) -> bool:
     """Return whether an entry admits more than one class of the site's own: a package, a module, or one of FLARE's."""
-    if entry == ALLOW_ALL or entry.endswith(".") or entry.startswith(("fedward.", "nvflare.")):
+    if entry == authorizer.ALLOW_ALL or entry.endswith(".") or entry.startswith(("fedward.", "nvflare.")):
         return True
     try:
         return find_spec(entry) is not None  # a module; FLARE then admits all that it holds
@@ -123,7 +113,7 @@ def _app_check(kit: Kit, resources: dict[str, Any]) -> Row:
 
 
 def _launcher(kit: Kit, resources: dict[str, Any]) -> Row:
-    parts = [part for part in resources.get("components", []) if part.get("id") in LAUNCHER_IDS]
+    parts = [part for part in resources.get("components", []) if part.get("id") in deploy.LAUNCHER_IDS]
     paths = [part.get("path") for part in parts if not part.get("disabled")]
     ours = LAUNCHER[kit.side]
     if paths == [ours]:

@@ -67,7 +67,6 @@ def skipped(name: str, reason: str) -> Row:
 
 def text(headline: str, rows: Sequence[Row]) -> str:
     """Return the report for an 80-column terminal."""
-    counts = {status: sum(row.status == status for row in rows) for status in ("failed", "warning")}
-    verdict = f"{counts['failed']} failed, warnings: {counts['warning']}" if any(counts.values()) else "All well."
-    lines = [*wrap(headline, _WIDTH), "", *(line for row in rows for line in row.lines()), "", verdict]
-    return "\n".join(lines)
+    failures, warnings = (sum(row.status == status for row in rows) for status in ("failed", "warning"))
+    verdict = f"{failures} failed, warnings: {warnings}" if failures or warnings else "All well."
+    return "\n".join([*wrap(headline, _WIDTH), "", *(line for row in rows for line in row.lines()), "", verdict])

@@ -27,15 +27,13 @@ def check(kit: Kit, job: Path | None) -> list[Row]:
     """Return what the policy says of itself and, rule by rule, of a job; nothing for a server's kit."""
     if kit.role != "site":
         return []
+    rows = []
     try:
         policy = read_policy(kit.local / FILE)
+        rows.append(_file(kit.local / FILE, policy))
+        return rows + _job(kit, policy, job) if job else rows
     except ConfigError as error:
-        return [broken("policy", error)]
-    row = _file(kit.local / FILE, policy)
-    try:
-        return [row, *_job(kit, policy, job)] if job else [row]
-    except ConfigError as error:
-        return [row, broken("rules", error)]
+        return [*rows, broken("rules" if rows else "policy", error)]
 
 
 def row_of(found: Finding) -> Row:
@@ -65,12 +63,11 @@ def _file(file: Path, policy: Policy) -> Row:
 def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
     try:
         meta = read_json(folder / "meta.json")
-        app = app_of(kit, meta)
+        if (app := app_of(kit, meta)) is None:
+            return []  # said already
         noise = adds_noise(scopes(kit).get_scope(str(meta.get("scope") or "")))
     except ConfigError:
         return [skipped("rules", "job or scopes cannot be read, see above")]
-    if app is None:
-        return []  # said already
     with reading(f"job {folder}", "an experiment", "Ask for a job as `fedward jobs` exports it."):
         asked = extension_finding(policy, extensions(described_in(folder / app / "config")))
         if not asked.kept:  # to look further would import what is refused
