@@ -17,12 +17,12 @@ pytestmark = pytest.mark.simulator
 @pytest.mark.parametrize(
     ("method", "threads"),
     [
-        ("fedavg", 3),
         ("fedperl", 3),
-        pytest.param("fedperl", 1, marks=pytest.mark.slow),
-        ("rscfed", 3),
-        ("fedal", 3),
         ("selffed", 3),
+        pytest.param("fedperl", 1, marks=pytest.mark.slow),
+        pytest.param("fedavg", 3, marks=pytest.mark.slow),
+        pytest.param("rscfed", 3, marks=pytest.mark.slow),
+        pytest.param("fedal", 3, marks=pytest.mark.slow),
     ],
 )
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
@@ -41,6 +41,7 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     assert str(results / "fedward") in (tmp_path / "workspace.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_job_with_weights_equals_the_in_process_engine(tmp_path):
     before = run_local(tiny("fedavg", seed=77, options={"rounds": 1}), tmp_path / "before", sites=SITES)
     experiment = tiny("fedavg", options={"rounds": 1})
