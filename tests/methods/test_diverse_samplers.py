@@ -65,14 +65,12 @@ def centres_loop(features: list[list[int]], centres: list[list[int]], budget: in
     labelled=st.integers(0, 5),
     budget=st.integers(0, 35),
     seed=st.integers(0, 10_000),
-    candidates=st.sampled_from([1, 2, 5, 64]),
 )
-def test_centres_equal_a_loop(images: int, labelled: int, budget: int, seed: int, candidates: int) -> None:
+def test_centres_equal_a_loop(images: int, labelled: int, budget: int, seed: int) -> None:
     """Whole numbers, so that ties are common and no distance is rounded; small blocks, so that there are many."""
     draw = torch.Generator().manual_seed(seed)
     features, centres = (torch.randint(-3, 4, (n, 2), generator=draw).float() for n in (images, labelled))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(core_set, "_CANDIDATES", candidates)
         patch.setattr(core_set, "_CENTRES_AT_ONCE", 2)
         found = k_centre_greedy(features, centres, budget, generator(seed))
     first = [] if labelled else found[:1]
@@ -80,15 +78,13 @@ def test_centres_equal_a_loop(images: int, labelled: int, budget: int, seed: int
     assert found == centres_loop(points, [[int(value) for value in row] for row in centres.tolist()], budget, first)
 
 
-def test_ties_go_to_the_lowest_position(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ties_go_to_the_lowest_position() -> None:
     """From 0, of 3, 7, 10: 10 is farthest. Then 3 and 7 are 3 from a centre, though 7 was farther before.
 
-    Of -2, 6, 4, with two candidates, 6 and 4: with 6 a centre, 4 is as near as -2, which is no candidate but comes
-    first.
+    Of -2, 6, 4: with 6 a centre, 4 is as near as -2, which comes first.
     """
     origin = torch.zeros(1, 1)
     assert k_centre_greedy(torch.tensor([[3.0], [7.0], [10.0]]), origin, 3, generator()) == [2, 0, 1]
-    monkeypatch.setattr(core_set, "_CANDIDATES", 2)
     assert k_centre_greedy(torch.tensor([[-2.0], [6.0], [4.0]]), origin, 3, generator()) == [1, 0, 2]
 
 

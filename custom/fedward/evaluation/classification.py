@@ -61,9 +61,8 @@ def classification_metrics(
     - class of every image (only one present): its auroc and auprc None, hence both macros None
     - absent class predicted: costs accuracy and recall of the true class
 
-    Raises:
-        DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are not finite or not in [0, 1], or
-            an extra metric that is no number in [0, 1].
+    Raises DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are not finite or not in [0, 1],
+    or an extra metric that is no number in [0, 1].
 
     """
     scores, truth = _checked(probabilities, labels, classes)

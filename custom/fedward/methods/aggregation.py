@@ -49,14 +49,10 @@ def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
         New counts in the order of the old. Those that are not lowered are unchanged to the last bit, and so are all
         where none is too large. A site with more never gets less.
 
-    Raises:
-        ConfigError: ``largest`` out of range. Counts are checked where they are used.
+    Raises ConfigError: ``largest`` out of range. Counts are checked where they are used.
 
-    Edge cases:
-        - one or two counts above 0: unchanged: of two sites each would count as much, whatever they hold
-        - 0: stays 0
-        - all equal: unchanged
-        - one huge, largest = 1/2: as much as all others together
+    Edge cases: one or two counts above 0: unchanged: of two sites each would count as much, whatever they hold. 0:
+    stays 0. all equal: unchanged. one huge, largest = 1/2: as much as all others together.
     """
     if not 0 < largest <= 1:
         remedy = "Set largest_share to 1 for no cap."
@@ -116,18 +112,14 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
         Floating-point tensors, BatchNorm statistics included, lie between the smallest and the largest input;
         all others (BatchNorm's ``num_batches_tracked``) are those of the first state.
 
-    Raises:
-        ConfigError: no state; not one weight a state; a weight that is negative or not finite (the error names its
-            index); a sum of weights that is 0 or overflows; keys, shapes or dtypes that differ from those of the first
-            state (the error names state and key).
+    Raises ConfigError: no state; not one weight a state; a weight that is negative or not finite (the error names its
+    index); a sum of weights that is 0 or overflows; keys, shapes or dtypes that differ from those of the first state
+    (the error names state and key).
 
-    Edge cases:
-        - one state: returned exactly
-        - equal float32 states: returned exactly, whatever the weights
-        - weight 0: the state is checked, but contributes nothing, not even its NaN; if it comes first, integer tensors
-          are still its own
-        - NaN, infinity: propagate to the elements they are in: replies are checked when they arrive
-        - empty tensor, scalar: averaged like any other
+    Edge cases: one state: returned exactly. equal float32 states: returned exactly, whatever the weights. weight 0: the
+    state is checked, but contributes nothing, not even its NaN; if it comes first, integer tensors are still its own.
+    NaN, infinity: propagate to the elements they are in: replies are checked when they arrive. empty tensor, scalar:
+    averaged like any other.
 
     Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on loading; a count of
     batches has no meaningful average, and only BatchNorm without momentum reads it.
@@ -158,16 +150,11 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
         A new dict in the key order and dtypes of the first state; tensors that are not floating point are its own.
         The mean is computed in float64.
 
-    Raises:
-        ConfigError: no state, ``trim`` out of range, or keys, shapes or dtypes that differ.
+    Raises ConfigError: no state, ``trim`` out of range, or keys, shapes or dtypes that differ.
 
-    Edge cases:
-        - one or two: their plain mean: nothing can be cut off
-        - three, β > 0: the median
-        - β = 0: the plain mean
-        - equal states: returned exactly
-        - infinity: cut off as any other outlier
-        - NaN: counts as the largest value; replies are checked on arrival
+    Edge cases: one or two: their plain mean: nothing can be cut off. three, β > 0: the median. β = 0: the plain mean.
+    equal states: returned exactly. infinity: cut off as any other outlier. NaN: counts as the largest value; replies
+    are checked on arrival.
 
     Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that few models are protected.
     """

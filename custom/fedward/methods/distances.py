@@ -32,8 +32,7 @@ def model_distance(state: State, mean: State, norm: Literal["sum", "flat"] = "su
     Returns:
         d >= 0, computed in float64. ``flat <= sum <= sqrt(L) flat`` for L tensors.
 
-    Raises:
-        ConfigError: other keys or shapes, or an unknown norm.
+    Raises ConfigError: other keys or shapes, or an unknown norm.
     """
     if norm not in ("sum", "flat"):
         raise ConfigError("model_distance", expected='"sum" or "flat"', found=repr(norm), remedy="Choose one of them.")
@@ -65,8 +64,7 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
     Returns:
         (K,) float64 in [0, 1], sum 1. Computed in log space: however large λ d_k / n_k is, the largest weight survives.
 
-    Raises:
-        ConfigError: shapes that differ, or a number out of range.
+    Raises ConfigError: shapes that differ, or a number out of range.
 
     Edge cases: one site: 1. size 0: 0. equal sizes and distances: 1 / K each. no images at all: refused.
     """

@@ -40,14 +40,10 @@ def class_weights(counts: Tensor) -> Tensor:
         (K,) float32 on the device of ``counts``, all > 0. The median of an even number of classes is the mean of the
         middle two. Multiplying all counts by one number changes nothing.
 
-    Raises:
-        ConfigError: not one-dimensional, no class, a count that is negative or not finite.
+    Raises ConfigError: not one-dimensional, no class, a count that is negative or not finite.
 
-    Edge cases:
-        - equal counts: all 1
-        - one present class: 1 for it, 100 for the others
-        - absent class: 100; never used by a loss on that site's own labels
-        - no label at all: all 100
+    Edge cases: equal counts: all 1. one present class: 1 for it, 100 for the others. absent class: 100; never used by a
+    loss on that site's own labels. no label at all: all 100.
 
     Deviates: the equation divides by ``n_c`` itself. With 5000 images of one class and one of another it would give the
     one image 99.7 % of the loss of a batch of 16; here it is 77 % at most. Up to 1 : 50 nothing changes.

@@ -32,8 +32,7 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
     Returns:
         labels (N,) int64 in [0, K), keep (N,) bool. Neither carries a gradient.
 
-    Raises:
-        ConfigError: not two-dimensional, no class, a threshold outside [0, 1].
+    Raises ConfigError: not two-dimensional, no class, a threshold outside [0, 1].
 
     Edge cases: max q_i = τ: kept. tied classes: the lowest class index. τ = 0: every row is kept (but see NaN). NaN in
     a row: not kept, whatever τ; its label means nothing. N = 0: two empty tensors.
@@ -63,13 +62,10 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
         Scalar >= 0 in the dtype of the logits, differentiable in them. The gradient of a row that is not kept is
         exactly 0.
 
-    Raises:
-        ConfigError: shapes that do not belong together, or ``keep`` is not bool.
+    Raises ConfigError: shapes that do not belong together, or ``keep`` is not bool.
 
-    Edge cases:
-        - nothing kept, or N = 0: 0 with a gradient of 0 (neither None nor NaN)
-        - NaN, infinity, row not kept: no influence on value or gradient
-        - NaN in a kept row: the loss is NaN: a broken net must be noticed
+    Edge cases: nothing kept, or N = 0: 0 with a gradient of 0 (neither None nor NaN). NaN, infinity, row not kept: no
+    influence on value or gradient. NaN in a kept row: the loss is NaN: a broken net must be noticed.
 
     Deviates: FixMatch, paper and common code, divides by the number of all unlabelled images, so that few kept images
     count little. FedPerl's code averages over the kept ones and adds nothing if there is none, which is what is done

@@ -41,13 +41,10 @@ def information_maximisation(p: Tensor) -> Tensor:
         Scalar with gradient, minus the mutual information of image and class, in [-log K, 0] up to the clamping of
         probabilities below 1e-5; smallest for sure predictions spread evenly over the classes.
 
-    Raises:
-        ConfigError: not two-dimensional, or empty.
+    Raises ConfigError: not two-dimensional, or empty.
 
-    Edge cases:
-        - N = 1, equal rows: 0 with a gradient of 0: one image says nothing of others
-        - a probability of 0 or 1: finite value and gradient
-        - NaN: the loss is NaN: a broken net must be noticed
+    Edge cases: N = 1, equal rows: 0 with a gradient of 0: one image says nothing of others. a probability of 0 or 1:
+    finite value and gradient. NaN: the loss is NaN: a broken net must be noticed.
 
     Deviates: eq. (4) prints "N is the number of classes"; the mean over classes is constant, its gradient 0, and only
     the entropy would be left, whose minimum is the collapse the term is there to prevent. N counts images.

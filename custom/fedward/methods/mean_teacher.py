@@ -39,15 +39,10 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     Returns:
         (N, K) in the dtype of ``p``, rows sum to 1, the order of the classes in a row is kept. No gradient.
 
-    Raises:
-        ConfigError: not two-dimensional, no class, or a temperature that is not positive and finite.
+    Raises ConfigError: not two-dimensional, no class, or a temperature that is not positive and finite.
 
-    Edge cases:
-        - a class of 0: stays 0
-        - equal classes: stay equal
-        - small temperature: tends to one-hot; computed in log space, so nothing under- or overflows
-        - a row of zeros, NaN: NaN: a broken net must be noticed
-        - N = 0: empty
+    Edge cases: a class of 0: stays 0. equal classes: stay equal. small temperature: tends to one-hot; computed in log
+    space, so nothing under- or overflows. a row of zeros, NaN: NaN: a broken net must be noticed. N = 0: empty.
 
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """
@@ -72,8 +67,7 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
         student: a module of the same architecture on the same device.
         decay: a in [0, 1]: 1 leaves the parameters, 0 copies the student.
 
-    Raises:
-        ConfigError: a decay out of range, or modules that do not match.
+    Raises ConfigError: a decay out of range, or modules that do not match.
 
     Deviates: eq. (1) prints α on the student; with its α = 0.999 the teacher would be the student, one step late.
     """

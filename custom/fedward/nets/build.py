@@ -50,8 +50,7 @@ def build(
         Module (N, channels, H, W) float in [0, 1] to (N, classes), on the CPU, in training mode. Its ``classifier`` is
         the layer that turns features into logits.
 
-    Raises:
-        ConfigError: unknown name; weights asked for that do not exist or cannot be had here.
+    Raises ConfigError: unknown name; weights asked for that do not exist or cannot be had here.
     """
     # CPU only: torch.manual_seed would also reseed every CUDA device, which fork_rng(devices=[]) does not restore.
     with torch.random.fork_rng(devices=[]):

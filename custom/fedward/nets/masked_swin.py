@@ -164,8 +164,7 @@ class MaskedSwin(SwinClassifier):
             images: (N, channels, image, image) in [0, 1]. What is hidden has no influence, and no gradient.
             mask: (N, grid, grid) bool on the images' device, True = hidden.
 
-        Raises:
-            ConfigError: images or mask of another shape, or a mask that is not bool.
+        Raises ConfigError: images or mask of another shape, or a mask that is not bool.
         """
         expected = (len(images), self.preset.grid, self.preset.grid)
         if mask.shape != expected or mask.dtype != torch.bool:

@@ -41,8 +41,7 @@ def build(name: str, classes: int, channels: int) -> MonaiClassifier:
         classes: number of logits.
         channels: of the images.
 
-    Raises:
-        ConfigError: no such class, one that needs other arguments, or one whose last linear layer is no classifier.
+    Raises ConfigError: no such class, one that needs other arguments, or one whose last linear layer is no classifier.
     """
     kind = getattr(monai.networks.nets, name, None)
     is_net = inspect.isclass(kind) and issubclass(kind, nn.Module)

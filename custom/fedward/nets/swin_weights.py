@@ -22,8 +22,7 @@ def load_imagenet(encoder: nn.Module, name: str, channels: int) -> None:
         name: of its network, for errors.
         channels: 1 or 3.
 
-    Raises:
-        ConfigError: timm finds no weights, or others than the encoder has.
+    Raises ConfigError: timm finds no weights, or others than the encoder has.
     """
     with torch.random.fork_rng(devices=[]):
         net = create(name, TIMM, 0, 3, from_timm=True)

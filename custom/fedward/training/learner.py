@@ -85,8 +85,7 @@ class Learner:
             memory: models kept between rounds, by role. It is changed.
             aborted: asked before every step; True ends the training.
 
-        Raises:
-            WorkError: aborted, or the loss is no longer finite.
+        Raises WorkError: aborted, or the loss is no longer finite.
         """
         started, steps, means = time.perf_counter(), 0, dict[str, float]()
         known = {} if memory is None else memory

@@ -94,8 +94,7 @@ def train(
         device: where to train.
         aborted: asked before every step; True ends the training.
 
-    Raises:
-        WorkError: aborted, or the loss is no longer finite.
+    Raises WorkError: aborted, or the loss is no longer finite.
     """
     net.train()
     objective = phase.objective

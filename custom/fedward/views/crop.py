@@ -42,8 +42,7 @@ def crop(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
     Returns:
         New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
 
-    Raises:
-        DataError: images of another shape or dtype.
+    Raises DataError: images of another shape or dtype.
 
     Deviates: RSCFed's crops never leave the image, because it was enlarged before. Mirrored padding, as in FixMatch's
     code, is closest to that without resampling: no artificial border, and the same magnification in training and

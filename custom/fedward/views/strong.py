@@ -68,8 +68,7 @@ def strong(images: Tensor, generator: torch.Generator, ops: int = 6, turn: float
     Returns:
         New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
 
-    Raises:
-        DataError: images of another shape or dtype.
+    Raises DataError: images of another shape or dtype.
 
     Deviates: an image's geometric operations are composed, in their drawn order, into one resampling before its colour
     operations, so that it is blurred once. Magnitudes are continuous, not ten steps. Equalize equalizes (the

@@ -27,8 +27,7 @@ def weak(images: Tensor, generator: torch.Generator) -> Tensor:
     Returns:
         New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
 
-    Raises:
-        DataError: images of another shape or dtype.
+    Raises DataError: images of another shape or dtype.
 
     Deviates: the authors' code adds a colour jitter, which the paper does not mention; here colour is the strong
     view's. The shift is an addition.

@@ -26,13 +26,10 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     Returns:
         At most T distinct indices, never m, by falling similarity and, where equal, by rising index.
 
-    Raises:
-        ConfigError: a site outside the matrix, a negative T, a similarity that is NaN or infinite.
+    Raises ConfigError: a site outside the matrix, a negative T, a similarity that is NaN or infinite.
 
-    Edge cases:
-        - fewer than T others seen: all of them
-        - nobody else seen, or T = 0: none: the site trains without a peer
-        - the site has not trained yet: its row means nothing: the workflow gives it no peer
+    Edge cases: fewer than T others seen: all of them. nobody else seen, or T = 0: none: the site trains without a peer.
+    the site has not trained yet: its row means nothing: the workflow gives it no peer.
 
     Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that has never trained gets
     random peers.
@@ -65,8 +62,7 @@ def random_peers(site: int, committee: int, seen: Collection[int], generator: to
         min(T, others seen) distinct indices, never m, uniformly drawn, in the order drawn. Equal generators and
         equal sets give equal peers.
 
-    Raises:
-        ConfigError: a negative index or a negative T.
+    Raises ConfigError: a negative index or a negative T.
 
     Deviates: the authors' code draws T of all seen sites, skips the site itself if it was drawn, and so may return
     fewer than T although there are more.
@@ -89,13 +85,10 @@ def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
     Returns:
         A new state_dict; parameters and BatchNorm statistics averaged, integer tensors those of the first state.
 
-    Raises:
-        ConfigError: no state, or states that do not match.
+    Raises ConfigError: no state, or states that do not match.
 
-    Edge cases:
-        - one peer: an exact copy of its model: nothing is anonymous about it
-        - no peer: refused: where nobody is left, the workflow sends no model
-        - order: irrelevant up to the last bit, integer tensors excepted
+    Edge cases: one peer: an exact copy of its model: nothing is anonymous about it. no peer: refused: where nobody is
+    left, the workflow sends no model. order: irrelevant up to the last bit, integer tensors excepted.
 
     The average is one of parameters, not of predictions: for a nonlinear net they differ.
     """

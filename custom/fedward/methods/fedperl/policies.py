@@ -31,8 +31,7 @@ def validation_policy(peers: Sequence[int], accuracy: Accuracy, site: int) -> li
     Returns:
         The kept peers in their given order, possibly none.
 
-    Raises:
-        ConfigError: the accuracy of the site or of a peer is not known.
+    Raises ConfigError: the accuracy of the site or of a peer is not known.
 
     Edge cases: equal accuracy: kept. NaN of a peer: not kept. NaN of the site: nothing is kept.
     """
@@ -55,8 +54,7 @@ def gated_validation_policy(peers: Sequence[int], accuracy: Accuracy, threshold:
     Returns:
         The kept peers in their given order, possibly none. A peer exactly at ρ is kept, one with NaN is not.
 
-    Raises:
-        ConfigError: the accuracy of a peer is not known.
+    Raises ConfigError: the accuracy of a peer is not known.
     """
     return [peer for peer in peers if _accuracy_of(peer, accuracy) >= threshold]
 
@@ -77,8 +75,7 @@ def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int,
     Returns:
         The kept peers in their given order, possibly none. A peer exactly at ρ is kept, one with NaN is not.
 
-    Raises:
-        ConfigError: the site or a peer has no row in the matrix.
+    Raises ConfigError: the site or a peer has no row in the matrix.
 
     With fewer than three sites seen, min-max scaled similarities are degenerate (two sites differ in every feature by
     0 or 1): the workflow gates only from three on.

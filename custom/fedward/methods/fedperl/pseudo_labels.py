@@ -31,13 +31,10 @@ def pseudo_label(
     Returns:
         labels (N,) int64 in [0, K), keep (N,) bool, as :func:`fedward.methods.fixmatch.pseudo_label`.
 
-    Raises:
-        ConfigError: shapes that do not belong together, a threshold out of range, or an unknown ``combine``.
+    Raises ConfigError: shapes that do not belong together, a threshold out of range, or an unknown ``combine``.
 
-    Edge cases:
-        - P = 0: exactly FixMatch on ``local``
-        - equal peers and local: "mean" is FixMatch on ``local`` up to rounding
-        - NaN in any p_i: not kept: a broken peer cannot label
+    Edge cases: P = 0: exactly FixMatch on ``local``. equal peers and local: "mean" is FixMatch on ``local`` up to
+    rounding. NaN in any p_i: not kept: a broken peer cannot label.
 
     Deviates: eq. (5) and (7) print the sum of T + 1 probabilities compared with τ. Its maximum is at least (T + 1) / K,
     so that τ = 0.6 would pass nearly always; the authors' code divides by T + 1. The sum stays available.
@@ -68,8 +65,7 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
     Returns:
         Scalar in [0, 1] for probabilities. The gradient reaches ``local`` only, never ``peers``.
 
-    Raises:
-        ConfigError: shapes that do not belong together.
+    Raises ConfigError: shapes that do not belong together.
 
     Edge cases: P = 0, or N = 0: 0 with a gradient of 0. peers equal to local: 0. NaN, infinity: the loss is not finite:
     a broken net is noticed.

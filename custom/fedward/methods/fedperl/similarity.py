@@ -26,12 +26,10 @@ def layer_moments(state: State) -> Tensor:
         tensors, by sorted name: the order in which a state happens to list its keys does not matter. BatchNorm
         statistics and the classifier count; integer and empty tensors are left out.
 
-    Raises:
-        ConfigError: nothing to describe.
+    Raises ConfigError: nothing to describe.
 
-    Edge cases:
-        - one element, constant: standard deviation exactly 0 for one element
-        - NaN, infinity: propagate; :func:`similarity` refuses them
+    Edge cases: one element, constant: standard deviation exactly 0 for one element. NaN, infinity: propagate;
+    :func:`similarity` refuses them.
 
     Deviates: the paper says per layer; the authors' code, followed here, takes every tensor of the state_dict. By
     default it appends the model's accuracy and loss on the server's validation set, which the paper does not mention
@@ -71,14 +69,11 @@ def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> 
         (M, M) float64, exactly symmetric, exactly 1 on the diagonal, in [0, 1] with "minmax", else in [-1, 1]. Equal
         models are equally similar to any other, to the last bit.
 
-    Raises:
-        ConfigError: not two-dimensional, empty, NaN or infinite (the error names the row), or an unknown scale.
+    Raises ConfigError: not two-dimensional, empty, NaN or infinite (the error names the row), or an unknown scale.
 
-    Edge cases:
-        - M = 1: [[1]]
-        - M = 2: with "minmax" every feature is 0 or 1 or constant: too coarse for a gate
-        - equal models: 1, also where their rows are all zero
-        - a row that is all zero: 0 to every row that is not; with "minmax" it is the lowest in every feature
+    Edge cases: M = 1: [[1]]. M = 2: with "minmax" every feature is 0 or 1 or constant: too coarse for a gate. equal
+    models: 1, also where their rows are all zero. a row that is all zero: 0 to every row that is not; with "minmax" it
+    is the lowest in every feature.
     """
     features = _finite_rows(moments)
     if scale == "minmax":

@@ -19,25 +19,18 @@ from fedward.methods.samplers.base import Sampler, SamplerSettings, ScoreSampler
 from fedward.methods.samplers.pool import Pool, Uses
 from fedward.registry import SAMPLERS
 
+__all__ = ["SAMPLERS", "Pool", "Sampler", "SamplerSettings", "ScoreSampler", "Uses", "sampler_of"]
+__all__ += [
+    "SCORE_INTERVALS",
+    "allocate",
+    "allocate_by_counts",
+    "counts_in_fives",
+    "has_bounded_scores",
+    "score_counts",
+]
+
 
 def sampler_of(name: str, options: Mapping[str, Any] | None = None) -> Sampler:
     """Return a sampler with its checked settings; ConfigError for an unknown name, pydantic's for a wrong value."""
     sampler = SAMPLERS[name]
     return sampler(sampler.settings_type.model_validate(dict(options or {})))
-
-
-__all__ = [
-    "SAMPLERS",
-    "SCORE_INTERVALS",
-    "Pool",
-    "Sampler",
-    "SamplerSettings",
-    "ScoreSampler",
-    "Uses",
-    "allocate",
-    "allocate_by_counts",
-    "counts_in_fives",
-    "has_bounded_scores",
-    "sampler_of",
-    "score_counts",
-]

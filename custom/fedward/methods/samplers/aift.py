@@ -49,8 +49,8 @@ def majority(p: Tensor, share: float) -> Tensor:
 
     Edge cases: classes equally probable: the lowest index; NaN is not looked for; α = 1 keeps all views.
 
-    Deviates: the paper has two classes, where the views above or below the mean of 1/2 are kept. That is this with K =
-    2. It rounds α m up, the authors' demo to the nearest number.
+    Deviates: the paper has two classes, and keeps the views above or below 1/2: the same for K = 2. It rounds α m up,
+    the authors' demo to the nearest number.
     """
     kept = max(1, math.ceil(share * len(p) - 1e-9))  # 0.28 times 25 is a little more than 7
     dominant = mean_over_models(p).argmax(dim=1)
@@ -74,10 +74,8 @@ def entropy_and_diversity(p: Tensor, entropy_weight: float, diversity_weight: fl
     Returns:
         (N,) float64 >= 0. O(m² N K).
 
-    Edge cases:
-        - one view, or equal views: λ_1 times the sum of their entropies
-        - K = 1: 0
-        - a probability of 0: counts as 2^-52 in the logarithm: the score stays finite
+    Edge cases: one view, or equal views: λ_1 times the sum of their entropies. K = 1: 0. a probability of 0: counts as
+    2^-52 in the logarithm, so that the score stays finite.
     """
     p = p.to(torch.float64)
     logarithms = p.clamp_min(_SMALLEST).log()

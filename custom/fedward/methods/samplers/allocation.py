@@ -30,18 +30,16 @@ def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
         classes: K >= 2, which the bounds depend on.
 
     Returns:
-        Counts from the lowest interval to the highest; they sum to the pool's size. The highest possible score lies in
-        the last one; a score that rounding puts beyond a bound, in the outermost.
+        Counts from the lowest interval to the highest; they sum to the pool's size. A score at a bound, or beyond it by
+        rounding, lies in the outermost interval.
 
     Raises:
         ConfigError: the sampler's scores have no bounds.
         DataError: the pool is not what the sampler uses, or holds NaN.
     """
-    bounds = sampler.score_range(classes)
+    where, bounds = f"sampler {sampler.name}", sampler.score_range(classes)
     if bounds is None:
-        raise ConfigError(
-            f"sampler {sampler.name}", expected="scores with bounds", found="none", remedy="Take fedal or margin."
-        )
+        raise ConfigError(where, expected="scores with bounds", found="none", remedy="Take fedal or margin.")
     if not pool.ids:
         return [0] * SCORE_INTERVALS
     low, high = bounds
@@ -61,9 +59,8 @@ def counts_in_fives(counts: Sequence[int]) -> list[int]:
         counts: numbers of images from the lowest interval to the highest.
 
     Returns:
-        Multiples of 5 of the same length. They sum to ``5 ⌊N / 5⌋`` for N images: the last one to four are not
-        reported, and a pool of fewer than five reports none. Above any score at most four images fewer are reported
-        than there are, and never more.
+        Multiples of 5 of the same length, which sum to ``5 ⌊N / 5⌋`` for N images. Above any score at most four images
+        fewer are reported than there are, and never more.
     """
     above = [0, *accumulate(reversed(counts))]
     fives = [SMALLEST_GROUP * (number // SMALLEST_GROUP) for number in above]
@@ -71,13 +68,9 @@ def counts_in_fives(counts: Sequence[int]) -> list[int]:
 
 
 def allocate_by_counts(counts: Mapping[str, Sequence[int]], budget: int) -> dict[str, int]:
-    """Divide a budget as :func:`allocate` does, knowing only how many scores of each site are in which interval.
+    """Divide a budget >= 0 as :func:`allocate` does; scores of one interval count as equal.
 
-    Args:
-        counts: of equal length by site name, from the lowest interval to the highest.
-        budget: at least 0.
-
-    Scores of one interval count as equal, so that sites get its labels in turn.
+    ``counts`` are of equal length by site name, from the lowest interval to the highest.
     """
     places = {site: torch.arange(len(each)).repeat_interleave(torch.tensor(each)) for site, each in counts.items()}
     return allocate(places, budget)
@@ -98,8 +91,8 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
 
     Returns:
         Counts by site, in name order; they sum to min(budget, Σ N_m), and no site is asked for more than it has. Where
-        scores tie at the end of the budget, sites get one in turn, by name: equal sites differ by at most one.
-        O(n log n) for n images.
+        scores tie at the end of the budget, sites get one in turn, by name: equal sites differ by at most one. The
+        order of sites or images does not matter. O(n log n) for n images.
 
     Raises:
         ConfigError: a negative budget.
@@ -107,20 +100,17 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
 
     Edge cases: no site: nothing. budget 0, all pools empty: 0 for every site. budget >= Σ N_m: N_m. one site:
     min(budget, N_m).
-
-    The order of sites or images does not matter. Scores are numbers about single images: what a site may send of them
-    is for the federation's wire list to say.
     """
     if budget < 0:
         raise ConfigError("allocate", expected="a budget >= 0", found=f"{budget}", remedy="Give a budget of 0 or more.")
     for site, values in scores.items():
         if values.dim() != 1 or not bool(values.isfinite().all()):
-            raise DataError(
-                f"site {site}, scores",
-                expected="one finite score for each image",
-                found=f"{tuple(values.shape)}, {int((~values.isfinite()).sum())} of them not finite",
-                remedy="The model that made them is broken, or they were cut: score the pool again.",
+            expected, remedy = (
+                "one finite score for each image",
+                "Score the pool again, with a model that is not broken.",
             )
+            found = f"{tuple(values.shape)}, {int((~values.isfinite()).sum())} of them not finite"
+            raise DataError(f"site {site}, scores", expected=expected, found=found, remedy=remedy)
     pools = {site: scores[site].to("cpu", torch.float64) for site in sorted(scores)}
     budget = min(budget, sum(map(len, pools.values())))
     if not budget:

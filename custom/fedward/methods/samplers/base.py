@@ -1,6 +1,7 @@
 """The interface of all samplers, and the two kinds that need nothing but ids or scores."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -9,6 +10,8 @@ from torch import Tensor
 from fedward.errors import ConfigError
 from fedward.methods.samplers.equations import select
 from fedward.methods.samplers.pool import Pool, Uses, checked
+
+T = TypeVar("T")
 
 
 class SamplerSettings(BaseModel):
@@ -34,8 +37,7 @@ class Sampler:
         Args:
             pool: the site's unlabelled images, with what :attr:`uses` names.
             budget: at least 0.
-            generator: the only source of chance, of :func:`fedward.seeds.torch_generator`. Samplers that need none
-                leave it alone.
+            generator: the only source of chance, of :func:`fedward.seeds.torch_generator`; many samplers need none.
 
         Returns:
             Exactly min(budget, N) distinct ids of the pool, the most wanted first. Equal pools and equal generators
@@ -47,15 +49,11 @@ class Sampler:
             DataError: the pool is not what :attr:`uses` asks for, or holds NaN; see
                 :func:`fedward.methods.samplers.pool.checked`.
 
-        Edge cases:
-            - empty pool: nothing, whatever else is missing
-            - budget 0: nothing, but the pool is checked
-            - budget >= N: all ids
-            - a single class: all predictions are equal: by rising id where nothing else decides
+        Edge cases: empty pool: nothing, whatever else is missing. budget 0: nothing, but the pool is checked. budget >=
+        N: all ids. a single class: by rising id where nothing else decides.
         """
         if budget < 0:
-            where = f"site {pool.site}, sampler {self.name}"
-            remedy = "Ask for 0 or more labels."
+            where, remedy = f"site {pool.site}, sampler {self.name}", "Ask for 0 or more labels."
             raise ConfigError(where, expected="a budget >= 0", found=f"{budget}", remedy=remedy)
         if not pool.ids:
             return []
@@ -90,10 +88,10 @@ class Random(Sampler):
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose by chance. O(N)."""
-        return [pool.ids[position] for position in shuffled(range(len(pool.ids)), generator)[:budget]]
+        return shuffled(pool.ids, generator)[:budget]
 
 
-def shuffled(positions: Sequence[int], generator: torch.Generator) -> list[int]:
-    """Return the positions in an order drawn from the generator."""
-    order: list[int] = torch.randperm(len(positions), generator=generator, device=generator.device).tolist()
-    return [positions[index] for index in order]
+def shuffled(things: Sequence[T], generator: torch.Generator) -> list[T]:
+    """Return things in an order drawn from the generator."""
+    order: list[int] = torch.randperm(len(things), generator=generator, device=generator.device).tolist()
+    return [things[index] for index in order]

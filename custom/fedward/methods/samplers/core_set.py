@@ -13,8 +13,6 @@ from fedward.methods.samplers.pool import Pool, Uses
 
 _CENTRES_AT_ONCE = 256
 """Columns of the largest matrix of distances; its rows are the pool."""
-_CANDIDATES = 64
-"""Farthest images among which centres are looked for before all distances are brought up to date."""
 _TAKEN = -1.0
 """Squared distance of a chosen image: below every real one."""
 
@@ -36,61 +34,31 @@ def k_centre_greedy(features: Tensor, labelled: Tensor, budget: int, generator: 
     Returns:
         min(budget, N) distinct positions in [0, N) in the order chosen; where equally far, the lowest position. Squared
         distances are rounded to about 1e-7 of the features' squared norms, and compared as they are.
+        O((L + budget) N D) operations, and O(N) memory beside the features.
 
-    Edge cases:
-        - N = 0, or budget = 0: nothing
-        - L = 0: the first is drawn at random
-        - equal images: 0 apart, up to rounding: chosen when nothing else is left
-
-    O((L + budget) N D) operations and O(N) memory beside the features, in blocks of 256 centres.
+    Edge cases: N = 0, or budget = 0: nothing. L = 0: the first is drawn at random. equal images: 0 apart, up to
+    rounding: chosen when nothing else is left.
     """
+    norms, nearest = _squared_norms(features), torch.full((len(features),), math.inf)
+    for start in range(0, len(labelled), _CENTRES_AT_ONCE):
+        block = labelled[start : start + _CENTRES_AT_ONCE]
+        nearest = torch.minimum(nearest, _squared_distances(features, norms, block).amin(dim=1))
     chosen: list[int] = []
-    budget = min(budget, len(features))
-    nearest = _nearest(features, labelled)
-    while len(chosen) < budget:
+    while len(chosen) < min(budget, len(features)):
         if chosen or len(labelled):
-            centres = _next_centres(features, nearest, budget - len(chosen))
+            centre = int(nearest.argmax())
         else:
-            centres = [int(torch.randint(len(features), (1,), generator=generator))]
-        nearest = torch.minimum(nearest, _nearest(features, features[centres]))
-        nearest[centres] = _TAKEN
-        chosen += centres
+            centre = int(torch.randint(len(features), (1,), generator=generator))
+        nearest = torch.minimum(nearest, _squared_distances(features, norms, features[[centre]]).squeeze(1))
+        nearest[centre] = _TAKEN
+        chosen.append(centre)
     return chosen
 
 
-def _next_centres(features: Tensor, nearest: Tensor, budget: int) -> list[int]:
-    """Return the next one or more centres, as one by one would find them.
-
-    The distance to the nearest centre never grows. So whichever of the farthest candidates is still farther than all
-    images outside were at the start is the farthest of all, and the others' distances can wait.
-    """
-    farthest = nearest.argsort(descending=True, stable=True)
-    candidates = farthest[:_CANDIDATES].sort().values  # by position, so that ties go to the lowest
-    outside = float(nearest[farthest[_CANDIDATES]]) if len(farthest) > _CANDIDATES else _TAKEN
-    distances, between = nearest[candidates], _squared_distances(features[candidates], features[candidates])
-    centres: list[int] = []
-    while len(centres) < budget:
-        best = int(distances.argmax())
-        if centres and not distances[best] > outside:
-            break
-        centres.append(int(candidates[best]))
-        distances = torch.minimum(distances, between[best])
-        distances[best] = _TAKEN
-    return centres
-
-
-def _nearest(features: Tensor, centres: Tensor) -> Tensor:
-    """Return the squared distance (N,) of each image to the nearest centre, infinite where there is none."""
-    nearest = torch.full((len(features),), math.inf)
-    for start in range(0, len(centres), _CENTRES_AT_ONCE):
-        block = centres[start : start + _CENTRES_AT_ONCE]
-        nearest = torch.minimum(nearest, _squared_distances(features, block).amin(dim=1))
-    return nearest
-
-
-def _squared_distances(some: Tensor, others: Tensor) -> Tensor:
-    norms = _squared_norms(some).unsqueeze(1) + _squared_norms(others)
-    return norms.addmm_(some, others.T, alpha=-2).clamp_min_(0.0)
+def _squared_distances(images: Tensor, norms: Tensor, centres: Tensor) -> Tensor:
+    """Return (N, C) of N images, whose squared norms are known, and C centres."""
+    sums = norms.unsqueeze(1) + _squared_norms(centres)
+    return sums.addmm_(images, centres.T, alpha=-2).clamp_min_(0.0)
 
 
 def _squared_norms(features: Tensor) -> Tensor:

@@ -18,8 +18,7 @@ def ensemble_entropy(p: Tensor) -> Tensor:
 
     ``H(x) = -Σ_c p̄_c log p̄_c`` with ``p̄_c = (1/T) Σ_t p(y = c | x, φ_t)``, in nats.
 
-    It is the mean of the members' entropies plus their Jensen-Shannon divergence: an image scores high where the models
-    are unsure, and where they contradict each other.
+    An image scores high where the models are unsure, and where they contradict each other.
 
     Source: Deng et al., arXiv 2406.11310, eq. (3); there the ensemble is {φ_m, ψ}.
 
@@ -29,16 +28,18 @@ def ensemble_entropy(p: Tensor) -> Tensor:
     Returns:
         H (N,) float64 in [0, log K], without gradient. O(T N K).
 
-    Raises:
-        ConfigError: not three-dimensional, no model, or no class.
+    Raises ConfigError: not three-dimensional, no model, or no class.
 
     Edge cases: N = 0: empty. K = 1: 0. a probability of 0: adds 0, as the limit of -p log p. T = 1, equal members: the
     entropy of that model. NaN: the row's H is NaN; :func:`select` refuses it.
     """
     if p.dim() != 3 or not p.shape[0] or not p.shape[2]:
-        expected = "probabilities (models, images, classes) of at least one model and class"
+        where, expected = (
+            "fedal.ensemble_entropy",
+            "probabilities (models, images, classes), a model and a class at least",
+        )
         remedy = "Stack the models' softmax outputs."
-        raise ConfigError("fedal.ensemble_entropy", expected=expected, found=f"{tuple(p.shape)}", remedy=remedy)
+        raise ConfigError(where, expected=expected, found=f"{tuple(p.shape)}", remedy=remedy)
     terms: Tensor = torch.special.entr(mean_over_models(p))
     return terms.sum(dim=1)
 
@@ -72,8 +73,7 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
     Returns:
         G numbers >= 0 that sum to ``round(γ N_m) - n_0`` and differ by at most one.
 
-    Raises:
-        ConfigError: a number out of range, or more labelled at the start than at the end.
+    Raises ConfigError: a number out of range, or more labelled at the start than at the end.
 
     Edge cases: the target is reached already: zeros. fewer images than steps: ones among zeros. N_m = 0: zeros.
 
@@ -109,11 +109,9 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     Returns:
         min(budget, N) distinct ids by falling score; where equal, in the order given. O(N log N).
 
-    Raises:
-        ConfigError: not one score for each id, a negative budget, an id twice, a score that is NaN or infinite.
+    Raises ConfigError: not one score for each id, a negative budget, an id twice, a score that is NaN or infinite.
 
-    Edge cases: N = 0, or budget = 0: nothing. budget >= N: all of them, highest first. equal scores: the first
-    ``budget`` ids.
+    Edge cases: N = 0, or budget = 0: nothing. budget >= N: all of them, highest first.
 
     Deviates: eq. (4) leaves the sum over S out, and calls the pool D_m.
     """
@@ -123,13 +121,14 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
         found = f"scores {tuple(scores.shape)}, budget {budget}"
         raise ConfigError(where, expected=expected, found=found, remedy="Score the images of the pool, each once.")
     if len(set(ids)) != len(ids):
-        found = f"{len(ids)} ids, {len(set(ids))} of them different"
-        remedy = "Drop the repeated images from the pool."
+        found, remedy = f"{len(set(ids))} different ones of {len(ids)}", "Drop the repeated images from the pool."
         raise ConfigError(where, expected="every id once", found=found, remedy=remedy)
     if not bool(scores.isfinite().all()):
         broken = int((~scores.isfinite()).nonzero()[0])
-        expected = "finite scores"
-        remedy = "The model that made them is broken: use one of an earlier round."
-        raise ConfigError(where, expected=expected, found=f"{scores[broken].item()} for {ids[broken]!r}", remedy=remedy)
+        found, remedy = (
+            f"{scores[broken].item()} for {ids[broken]!r}",
+            "The model is broken: use one of an earlier round.",
+        )
+        raise ConfigError(where, expected="finite scores", found=found, remedy=remedy)
     order: list[int] = scores.argsort(descending=True, stable=True)[:budget].tolist()
     return [ids[position] for position in order]

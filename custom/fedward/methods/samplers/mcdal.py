@@ -56,11 +56,11 @@ def heads_loss(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
     Returns:
         Scalar >= 0 with gradient in both; 0 with a gradient of 0 for N = 0; NaN where a logit is.
 
-    Raises:
-        ConfigError: shapes that do not belong together.
+    Raises ConfigError: shapes that do not belong together.
     """
     _require_alike("mcdal.heads_loss", first, second, labels.unsqueeze(-1).expand(-1, first.shape[-1]))
-    return (_cross_entropy(first, labels) + _cross_entropy(second, labels)) / max(len(labels), 1)
+    total = F.cross_entropy(first, labels, reduction="sum") + F.cross_entropy(second, labels, reduction="sum")
+    return total / max(len(labels), 1)
 
 
 def discrepancy(first: Tensor, second: Tensor, main: Tensor) -> Tensor:
@@ -77,11 +77,9 @@ def discrepancy(first: Tensor, second: Tensor, main: Tensor) -> Tensor:
         Scalar in [0, 6 / K], [0, 2] for two classes. The gradient reaches the heads only, never ``main``; where two
         predictions are equal their distance has gradient 0.
 
-    Raises:
-        ConfigError: shapes that do not belong together.
+    Raises ConfigError: shapes that do not belong together.
 
-    Edge cases: N = 0: 0 with a gradient of 0. K = 1: 0 with a gradient of 0. NaN: the loss is NaN: a broken net is
-    noticed.
+    Edge cases: N = 0, or K = 1: 0 with a gradient of 0. NaN: the loss is NaN: a broken net is noticed.
     """
     _require_alike("mcdal.discrepancy", first, second, main)
     outputs = torch.stack([first, second, main.detach()]).softmax(dim=2)
@@ -121,13 +119,9 @@ class MCDAL(ScoreSampler):
         return 0.0, 6.0
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.cross_entropy(logits, labels, reduction="sum")
-
-
 def _require_alike(where: str, *logits: Tensor) -> None:
     shapes = [tuple(each.shape) for each in logits]
     if len(set(shapes)) != 1 or len(shapes[0]) != 2 or not shapes[0][1]:
         expected = "equal shapes (images, classes), a label an image, at least one class"
-        remedy = "Pass the outputs of one batch."
-        raise ConfigError(where, expected=expected, found=", ".join(map(str, shapes)), remedy=remedy)
+        found = ", ".join(map(str, shapes))
+        raise ConfigError(where, expected=expected, found=found, remedy="Pass the outputs of one batch.")

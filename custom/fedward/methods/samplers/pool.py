@@ -63,9 +63,8 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
 
     The order in which images, or batches of them, were predicted is gone after this.
 
-    Raises:
-        DataError: an id twice; shapes that do not belong together; probabilities that are NaN, negative, or no
-            distribution; features that are not finite. The error names the site and the first such image.
+    Raises DataError: an id twice; shapes that do not belong together; probabilities that are NaN, negative, or no
+    distribution; features that are not finite. The error names the site and the first such image.
     """
     where = f"site {pool.site}, sampler {sampler}"
     if len(set(pool.ids)) != len(pool.ids):

@@ -46,7 +46,7 @@ def principal_axes(images: Tensor) -> Tensor:
 
     Returns:
         (N, W) float32 of norm 1; the entry of largest size is positive. The axis of an image whose rows are all equal
-        is 0. It depends on the picture only: once computed, it holds for the whole run. O(N W² (H + W)).
+        is 0. O(N W² (H + W)).
     """
     if not len(images):
         return torch.empty(0, images.shape[2])
@@ -127,19 +127,15 @@ class Suggestive(Sampler):
     uses = Uses(models=("local",), features="image")
 
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
-        """Choose the uncertain, then the diverse."""
-        budget = min(budget, len(pool.ids))
-        uncertain = math.floor(self.settings.uncertain_share * budget + 1e-9)  # 0.7 times 90 is a little less than 63
+        """Choose the uncertain, then the diverse: a random image of each group at a time."""
+        choice, budget = self.settings, min(budget, len(pool.ids))
+        uncertain = math.floor(choice.uncertain_share * budget + 1e-9)  # 0.7 times 90 is a little less than 63
         confidence = pool.probabilities[0].amax(dim=1)
         chosen = select(-confidence, range(len(pool.ids)), uncertain)
-        rest = sorted(set(range(len(pool.ids))) - set(chosen))
         if len(chosen) < budget:
-            chosen += [rest[index] for index in self._diverse(pool.features[rest], generator)[: budget - len(chosen)]]
+            rest = sorted(set(range(len(pool.ids))) - set(chosen))
+            groups = hashed_groups(pool.features[rest], choice.bands, choice.rows, choice.groups, generator)
+            rounds = zip_longest(*(shuffled(members, generator) for members in groups))
+            diverse = [rest[index] for round_ in rounds for index in round_ if index is not None]
+            chosen += diverse[: budget - len(chosen)]
         return [pool.ids[position] for position in chosen]
-
-    def _diverse(self, features: Tensor, generator: torch.Generator) -> list[int]:
-        """Return all positions, a random one of each group at a time."""
-        choice = self.settings
-        groups = hashed_groups(features, choice.bands, choice.rows, choice.groups, generator)
-        rounds = zip_longest(*(shuffled(members, generator) for members in groups))
-        return [position for round_ in rounds for position in round_ if position is not None]

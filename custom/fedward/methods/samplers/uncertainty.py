@@ -24,14 +24,10 @@ def margin(p: Tensor) -> Tensor:
     Returns:
         (N,) float64 in [-1, 0]; 0 where two classes are equally probable. O(N K log K).
 
-    Edge cases: with one class there is no second one, and the score is -p_(1); N = 0 gives an empty tensor; NaN stays
-    NaN.
+    Edge cases: K = 1: the score is -p_(1). N = 0: empty. NaN stays NaN.
     """
-    mean = mean_over_models(p)
-    if mean.shape[1] == 1:
-        return -mean[:, 0]
-    largest = mean.topk(2, dim=1).values
-    return largest[:, 1] - largest[:, 0]
+    largest = mean_over_models(p).topk(min(2, p.shape[2]), dim=1).values
+    return largest[:, 1:].sum(dim=1) - largest[:, 0]
 
 
 @torch.no_grad()
@@ -49,7 +45,7 @@ def bald(p: Tensor) -> Tensor:
     Returns:
         (N,) float64 in [0, min(log T, log K)]; 0 where the models agree. O(T N K).
 
-    Edge cases: T = 1 or K = 1 gives 0; N = 0 an empty tensor; NaN stays NaN.
+    Edge cases: T = 1 or K = 1: 0. N = 0: empty. NaN stays NaN.
     """
     single = torch.stack([ensemble_entropy(member.unsqueeze(0)) for member in p])
     return (ensemble_entropy(p) - mean_over_models(single)).clamp_min(0.0)  # rounding may leave -1e-17

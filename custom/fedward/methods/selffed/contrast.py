@@ -31,16 +31,11 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float, own:
         Scalar >= 0, at most ``log(Q + 1) + 2/μ``, of the query's dtype, float32 at least, also under autocast. The
         gradient reaches ``query`` only, never ``key`` or ``queue``.
 
-    Raises:
-        ConfigError: shapes that do not belong together, or a temperature that is not positive and finite.
+    Raises ConfigError: shapes that do not belong together, or a temperature that is not positive and finite.
 
-    Edge cases:
-        - Q = 0: 0 with a gradient of 0: there is nothing to tell apart
-        - N = 0: 0 with a gradient of 0
-        - a vector of zeros: has similarity 0 to all; gradients stay finite
-        - all keys its own: 0 with a gradient of 0, as Q = 0
-        - small temperature: finite: computed in log space
-        - NaN, infinity: the loss is NaN: a broken net is noticed
+    Edge cases: Q = 0: 0 with a gradient of 0: there is nothing to tell apart. N = 0: 0 with a gradient of 0. a vector
+    of zeros: has similarity 0 to all; gradients stay finite. all keys its own: 0 with a gradient of 0, as Q = 0. small
+    temperature: finite: computed in log space. NaN, infinity: the loss is NaN: a broken net is noticed.
 
     Deviates: eq. (5) leaves the positive pair out of the denominator, so that the loss has no lower bound; MoCo, which
     has a million images, also tells an image from its own earlier keys.
@@ -80,8 +75,7 @@ def enqueue(queue: Tensor, keys: Tensor, size: int) -> Tensor:
     Returns:
         (min(Q + N, size), D), a new tensor of the queue's dtype and device, without gradient.
 
-    Raises:
-        ConfigError: widths that differ, or a negative size.
+    Raises ConfigError: widths that differ, or a negative size.
 
     Edge cases: N >= size: the last ``size`` keys. Q > size: shortened to the newest. size = 0: empty.
 

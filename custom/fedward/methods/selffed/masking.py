@@ -31,8 +31,7 @@ def mask_units(batch: int, grid: int, ratio: float, generator: torch.Generator) 
         (B, grid, grid) bool on the CPU, True = hidden, ``⌈ψ R⌉`` in each image. Equal generators give equal masks,
         whatever device trains.
 
-    Raises:
-        ConfigError: a number out of range, or a generator of another device.
+    Raises ConfigError: a number out of range, or a generator of another device.
 
     Edge cases: B = 0: empty. ratio = 0: nothing is hidden. ratio = 1: everything is.
     """
@@ -65,8 +64,7 @@ def normalise_units(images: Tensor, grid: int) -> Tensor:
     Returns:
         (B, C, H, W) float32 without gradient, whatever comes in.
 
-    Raises:
-        ConfigError: images that cannot be cut into so many units.
+    Raises ConfigError: images that cannot be cut into so many units.
 
     Edge cases: a unit of one value: 0. B = 0: empty. NaN: NaN all over its unit, and no other.
 
@@ -90,8 +88,7 @@ def denormalise_units(relative: Tensor, images: Tensor, grid: int) -> Tensor:
     Returns:
         (B, C, H, W) float32 without gradient, not clamped to any range.
 
-    Raises:
-        ConfigError: shapes that differ, or images that cannot be cut into so many units.
+    Raises ConfigError: shapes that differ, or images that cannot be cut into so many units.
     """
     where = "selffed.denormalise_units"
     units, mean, scale = _statistics(where, images, grid)
@@ -129,13 +126,10 @@ def masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> Tensor:
         Scalar float32 >= 0, computed in float32 whatever comes in and also under autocast. The gradient reaches the
         hidden pixels of ``prediction`` only, never ``target``.
 
-    Raises:
-        ConfigError: shapes that do not belong together, or a mask that is not bool.
+    Raises ConfigError: shapes that do not belong together, or a mask that is not bool.
 
-    Edge cases:
-        - nothing hidden, B = 0: 0 with a gradient of 0
-        - NaN, infinity, hidden: the loss is not finite: a broken net is noticed
-        - NaN, infinity, visible: without effect, on the gradient too
+    Edge cases: nothing hidden, B = 0: 0 with a gradient of 0. NaN, infinity, hidden: the loss is not finite: a broken
+    net is noticed. NaN, infinity, visible: without effect, on the gradient too.
 
     Deviates: eq. (3) prints the squared distance of a unit, without the mean over its pixels and channels: a constant
     factor, which the learning rates of Fed-MAE already contain.

@@ -25,14 +25,10 @@ def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -
         (K,) float64 in [0, 1], sum 1. A number added to every F_k changes nothing, to the last bit; where all are equal
         it is exactly ``n_k / Σ_s n_s``.
 
-    Raises:
-        ConfigError: shapes that differ, or a number out of range.
+    Raises ConfigError: shapes that differ, or a number out of range.
 
-    Edge cases:
-        - one site: 1
-        - size 0: 0, and its F_k does not matter
-        - large F_k: only differences count: the site that took part least has the factor 1
-        - no images at all: refused
+    Edge cases: one site: 1. size 0: 0, and its F_k does not matter. large F_k: only differences count: the site that
+    took part least has the factor 1. no images at all: refused.
 
     Deviates: eq. (7) does not divide by the sum, and so shrinks the model itself: where all sites take part in every
     round, round i multiplies all weights by β^i, so that after 10 rounds with β = 0.9 less than 1 % is left of them.
@@ -73,8 +69,7 @@ def scheduled_rate(base: float, position: float, total: float, warm_up: float, f
     Returns:
         In [0, η]: 0 at the start if there is a warm-up, η at its end, η_min at the end of the run.
 
-    Raises:
-        ConfigError: a number out of range, NaN among them.
+    Raises ConfigError: a number out of range, NaN among them.
     """
     if not (0 <= position <= total < math.inf and 0 <= warm_up < total and 0 <= floor <= base < math.inf and base > 0):
         raise ConfigError(
