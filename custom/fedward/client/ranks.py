@@ -34,7 +34,7 @@ from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, sa
 from fedward.training.batches import RoundBatches, batch_sizes
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work
-from fedward.training.distributed.sharing import SharedObjective, group, has_batch_norm, parallel, share
+from fedward.training.distributed.sharing import group, has_batch_norm, parallel, share
 from fedward.training.learner import Aborted, Learner, LocalUpdate, train_phase
 from fedward.training.machine import limit_threads
 from fedward.training.networks import Networks
@@ -115,8 +115,7 @@ def rank_learner(
     def train_share(net: nn.Module, batches: RoundBatches, phase: Phase, *inputs: Any, **options: Any) -> "Trained":
         # The learner has forked the generator (fork_rng). Rows of different processes get different dropout.
         torch.manual_seed(derive(torch.initial_seed(), "rank", rank))
-        shared = replace(phase, objective=SharedObjective(phase.objective, step))
-        trained = train_phase(net, batches, shared, *inputs, **options)
+        trained = train_phase(net, batches, phase, *inputs, **options, shared=step)
         # As large a share of the steps that one process would take as it is of those that all take together.
         whole = len(batch_sizes(batches.images, job_batch))
         return replace(trained, steps=-(-whole * trained.steps // len(batches)))

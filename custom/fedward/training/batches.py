@@ -33,8 +33,7 @@ class Pixels:
     def of(cls, images: Images, device: torch.device) -> "Pixels":
         """Copy a site's images to ``device``."""
         pixels = torch.tensor(images.pixels).permute(0, 3, 1, 2).contiguous()
-        labels = torch.tensor(images.labels)
-        return cls(_to(pixels, device), _to(labels, device))
+        return cls(pixels.to(device), torch.tensor(images.labels, device=device))
 
     @classmethod
     def together(cls, parts: Sequence["Pixels"]) -> "Pixels":
@@ -53,28 +52,20 @@ class Pixels:
         return chosen.contiguous(memory_format=torch.channels_last)
 
 
-def _to(tensor: Tensor, device: torch.device) -> Tensor:
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
 class RoundBatches:
     """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is the number of steps.
 
     FedVC draws the images (without replacement while they last); without a fixed number a site passes through what it
-    has, the smaller of two kinds repeated in fresh orders. The peers are frozen for the round, so their
-    predictions on the weak views are computed for many steps at once, in evaluation mode: exactly the numbers a forward
-    pass per step would give, at the cost of large batches.
+    has, the smaller of two kinds repeated in fresh orders. The peers are frozen for the round, so their predictions on
+    the weak views are computed for many steps at once: the numbers that a forward pass per step would give.
 
     Args:
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
         peers: networks in evaluation mode.
         settings: batch size and images per round.
-        seed: of the experiment.
-        stream: (site, round, ...); equal seeds and streams give equal batches.
+        seed, stream: the experiment's, and (site, round, ...); equal ones give equal batches.
         views: how pictures are varied.
-        uses: what else the objective says of its images: whether it wants strong views, and which kind sets the pace.
+        uses: whether the objective wants strong views, and which kind sets the pace.
     """
 
     def __init__(
@@ -103,32 +94,34 @@ class RoundBatches:
         return len(self._sizes)
 
     def __iter__(self) -> Iterator[Batch]:
-        generators, labelled, unlabelled = self._generators, self._labelled, self._unlabelled
-        order = virtual_client(len(labelled), self.images, generators["labelled"]) if labelled else None
-        hidden = virtual_client(len(unlabelled), self.images, generators["unlabelled"]) if unlabelled else None
+        known, hidden = self._order("labelled", self._labelled), self._order("unlabelled", self._unlabelled)
         start, together = 0, max(1, _CHUNK_IMAGES // self._batch)
         for first in range(0, len(self._sizes), together):
             sizes = self._sizes[first : first + together]
             window = slice(start, start := start + sum(sizes))
-            parts: dict[str, Sequence[Tensor]] = {}
-            if labelled and order is not None:
-                index = order[window]
-                parts["labelled"] = self._views.weak(labelled.take(index), generators["weak labelled"]).split(sizes)
-                parts["labels"] = labelled.labels[index.to(labelled.labels.device)].split(sizes)
-            if unlabelled and hidden is not None:
-                index = hidden[window]
-                parts["which"] = index.to(unlabelled.pixels.device).split(sizes)
-                parts |= self._unlabelled_parts(unlabelled.take(index), sizes)
-            for tensors in zip(*parts.values(), strict=True):
+            parts: dict[str, Tensor] = {}
+            if self._labelled:
+                parts |= self._labelled_parts(self._labelled, known[window])
+            if self._unlabelled:
+                parts |= self._unlabelled_parts(self._unlabelled, hidden[window])
+            split = [tensor.split(sizes, dim=1 if name == "peers" else 0) for name, tensor in parts.items()]
+            for tensors in zip(*split, strict=True):
                 yield Batch(**dict(zip(parts, tensors, strict=True)))
 
-    def _unlabelled_parts(self, images: Tensor, sizes: list[int]) -> dict[str, Sequence[Tensor]]:
-        views = self._views.weak(images, self._generators["weak"])
-        parts: dict[str, Sequence[Tensor]] = {"weak": views.split(sizes)}
+    def _order(self, kind: str, pixels: Pixels | None) -> Tensor:
+        return virtual_client(len(pixels), self.images, self._generators[kind]) if pixels else torch.empty(0)
+
+    def _labelled_parts(self, pixels: Pixels, index: Tensor) -> dict[str, Tensor]:
+        views = self._views.weak(pixels.take(index), self._generators["weak labelled"])
+        return {"labelled": views, "labels": pixels.labels[index.to(pixels.labels.device)]}
+
+    def _unlabelled_parts(self, pixels: Pixels, index: Tensor) -> dict[str, Tensor]:
+        images = pixels.take(index)
+        parts = {"weak": self._views.weak(images, self._generators["weak"]), "which": index.to(pixels.pixels.device)}
         if self._strong:
-            parts["strong"] = self._views.strong(images, self._generators["strong"]).split(sizes)
+            parts["strong"] = self._views.strong(images, self._generators["strong"])
         if self._peers:
-            parts["peers"] = predictions(self._peers, views).split(sizes, dim=1)
+            parts["peers"] = predictions(self._peers, parts["weak"])
         return parts
 
 

@@ -1,6 +1,7 @@
 """One phase of a site's local training, on MONAI's trainer, for every method."""
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,23 +27,6 @@ class Trained:
     """Models that the site is to keep, by role."""
 
 
-class _Means:
-    """Sums of scalars kept on the device, so that no step waits for one."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}
-        self._batches = 0
-
-    def add(self, losses: Losses, total: Tensor) -> None:
-        self._batches += 1
-        for name, value in {"loss": total, **losses.terms, **losses.logs}.items():
-            scalar = value.detach().float()
-            self._sums[name] = self._sums[name] + scalar if name in self._sums else scalar
-
-    def read(self) -> dict[str, float]:
-        return {name: float(total) / self._batches for name, total in self._sums.items()}
-
-
 def _optimizer(net: nn.Module, settings: Settings, learning_rate: float) -> torch.optim.Optimizer:
     common: dict[str, Any] = {"lr": learning_rate, "weight_decay": settings.weight_decay, "fused": True}
     if settings.optimizer == "sgd":
@@ -54,12 +38,10 @@ def _optimizer(net: nn.Module, settings: Settings, learning_rate: float) -> torc
 
 def _decayed_apart(net: nn.Module) -> list[dict[str, Any]]:
     """Return two groups of parameters: matrices and kernels, which decay, and biases and scales, which do not."""
-    decayed: list[nn.Parameter] = []
-    kept: list[nn.Parameter] = []
+    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
     for name, parameter in net.named_parameters():
-        bias = parameter.dim() <= 1 or name.endswith("relative_position_bias_table")
-        (kept if bias else decayed).append(parameter)
-    return [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
+        groups[parameter.dim() > 1 and not name.endswith("relative_position_bias_table")].append(parameter)
+    return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
 
 
 class Batches(Protocol):
@@ -78,6 +60,7 @@ def train(
     *,
     device: torch.device,
     aborted: Callable[[], bool],
+    shared: Callable[[Callable[[nn.Module], Losses]], Losses] | None = None,
 ) -> Trained:
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
@@ -93,6 +76,8 @@ def train(
         settings: optimiser and clipping.
         device: where to train.
         aborted: asked before every step; True ends the training.
+        shared: where several processes train ``net``: takes a step's losses of it, as
+            :func:`fedward.training.distributed.sharing.parallel` returns it.
 
     Raises WorkError: aborted, or the loss is no longer finite.
     """
@@ -100,16 +85,19 @@ def train(
     objective = phase.objective
     state = objective.init(net, inputs)
     optimizer = _optimizer(net, settings, phase.learning_rate)
-    means, steps = _Means(), 0
+    sums, steps = dict[str, Tensor](), 0  # the sums stay on the device, so that no step waits for one
+
+    compute = shared or (lambda losses_of: losses_of(net))
 
     def step(engine: Any, batch: Batch) -> None:
         nonlocal steps, state
         if aborted():
             raise WorkError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            losses = objective.losses(net, batch, inputs, state)
+            losses = compute(lambda trained: objective.losses(trained, batch, inputs, state))
             total = torch.stack(list(losses.terms.values())).sum()
-        means.add(losses, total)
+        for name, value in {"loss": total, **losses.terms, **losses.logs}.items():
+            sums[name] = sums.get(name, 0.0) + value.detach().float()
         if not losses.learns:
             return
         optimizer.zero_grad(set_to_none=True)
@@ -130,12 +118,8 @@ def train(
     )
     trainer.logger.setLevel(logging.WARNING)  # one line a round and site would bury the console's table
     trainer.run()
-    values = means.read()
-    if not all(torch.isfinite(torch.tensor(list(values.values())))):
-        raise WorkError(
-            "training",
-            expected="a finite loss",
-            found=f"{values}",
-            remedy=f"Lower the learning rate, {phase.learning_rate:.3g} here, or set clip_gradient.",
-        )
-    return Trained(steps, values, objective.remember(state))
+    means = {name: float(total) / len(batches) for name, total in sums.items()}
+    if not all(map(math.isfinite, means.values())):
+        remedy = f"Lower the learning rate, {phase.learning_rate:.3g} here, or set clip_gradient."
+        raise WorkError("training", expected="a finite loss", found=f"{means}", remedy=remedy)
+    return Trained(steps, means, objective.remember(state))

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fedward import errors
 from fedward.errors import FedwardError, WorkError
 
 _log = logging.getLogger(__name__)
@@ -85,15 +86,11 @@ def launch(module: str, folder: Path, processes: int, site: str, aborted: Callab
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc_per_node={processes}"]
     command += ["--max_restarts=0", f"--monitor_interval={_POLL}", "--rdzv_backend=c10d", "--rdzv_id=site"]
     command += [f"--rdzv_endpoint={folder / 'meeting'}", "--rdzv_conf=store_type=file", "-m", module, str(folder)]
+    environment, nothing = {**os.environ, **_ENVIRONMENT}, subprocess.DEVNULL
     with (folder / _LOG).open("wb") as log:
+        # In a session of its own: Ctrl-C reaches this process alone, which ends the others.
         torchrun = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env={**os.environ, **_ENVIRONMENT},
-            start_new_session=True,  # Ctrl-C reaches this process alone, which ends the others
+            command, stdin=nothing, stdout=log, stderr=log, cwd=folder, env=environment, start_new_session=True
         )
         try:
             while torchrun.poll() is None:
@@ -103,17 +100,13 @@ def launch(module: str, folder: Path, processes: int, site: str, aborted: Callab
                 with suppress(subprocess.TimeoutExpired):
                     torchrun.wait(_POLL)
         finally:
-            _end(torchrun)
+            torchrun.terminate()  # does nothing if it has ended
+            with suppress(subprocess.TimeoutExpired):
+                torchrun.wait(_GRACE)
+            torchrun.kill()
+            torchrun.wait()
     if torchrun.returncode:
         raise _failure(folder, processes, site)
-
-
-def _end(torchrun: "subprocess.Popen[bytes]") -> None:
-    torchrun.terminate()  # does nothing if it has ended
-    with suppress(subprocess.TimeoutExpired):
-        torchrun.wait(_GRACE)
-    torchrun.kill()
-    torchrun.wait()
 
 
 def work(folder: Path, task: Callable[[int, int], None]) -> None:
@@ -154,27 +147,20 @@ def _failure(folder: Path, processes: int, site: str) -> FedwardError:
     deaths = [(int(rank), int(code)) for rank, code in _DEATH.findall(said)]  # the cause, torchrun thinks, comes last
     killed = [death for death in deaths if death[1] < 0 and death[1] != -signal.SIGTERM]
     notes = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("error-*.json")]
-    first: dict[str, Any] = {}
+    where = f"site {site}"
     if notes and not killed:
         first = min(notes, key=lambda note: note["time"])
-        rank, found = first["rank"], first["kind"]
+        where, found = f"{where}, process {first['rank']} of {processes}", first["kind"]
+        if "parts" in first:
+            inner, expected, found, remedy = first["parts"]
+            kind = getattr(errors, first["kind"], FedwardError)  # one not known keeps its text from the server
+            error: FedwardError = kind(f"{where}: {inner}", expected=expected, found=found, remedy=remedy)
+            return error
     elif deaths:
         rank, code = (killed or deaths)[-1]
+        where = f"{where}, process {rank} of {processes}"
         found = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
     else:
-        rank, found = None, "torchrun failed"
-    where = f"site {site}, process {rank} of {processes}" if rank is not None else f"site {site}"
-    if "parts" in first:
-        kinds: dict[str, type[FedwardError]] = {kind.__name__: kind for kind in FedwardError.__subclasses__()}
-        kinds[WorkError.__name__] = WorkError
-        inner, expected, found, remedy = first["parts"]
-        # A kind that is not known here keeps its text from the server.
-        return kinds.get(first["kind"], FedwardError)(
-            f"{where}: {inner}", expected=expected, found=found, remedy=remedy
-        )
-    return WorkError(
-        where,
-        expected="to finish its share of the training",
-        found=found,
-        remedy="The site's own log says more; if memory ran out, lower `processes` in its site file.",
-    )
+        found = "torchrun failed"
+    remedy = "The site's own log says more; if memory ran out, lower `processes` in its site file."
+    return WorkError(where, expected="to finish its share of the training", found=found, remedy=remedy)

@@ -6,7 +6,7 @@ loss. So a shared network answers for the whole batch in every process: rows are
 are small, are exchanged, and each process takes the same loss of all of them. Objectives need not know.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs
+from fedward.methods.local import Losses
 
 _PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others, which may still be reading images; one that died ends all at once."""
@@ -34,13 +34,8 @@ def group(folder: Path, rank: int, processes: int) -> Iterator[torch.device]:
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if cuda else "gloo",
-        init_method=f"file://{folder / 'store'}",
-        rank=rank,
-        world_size=processes,
-        timeout=_PATIENCE,
-    )
+    backend, meeting = "nccl" if cuda else "gloo", f"file://{folder / 'store'}"
+    dist.init_process_group(backend, init_method=meeting, rank=rank, world_size=processes, timeout=_PATIENCE)
     yield device
     dist.destroy_process_group()  # not after an error: it could wait for the others
 
@@ -165,32 +160,3 @@ def _uses_all(net: nn.Module, image: Tensor) -> bool:
     net.train(training)
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     return None not in torch.autograd.grad(logits.sum(), trained, allow_unused=True)
-
-
-class SharedObjective(Objective[Any]):
-    """An objective on a shared network: the same losses in every process, and gradients of the whole batch.
-
-    Args:
-        objective: the method's own; it cannot tell the difference.
-        step: :func:`parallel` of the network that is trained.
-    """
-
-    def __init__(self, objective: Objective[Any], step: DistributedDataParallel) -> None:
-        self._objective, self._step = objective, step
-
-    def init(self, net: nn.Module, inputs: RoundInputs) -> Any:
-        """Let the objective begin."""
-        return self._objective.init(net, inputs)
-
-    def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Any) -> Losses:
-        """Return the losses of the whole batch."""
-        losses: Losses = self._step(lambda shared: self._objective.losses(shared, batch, inputs, state))
-        return losses
-
-    def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Any) -> Any:
-        """Let the objective follow."""
-        return self._objective.after_step(net, batch, losses, state)
-
-    def remember(self, state: Any) -> Mapping[str, Mapping[str, Tensor]]:
-        """Return what the objective remembers."""
-        return self._objective.remember(state)
