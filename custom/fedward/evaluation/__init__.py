@@ -12,17 +12,5 @@ from fedward.evaluation.selection import (
     mean_over_sites,
 )
 
-__all__ = [
-    "Interval",
-    "Metric",
-    "MetricRow",
-    "Selection",
-    "SiteChoice",
-    "best_global",
-    "best_per_site",
-    "classification_metrics",
-    "last_round",
-    "mean_and_interval",
-    "mean_over_sites",
-    "paired_difference",
-]
+__all__ = ["Interval", "Metric", "MetricRow", "Selection", "SiteChoice", "best_global", "best_per_site"]
+__all__ += ["classification_metrics", "last_round", "mean_and_interval", "mean_over_sites", "paired_difference"]

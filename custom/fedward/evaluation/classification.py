@@ -67,17 +67,15 @@ def classification_metrics(
     """
     scores, truth = _checked(probabilities, labels, classes)
     support = np.bincount(truth, minlength=len(classes))
-    present = support > 0
     per_class = _per_class(scores, truth, support)
     values: dict[str, float | None] = dict.fromkeys(OVERALL)
     if len(truth):
         values |= _overall(scores, truth, support, per_class)
     values |= {name: _extra(name, metric, scores, truth) for name, metric in (extra or {}).items()}
     for index, name in enumerate(classes):
-        for kind in ("f1", "auroc", "auprc"):
-            values[f"{kind}/{name}"] = _defined(per_class[kind][index])
+        values |= {f"{kind}/{name}": _mean_defined(per_class[kind][[index]]) for kind in ("f1", "auroc", "auprc")}
         values[f"support/{name}"] = float(support[index])
-    seen = [name for name, there in zip(classes, present, strict=True) if there]
+    seen = [name for name, count in zip(classes, support, strict=True) if count]
     return [{"name": name, "value": value, "n": len(truth), "classes": list(seen)} for name, value in values.items()]
 
 
@@ -95,35 +93,26 @@ def _overall(
     """Averages of at least one image; NaN marks an absent class in ``per``."""
     present = support > 0
     share = support[present] / support.sum()
-    return {
-        "accuracy": float(np.mean(scores.argmax(axis=1) == truth)),
-        "balanced_accuracy": float(per["recall"][present].mean()),
-        "f1_weighted": float(per["f1"][present] @ share),
-        "f1_macro": float(per["f1"][present].mean()),
-        "precision_weighted": float(per["precision"][present] @ share),
-        "recall_weighted": float(per["recall"][present] @ share),
-        "auroc_macro": _mean_defined(per["auroc"]),
-        "auprc_macro": _mean_defined(per["auprc"]),
-    }
+    weighted = {f"{kind}_weighted": float(per[kind][present] @ share) for kind in ("f1", "precision", "recall")}
+    macro = {f"{kind}_macro": _mean_defined(per[kind]) for kind in ("f1", "auroc", "auprc")}
+    accuracy, balanced = float(np.mean(scores.argmax(axis=1) == truth)), _mean_defined(per["recall"])
+    return {"accuracy": accuracy, "balanced_accuracy": balanced, **weighted, **macro}
 
 
 def _per_class(scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64]) -> dict[str, Array]:
     """(K,) arrays of precision, recall, f1, auroc and auprc; NaN where not defined."""
-    kinds = ("precision", "recall", "f1", "auroc", "auprc")
-    table = {kind: np.full(len(support), np.nan) for kind in kinds}
+    table = {kind: np.full(len(support), np.nan) for kind in ("precision", "recall", "f1", "auroc", "auprc")}
     if not len(truth):
         return table
     # Here, because scikit-learn costs about a second and most commands never get this far.
     from sklearn.metrics import average_precision_score, precision_recall_fscore_support, roc_auc_score
 
-    every = np.arange(len(support))
-    counts = precision_recall_fscore_support(
-        truth, scores.argmax(axis=1), labels=every, average=None, zero_division=0.0
-    )
-    for index in np.flatnonzero(support):
-        for kind, column in zip(kinds, counts[:3], strict=False):
-            table[kind][index] = column[index]
-        if support[index] < len(truth):
+    present, guesses = np.flatnonzero(support), scores.argmax(axis=1)
+    found = precision_recall_fscore_support(truth, guesses, labels=present, average=None, zero_division=0.0)
+    for kind, column in zip(table, found[:3], strict=False):
+        table[kind][present] = column
+    if len(present) > 1:
+        for index in present:
             table["auroc"][index] = roc_auc_score(truth == index, scores[:, index])
             table["auprc"][index] = average_precision_score(truth == index, scores[:, index])
     return table
@@ -144,19 +133,11 @@ def _checked(
         raise DataError(where, expected=f"integer labels 0..{len(classes) - 1}", found=found, remedy=remedy)
     wrong = ~(np.isfinite(scores) & (scores >= -SLACK) & (scores <= 1 + SLACK))
     if wrong.any():
-        row = int(np.flatnonzero(wrong.any(axis=1))[0])
-        raise DataError(
-            where,
-            expected="probabilities in [0, 1]",
-            found=f"{int(wrong.any(axis=1).sum())} of {len(truth)} images with others, first at position {row}",
-            remedy="NaN means that training diverged: lower the learning rate or clip gradients. "
-            "Other values mean that logits came without a softmax.",
-        )
+        rows = np.flatnonzero(wrong.any(axis=1))
+        found = f"{len(rows)} of {len(truth)} images with others, first at position {rows[0]}"
+        remedy = "If the model diverged (NaN), lower the learning rate or clip gradients. Of logits take the softmax."
+        raise DataError(where, expected="probabilities in [0, 1]", found=found, remedy=remedy)
     return scores, truth.astype(np.int64)
-
-
-def _defined(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _mean_defined(values: Array) -> float | None:

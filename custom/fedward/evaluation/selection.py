@@ -87,22 +87,17 @@ def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
     """Each site's own round of highest validation ``metric``, the earliest on ties, and its test value there."""
     rows = list(rows)
     table = _table(rows, metric)
-    choices = []
-    for site in _sites(rows):
-        own = {r: sites[site] for r, sites in table["val"].items() if site in sites}
-        choices.append(_choice(table, site, earliest_best(own)))
+    own = {site: {r: sites[site] for r, sites in table["val"].items() if site in sites} for site in _sites(rows)}
+    choices = (_choice(table, site, earliest_best(values)) for site, values in own.items())
     return Selection("best_per_site", metric, None, tuple(choices))
 
 
 def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
     """Return whether a round may be chosen: more than half of the sites that can judge it have a value.
 
-    A round seen by two easy sites must not win against one seen by all ten. But sites with nothing to judge by, for
-    want of labelled validation images, have no say.
-
-    Args:
-        values: of the sites heard in the round; None where a site had nothing to judge by.
-        sites: all sites of the run; one not heard might have had a value.
+    A round seen by two easy sites must not win against one seen by all ten. ``values`` are those of the sites heard in
+    the round, None where a site has no labelled validation images and so no say. One of all ``sites`` that was not
+    heard might have had a value.
     """
     defined = sum(value is not None for value in values.values())
     return defined > sum(site not in values for site in sites)
@@ -111,40 +106,31 @@ def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> boo
 def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None) -> Selection:
     """The one round of highest mean validation ``metric`` over sites (equal weights), the earliest on ties.
 
-    Only rounds count that are :func:`evaluated`.
-
-    Args:
-        rows: of the run; those with the value None say that a site had nothing to judge by.
-        metric: chooses.
-        sites: all sites of the run; None: those that rows name.
+    Only rounds count that are :func:`evaluated` by ``sites``, by default those that rows name.
     """
     rows = list(rows)
-    table = _table(rows, metric)
     everyone = _sites(rows) if sites is None else sites
     heard: dict[int, dict[str, float | None]] = defaultdict(dict)
     for row in rows:
         if row.split == "val" and row.name == metric:
             heard[row.round][row.site] = row.value
-    means = {r: fmean(table["val"][r].values()) for r, values in heard.items() if evaluated(values, everyone)}
-    return _at(rows, table, earliest_best(means), "best_global", metric)
+    means = mean_over_sites(rows, metric)
+    eligible = {r: means[r] for r, values in heard.items() if evaluated(values, everyone)}
+    return kept_round(rows, metric, earliest_best(eligible))
 
 
-def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None) -> Selection:
+def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None, protocol: str = "best_global") -> Selection:
     """The round whose model a run kept as its best, in place of :func:`best_global`; None where it kept none."""
     rows = list(rows)
-    return _at(rows, _table(rows, metric), round_, "best_global", metric)
+    table = _table(rows, metric)
+    return Selection(protocol, metric, round_, tuple(_choice(table, site, round_) for site in _sites(rows)))
 
 
 def last_round(rows: Iterable[MetricRow], metric: str) -> Selection:
     """The last round with a validation or test value of ``metric``."""
     rows = list(rows)
-    table = _table(rows, metric)
-    rounds = [*table["val"], *table["test"]]
-    return _at(rows, table, max(rounds, default=None), "last", metric)
-
-
-def _at(rows: list[MetricRow], table: Table, chosen: int | None, protocol: str, metric: str) -> Selection:
-    return Selection(protocol, metric, chosen, tuple(_choice(table, site, chosen) for site in _sites(rows)))
+    rounds = [row.round for row in rows if row.name == metric and row.value is not None and row.split != "train"]
+    return kept_round(rows, metric, max(rounds, default=None), "last")
 
 
 def _choice(table: Table, site: str, chosen: int | None) -> SiteChoice:

@@ -4,19 +4,18 @@ The rule: in each split, an image whose class has fewer than five images there i
 metric counts it, and ``n`` does not include it. A rare class is reported like a class that the site does not have.
 
 Why this protects: everything that is reported about a split is computed from the other images alone. It is therefore
-the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a server sends and in how many rounds. Metrics
-on the other images are exact.
+the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a server sends and in how many rounds.
 
-Not protected: that a class has fewer than five images. What the training images tell: their number is reported, and an
-update depends on the labels it was trained with. A reader who knows how many images of a rare class a site trains on,
-and that the site divides its images by shares, can estimate how many of them it tests on. Noise on updates
-(docs/privacy.md) is what limits that.
+Not protected: that a class has fewer than five images, and what the training images tell, by their number and by
+updates. Who knows how many images of a rare class a site trains on, and its shares, can estimate how many it tests on.
+Noise on updates (docs/privacy.md) is what limits that.
 
-Images that belong to nobody need none of this: the synthetic data, and public images at the server, are evaluated in
-full. Only the per-class numbers of rare classes are left out there.
+Images that belong to nobody, synthetic ones and public ones at the server, are evaluated in full. Only the per-class
+numbers of rare classes are left out there.
 """
 
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -28,20 +27,14 @@ SMALLEST_COUNT = 5
 
 
 def reportable(images: Images) -> Images:
-    """Return the images of one split that may be evaluated: those of classes with at least five images in it.
+    """Return the labelled images of one split that may be evaluated: those of classes with at least five in it.
 
-    Args:
-        images: all labelled.
-
-    Returns:
-        The images themselves where every class has enough; else a copy without the others, in their order.
+    They are the images themselves where every class has enough, else a copy without the others, in their order.
     """
-    enough = np.bincount(images.labels) >= SMALLEST_COUNT
-    keep = enough[images.labels]
+    keep = (np.bincount(images.labels) >= SMALLEST_COUNT)[images.labels]
     if keep.all():
         return images
-    ids = tuple(name for name, kept in zip(images.ids, keep, strict=True) if kept)
-    return Images(ids, images.pixels[keep], images.labels[keep])
+    return Images(tuple(compress(images.ids, keep)), images.pixels[keep], images.labels[keep])
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -49,15 +42,16 @@ def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Their values are None, whether the class is rare or absent, and no row names them among the classes present.
     """
-    counts = {(row["split"], _class_of(row)): row["value"] for row in rows if row["name"].startswith("support/")}
+    counts = {_place(row): row["value"] for row in rows if row["name"].startswith("support/")}
     rare = {place for place, count in counts.items() if count < SMALLEST_COUNT}
     return [_without(rare, row) for row in rows]
 
 
 def _without(rare: set[tuple[str, str]], row: Mapping[str, Any]) -> dict[str, Any]:
-    value = None if (row["split"], _class_of(row)) in rare else row["value"]
-    return {**row, "value": value, "classes": [name for name in row["classes"] if (row["split"], name) not in rare]}
+    classes = [name for name in row["classes"] if (row["split"], name) not in rare]
+    return {**row, "value": None if _place(row) in rare else row["value"], "classes": classes}
 
 
-def _class_of(row: Mapping[str, Any]) -> str:
-    return str(row["name"].partition("/")[2])
+def _place(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a row's split and class."""
+    return row["split"], row["name"].partition("/")[2]

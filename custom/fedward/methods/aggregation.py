@@ -6,7 +6,8 @@ optimal statistical rates*, ICML 2018.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
 
 _FEWEST_CAPPED = 3
-"""Sites of an average from which on counts are capped: two would always weigh the same."""
+"""Sites of an average from which on counts are capped: two would always count the same."""
 _MOST_TRIMMED = 0.5
 _LEAST = 1e-12
 """Share of its images that a site counts for whose weight is next to nothing, where another's weight is lowered."""
@@ -116,17 +117,17 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     index); a sum of weights that is 0 or overflows; keys, shapes or dtypes that differ from those of the first state
     (the error names state and key).
 
-    Edge cases: one state: returned exactly. equal float32 states: returned exactly, whatever the weights. weight 0: the
-    state is checked, but contributes nothing, not even its NaN; if it comes first, integer tensors are still its own.
-    NaN, infinity: propagate to the elements they are in: replies are checked when they arrive. empty tensor, scalar:
-    averaged like any other.
+    Edge cases: one state, or equal float32 states, whatever the weights: returned exactly. weight 0: the state is
+    checked, but contributes nothing, not even its NaN; if it comes first, integer tensors are still its own. NaN,
+    infinity: propagate to the elements they are in: replies are checked when they arrive.
 
     Deviates: common implementations average ``num_batches_tracked`` as a float and truncate it on loading; a count of
     batches has no meaningful average, and only BatchNorm without momentum reads it.
     """
-    shares = _shares(states, weights)
-    _require_keys("aggregation.weighted_average", states)
-    return {key: _average_key(states, shares, key) for key in states[0]}
+    where = "aggregation.weighted_average"
+    shares = _shares(where, states, weights)
+    _require_keys(where, states)
+    return {key: _average_key(where, states, shares, key) for key in states[0]}
 
 
 @torch.no_grad()
@@ -139,8 +140,7 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
     Source: Yin et al., ICML 2018, Definitions 1 and 2. As long as at most c of the K models are hostile, every
     coordinate lies between the smallest and the largest value of an honest one.
 
-    Reads key by key as :func:`weighted_average`, but holds all models' tensors of one key: memory grows with the
-    number of models times the largest tensor.
+    Reads key by key as :func:`weighted_average`, but holds all models' tensors of one key.
 
     Args:
         states: K >= 1 state_dicts on one device with equal keys, shapes and dtypes.
@@ -158,36 +158,48 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
 
     Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that few models are protected.
     """
+    where = "aggregation.trimmed_mean"
     if not states or not 0 <= trim <= _MOST_TRIMMED:
-        raise ConfigError(
-            "aggregation.trimmed_mean",
-            expected="one or more states, and a trim from 0 to 0.5",
-            found=f"{len(states)} states, trim {trim}",
-            remedy="Average only replies that were accepted; 0.5 is the median.",
-        )
-    _require_keys("aggregation.trimmed_mean", states)
+        expected, found = "one or more states, and a trim from 0 to 0.5", f"{len(states)} states, trim {trim}"
+        raise ConfigError(where, expected=expected, found=found, remedy="Average accepted replies; 0.5 is the median.")
+    _require_keys(where, states)
     cut = min(math.ceil(round(trim * len(states), 9)), (len(states) - 1) // 2)
-    return {key: _trimmed_key(states, cut, key) for key in states[0]}
+    return {key: _trimmed_key(where, states, cut, key) for key in states[0]}
 
 
-def _trimmed_key(states: Sequence[State], cut: int, key: str) -> Tensor:
-    first = states[0][key]
+def _trimmed_key(where: str, states: Sequence[State], cut: int, key: str) -> Tensor:
+    tensors = _tensors(where, states, key)
+    first = next(tensors)
     if not first.is_floating_point():
         return first.clone()
-    tensors = [first]
-    for index in range(1, len(states)):
-        tensors.append(states[index][key])
-        _require_like("aggregation.trimmed_mean", index, key, first, tensors[-1])
-    values = torch.stack(tensors).sort(dim=0).values[cut : len(states) - cut]
+    values = torch.stack([first, *tensors]).sort(dim=0).values[cut : len(states) - cut]
     return values.double().mean(dim=0).to(first.dtype)
 
 
-def _shares(states: Sequence[State], weights: Sequence[float]) -> list[float]:
+def _average_key(where: str, states: Sequence[State], shares: Sequence[float], key: str) -> Tensor:
+    """Average one tensor over the states, reading it once from each."""
+    tensors = _tensors(where, states, key)
+    first = next(tensors)
+    total = torch.zeros_like(first, dtype=torch.float64)
+    for share, tensor in zip(shares, chain([first], tensors), strict=True):
+        if share > 0:  # 0 · NaN would be NaN
+            total.add_(tensor, alpha=share)  # computed in float64
+    return total.to(first.dtype) if first.is_floating_point() else first.clone()
+
+
+def _tensors(where: str, states: Sequence[State], key: str) -> Iterator[Tensor]:
+    """Yield one tensor of each state, and refuse one that is not like the first."""
+    yield (first := states[0][key])
+    for index, state in enumerate(states[1:], 1):
+        tensor = state[key]
+        if tensor.shape != first.shape or tensor.dtype != first.dtype:
+            raise _mismatch(where, index, key, _describe(first), _describe(tensor))
+        yield tensor
+
+
+def _shares(where: str, states: Sequence[State], weights: Sequence[float]) -> list[float]:
     """Check the weights and scale them to a sum of 1."""
-    where, remedy = (
-        "aggregation.weighted_average",
-        "Average only replies that were accepted, weighted by what they hold.",
-    )
+    remedy = "Average only replies that were accepted, weighted by what they hold."
     if not states or len(states) != len(weights):
         found = f"{len(states)} states and {len(weights)} weights"
         raise ConfigError(where, expected="one or more states and one weight for each", found=found, remedy=remedy)
@@ -200,29 +212,10 @@ def _shares(states: Sequence[State], weights: Sequence[float]) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _average_key(states: Sequence[State], shares: Sequence[float], key: str) -> Tensor:
-    """Average one tensor over the states, reading it once from each."""
-    first = states[0][key]
-    total = torch.zeros_like(first, dtype=torch.float64)
-    for index, share in enumerate(shares):
-        tensor = states[index][key] if index else first
-        _require_like("aggregation.weighted_average", index, key, first, tensor)
-        if share > 0:  # 0 · NaN would be NaN
-            total.add_(tensor, alpha=share)  # computed in float64
-    return total.to(first.dtype) if first.is_floating_point() else first.clone()
-
-
 def _require_keys(where: str, states: Sequence[State]) -> None:
-    keys = set(states[0])
     for index, state in enumerate(states):
-        if different := keys.symmetric_difference(state):
-            key = min(different)
-            raise _mismatch(where, index, key, "the keys of state 0", "a missing or an additional key")
-
-
-def _require_like(where: str, index: int, key: str, first: Tensor, tensor: Tensor) -> None:
-    if tensor.shape != first.shape or tensor.dtype != first.dtype:
-        raise _mismatch(where, index, key, _describe(first), _describe(tensor))
+        if different := set(states[0]).symmetric_difference(state):
+            raise _mismatch(where, index, min(different), "the keys of state 0", "a missing or an additional key")
 
 
 def _describe(tensor: Tensor) -> str:

@@ -78,7 +78,7 @@ class Learner:
 
         Args:
             model: the model to start from.
-            peers: models that make pseudo labels.
+            peers: models that help to make pseudo-labels.
             round_: from 1.
             task: what the server asks for; the method knows its tasks.
             part: number of the exchange in its round, from 0.
@@ -116,9 +116,8 @@ class Learner:
         net, data, rows = self.networks.load(model), self.images.data, []
         extra = {name: METRICS[name] for name in self.experiment.metrics}
         for split in splits:
-            outputs, labels = predict(net, self.images[split]), getattr(data, split).labels[:]
-            found = classification_metrics(outputs.numpy(), labels, data.classes, extra)
-            rows += [{"split": split, **row} for row in found]
+            outputs, labels = predict(net, self.images[split]).numpy(), getattr(data, split).labels
+            rows += [{"split": split, **row} for row in classification_metrics(outputs, labels, data.classes, extra)]
         return rows
 
     def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:

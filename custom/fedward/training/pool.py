@@ -1,6 +1,6 @@
 """What a sampler sees of a site's unlabelled images: only what it looks at is computed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -58,29 +58,19 @@ def observe(
 
 def _members(pixels: Pixels, uses: Uses, nets: Callable[[str], nn.Module], view: View) -> Iterator[Tensor]:
     """Yield probabilities (T, N, K), the members in the order that Uses names."""
+
+    def varied(images: Tensor, number: int) -> Tensor:
+        return alike(view, images, torch_generator(number, "view"))  # the same for all pictures in every query
+
     for name in uses.models:
         net = nets(name)
         if uses.heads:
-            yield _with_heads(net, pixels)
+            outputs = [torch.stack([logits, *heads_of(net)(features)]) for logits, features in _batches(net, pixels)]
+            yield torch.cat(outputs, dim=1).float().softmax(dim=2).cpu()
+        elif uses.views:
+            yield torch.stack([predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)])
         else:
-            yield torch.stack([predict(net, pixels, view=each) for each in _views(uses.views, view)])
-
-
-def _views(count: int, view: View) -> Sequence[Callable[[Tensor], Tensor]]:
-    """Return so many ways to vary pictures, each the same for all pictures in every query; for 0 no variation."""
-
-    def varied(images: Tensor, number: int) -> Tensor:
-        return alike(view, images, torch_generator(number, "view"))
-
-    return [partial(varied, number=number) for number in range(count)] or [lambda images: images]
-
-
-def _with_heads(net: nn.Module, pixels: Pixels) -> Tensor:
-    """Return probabilities (3, N, K) of the network and its two auxiliary heads."""
-    outputs = []
-    for logits, features in _batches(net, pixels):
-        outputs.append(torch.stack([logits, *heads_of(net)(features)]).float().softmax(dim=2).cpu())
-    return torch.cat(outputs, dim=1)
+            yield predict(net, pixels).unsqueeze(0)
 
 
 def _features(net: nn.Module, pixels: Pixels) -> Tensor:
