@@ -252,18 +252,19 @@ def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
 @pytest.mark.parametrize(
     ("weights", "sizes", "expected"),
     [
-        ([0.98, 0.01, 0.01], [7.0, 7.0, 7.0], [0.5, 0.25, 0.25]),
+        ([0.96, 0.03, 0.01], [7.0, 7.0, 7.0], [0.5, 0.375, 0.125]),
+        ([0.98, 0.01, 0.01], [7e12, 7e12, 7e12], [0.5, 0.25, 0.25]),
         ([1.0, 0.0, 0.0], [5.0, 1.0, 3.0], [0.5, 0.125, 0.375]),
         ([0.196, 0.002, 0.002], [7.0, 7.0, 7.0], [0.1, 0.05, 0.05]),
     ],
 )
 def test_weights_worked_by_hand(weights: list[float], sizes: list[float], expected: list[float]) -> None:
     found = capped_weights(torch.tensor(weights).double(), torch.tensor(sizes).double(), 0.5)
-    assert found.tolist() == pytest.approx(expected)
+    assert found.tolist() == pytest.approx(expected, rel=1e-10)
 
 
 def test_weights_that_are_small_enough_are_returned_as_they_are() -> None:
-    for weights in (torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.9, 0.1]).double()):
+    for weights in (torch.tensor([0.5, 0.25, 0.25]).double(), torch.tensor([0.9, 0.1]).double()):
         assert capped_weights(weights, torch.ones_like(weights), 0.5) is weights
 
 

@@ -333,8 +333,9 @@ def test_nothing_to_see_has_no_term() -> None:
 
 
 def test_mean_teacher_needs_two_unlabelled_views_and_no_label() -> None:
-    uses = MeanTeacher.uses
-    assert (uses.labelled, uses.unlabelled, uses.second_view) == (False, "unlabelled", "strong")
+    for lasting, second_view in ((False, "strong"), (True, "weak")):
+        uses = teacher_of(lasting).uses
+        assert (uses.labelled, uses.unlabelled, uses.second_view) == (False, "unlabelled", second_view)
 
 
 def test_teacher_and_its_view_get_no_gradient() -> None:

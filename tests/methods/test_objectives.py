@@ -1,6 +1,6 @@
 """The local objectives: what reaches the net's parameters, what never does, and what becomes of its buffers."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -125,6 +125,16 @@ def test_the_printed_sum_keeps_what_the_mean_does_not() -> None:
         for combine in ("mean", "sum")
     }
     assert kept["sum"] == 1.0 > kept["mean"]
+
+
+def test_one_view_alone_makes_no_pseudo_label() -> None:
+    """Of FixMatch, which then is supervised; without labels it has nothing to learn."""
+    for labelled, expected in ((True, ["loss_supervised"]), (False, [])):
+        batch = make_batch(labelled=labelled)
+        for name in ("weak", "strong"):
+            losses = fixmatch().losses(make_net(), replace(batch, **{name: None}), INPUTS)
+            assert list(losses.terms) == expected
+            assert losses.learns == labelled
 
 
 # --- degenerate identities

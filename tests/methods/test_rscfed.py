@@ -112,9 +112,9 @@ def replies_of(sites: dict[str, tuple[int, int]]) -> list[ClientUpdate]:
     return [ClientUpdate(site, moved(model(1.0), site), *images, 4) for site, images in sites.items()]
 
 
-def weigh(updates: list[ClientUpdate], **options: Any) -> list[float]:
+def weights(updates: list[ClientUpdate], **options: Any) -> list[float]:
     method = RSCFed(RSCFedSettings.model_validate(options))
-    found: list[float] = method.weigh(updates, *measure(updates, "sum", 1.0)).tolist()
+    found: list[float] = method.weights(updates, *measure(updates, "sum", 1.0)).tolist()
     assert sum(found) == pytest.approx(1, rel=1e-14)
     return found
 
@@ -122,44 +122,44 @@ def weigh(updates: list[ClientUpdate], **options: Any) -> list[float]:
 def test_weights_by_hand() -> None:
     """Equal images and a scale of 0: 6 : 1 : 1; two labelled sites 6 : 6 : 1."""
     equal = {"distance_scale": 0.0}
-    assert weigh(replies_of({"a": (10, 0), "b": (0, 10), "c": (0, 10)}), **equal) == pytest.approx(
+    assert weights(replies_of({"a": (10, 0), "b": (0, 10), "c": (0, 10)}), **equal) == pytest.approx(
         [6 / 8, 1 / 8, 1 / 8]
     )
-    assert weigh(replies_of({"a": (10, 0), "b": (0, 10), "c": (10, 0)}), **equal) == pytest.approx(
+    assert weights(replies_of({"a": (10, 0), "b": (0, 10), "c": (10, 0)}), **equal) == pytest.approx(
         [6 / 13, 1 / 13, 6 / 13]
     )
     sizes = replies_of({"a": (10, 0), "b": (0, 30)})
-    assert weigh(sizes, **equal) == pytest.approx([60 / 90, 30 / 90])
+    assert weights(sizes, **equal) == pytest.approx([60 / 90, 30 / 90])
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 6.0, 200.0])
 def test_the_factor_of_labelled_sites_acts_once(factor: float) -> None:
     """Twice it would be 36; and it does not shift the mean from which distances are measured."""
     updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5), "d": (0, 50)})
-    found = weigh(updates, labelled_factor=factor, distance_scale=7.0)
+    found = weights(updates, labelled_factor=factor, distance_scale=7.0)
     assert found == pytest.approx(plain_weights(updates, 7.0, factor=factor), rel=1e-5)
-    plain = weigh(updates, labelled_factor=1.0, distance_scale=7.0)
+    plain = weights(updates, labelled_factor=1.0, distance_scale=7.0)
     assert found[0] / found[1] == pytest.approx(factor * plain[0] / plain[1], rel=1e-9)
     assert found[0] / found[2] == pytest.approx(plain[0] / plain[2], rel=1e-9)
 
 
 def test_a_factor_of_one_is_wfedavg() -> None:
     updates = replies_of({"a": (30, 0), "b": (0, 80), "c": (20, 5)})
-    found = weigh(updates, labelled_factor=1.0, distance_scale=7.0)
+    found = weights(updates, labelled_factor=1.0, distance_scale=7.0)
     assert found == pytest.approx(distance_weights(*measure(updates, "sum", 1.0), 7.0).tolist(), rel=1e-14)
 
 
 @pytest.mark.parametrize(("labelled", "scale"), [(True, 3.0), (False, 50.0)])
 def test_the_scale_depends_on_labelled_sites_in_the_pass(labelled: bool, scale: float) -> None:
     updates = replies_of({"a": (30, 0) if labelled else (0, 30), "b": (0, 80), "c": (0, 20)})
-    found = weigh(updates, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0)
+    found = weights(updates, labelled_factor=1.0, distance_scale=3.0, unlabelled_distance_scale=50.0)
     assert found == pytest.approx(plain_weights(updates, scale), rel=1e-5)
 
 
 def test_the_scale_of_unlabelled_passes_keeps_some_weight() -> None:
     updates = replies_of({"b": (0, 3), "c": (0, 2)})
     assert all(math.exp(-1e4 * d / n) == 0 for n, d in zip(*measure(updates, "sum", 1.0), strict=True))
-    assert weigh(updates) == pytest.approx([1.0, 0.0], abs=1e-100)
+    assert weights(updates) == pytest.approx([1.0, 0.0], abs=1e-100)
 
 
 def test_defaults_are_the_authors() -> None:

@@ -321,11 +321,11 @@ def test_a_mean_is_the_models_tensors_and_nothing_else():
     ("method", "options", "reason"),
     [
         ("fedperl", {}, "ssfl is the same without peers"),
-        ("wfedavg", {}, "distance_scale=0 weighs by images alone"),
+        ("wfedavg", {}, "distance_scale=0 weights by images alone"),
         ("mt_wfedavg", {}, "distances of single sites' models"),
         ("isofed", {}, "distances of single sites' models"),
-        ("rscfed", {"distance_scale": 0.0}, "each pass weighs"),
-        ("fedprox", {"distance_scale": 1.0}, "distance_scale=0 weighs by images alone"),
+        ("rscfed", {"distance_scale": 0.0}, "each pass weights"),
+        ("fedprox", {"distance_scale": 1.0}, "distance_scale=0 weights by images alone"),
         ("fedavg", {"participants": 1}, "at least 2 participants"),
     ],
 )

@@ -67,7 +67,7 @@ def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
         rest, left = sum(some[lowered:]), 1 - share * lowered
         if count * left <= share * rest * _EXACT:
             most = max(share * rest / left, count)
-            return [min(number, most) for number in counts] if lowered else list(counts)
+            return [min(number, most) for number in counts]
     return [min(number, some[-1]) for number in counts]  # rounding: share is one over their number
 
 

@@ -32,7 +32,7 @@ class Requirements:
     losses: frozenset[str] = frozenset()
     """Names of loss terms; each begins with ``loss_``."""
     logs: frozenset[str] = frozenset()
-    """Names of further scalars of a training step, such as the share of pseudo labels kept."""
+    """Names of further scalars of a training step, such as the share of pseudo-labels kept."""
     records: frozenset[str] = frozenset()
     """Names of logs in the run folder besides :data:`COMMON_RECORDS`, to which the workflow adds rows."""
     exchanges: int = 1
@@ -64,12 +64,9 @@ class Requirements:
         wrong |= {name for name in self.losses if not name.startswith("loss_")}
         wrong |= self.records & COMMON_RECORDS | self.logs & COMMON_LOGS
         if wrong:
-            raise ConfigError(
-                "requirements of an algorithm",
-                expected="names of small letters, digits and _, loss_* for losses, and none that all algorithms have",
-                found=", ".join(sorted(wrong)),
-                remedy="Choose other names for its losses, logs and records.",
-            )
+            expected = "names of small letters, digits and _, loss_* for losses, and none that all algorithms have"
+            where, remedy = "requirements of an algorithm", "Choose other names for its losses, logs and records."
+            raise ConfigError(where, expected=expected, found=", ".join(sorted(wrong)), remedy=remedy)
 
     @property
     def reported(self) -> frozenset[str]:
@@ -112,7 +109,7 @@ class Algorithm(Protocol[StateT]):
     requirements: Requirements
     weight: Weight
     """The one rule of what a site counts for: in plain means, where it is capped, and in encrypted updates, which sites
-    weigh themselves."""
+    weight themselves."""
     active: "ActiveLearning | None" = None
     """Where sites buy labels: when, and for which images."""
     extend: Callable[[nn.Module], None] | None = None

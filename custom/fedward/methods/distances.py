@@ -39,10 +39,10 @@ def model_distance(state: State, mean: State, norm: Literal["sum", "flat"] = "su
     if different := set(state).symmetric_difference(mean):
         raise _mismatch(min(different), "in both models", "in one")
     squares = []
-    for key in mean:
-        if not mean[key].is_floating_point():
+    for key, other in mean.items():
+        if not other.is_floating_point():
             continue
-        one, other = state[key], mean[key]
+        one = state[key]
         if one.shape != other.shape:
             raise _mismatch(key, f"shape {tuple(other.shape)}", f"shape {tuple(one.shape)}")
         squares.append(float((one.double() - other.double()).square().sum()))
@@ -72,12 +72,10 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
     numbers = torch.cat([n.flatten(), d.flatten(), torch.tensor([scale], dtype=torch.float64)])
     fits = n.dim() == 1 and n.shape == d.shape and len(n) > 0
     if not fits or not bool((numbers.isfinite() & (numbers >= 0)).all()) or not bool((n > 0).any()):
-        raise ConfigError(
-            "distance_weights",
-            expected="as many finite distances >= 0 as sizes >= 0, not all sizes 0, and a scale >= 0",
-            found=f"sizes {sizes.tolist()}, distances {distances.tolist()}, scale {scale}",
-            remedy="Weigh only replies that were accepted.",
-        )
+        expected = "as many finite distances >= 0 as sizes >= 0, not all sizes 0, and a scale >= 0"
+        found = f"sizes {sizes.tolist()}, distances {distances.tolist()}, scale {scale}"
+        remedy = "Weight only replies that were accepted."
+        raise ConfigError("distance_weights", expected=expected, found=found, remedy=remedy)
     some = n > 0
     logarithms = torch.full_like(n, -math.inf)
     penalties = (scale * d[some] / n[some]).clamp_max(_FURTHEST)
@@ -88,10 +86,7 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
 def measure(
     updates: Sequence[ClientUpdate], norm: Literal["sum", "flat"], largest_share: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the images n_k (K,) the replies were trained on and their distances d_k (K,) from their mean by n_k.
-
-    The images are capped: see :func:`~fedward.methods.aggregation.capped_counts`.
-    """
+    """Return the images n_k (K,) of replies, capped, and the replies' distances d_k (K,) from their mean by n_k."""
     images = [images_of_group("", update.labelled, update.unlabelled, update.steps) for update in updates]
     sizes = capped_counts(images, largest_share)
     mean = weighted_average([update.state for update in updates], sizes)

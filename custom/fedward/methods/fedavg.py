@@ -38,7 +38,7 @@ def class_weights(counts: Tensor) -> Tensor:
 
     Returns:
         (K,) float32 on the device of ``counts``, all > 0. The median of an even number of classes is the mean of the
-        middle two. Multiplying all counts by one number changes nothing.
+        middle two.
 
     Raises ConfigError: not one-dimensional, no class, a count that is negative or not finite.
 
@@ -50,8 +50,7 @@ def class_weights(counts: Tensor) -> Tensor:
     """
     frequency = counts.to(torch.float32)
     if frequency.dim() != 1 or not len(frequency) or not bool(((frequency >= 0) & frequency.isfinite()).all()):
-        expected = "one finite count >= 0 for each class"
-        remedy = "Count the labelled training images of the site by class."
+        expected, remedy = "one finite count >= 0 for each class", "Count a site's labelled training images by class."
         raise ConfigError("fedavg.class_weights", expected=expected, found=f"{counts.tolist()}", remedy=remedy)
     present = frequency > 0
     weights = torch.full_like(frequency, ABSENT_CLASS_WEIGHT)

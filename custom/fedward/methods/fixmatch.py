@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.fedavg import supervised_loss
+from fedward.methods.fedavg import Supervised
 from fedward.methods.local import Batch, Losses, RoundInputs, Stateless, Uses, probabilities_in_evaluation_mode
 from fedward.methods.settings import Settings, Share
 
@@ -37,11 +37,10 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
     Edge cases: max q_i = τ: kept. tied classes: the lowest class index. τ = 0: every row is kept (but see NaN). NaN in
     a row: not kept, whatever τ; its label means nothing. N = 0: two empty tensors.
     """
-    _require_rows("fixmatch.pseudo_label", probabilities)
+    where, remedy = "fixmatch.pseudo_label", "Set the confidence threshold τ of the method."
+    _require_rows(where, probabilities)
     if not 0 <= threshold <= 1:
-        expected = "a threshold in [0, 1]"
-        remedy = "Set the confidence threshold τ of the method."
-        raise ConfigError("fixmatch.pseudo_label", expected=expected, found=f"{threshold}", remedy=remedy)
+        raise ConfigError(where, expected="a threshold in [0, 1]", found=f"{threshold}", remedy=remedy)
     confidence, labels = probabilities.max(dim=1)
     return labels, confidence >= threshold
 
@@ -74,9 +73,9 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
     where = "fixmatch.pseudo_label_loss"
     _require_rows(where, logits_strong)
     if not labels.shape == keep.shape == logits_strong.shape[:1] or keep.dtype != torch.bool:
+        expected, remedy = f"{len(logits_strong)} labels and as many bools", "Pass what pseudo_label returned for them."
         found = f"labels {tuple(labels.shape)}, {keep.dtype} {tuple(keep.shape)}"
-        remedy = "Pass what pseudo_label returned for the same images."
-        raise ConfigError(where, expected=f"{len(logits_strong)} labels and as many bools", found=found, remedy=remedy)
+        raise ConfigError(where, expected=expected, found=found, remedy=remedy)
     drop = ~keep
     # Masked before the cross-entropy as well: 0 times the gradient of a NaN would still be NaN.
     logits = logits_strong.masked_fill(drop.unsqueeze(1), 0.0)
@@ -103,23 +102,16 @@ class FixMatchObjective(Stateless):
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo labels used."""
-        terms: dict[str, Tensor] = {}
-        logs: dict[str, Tensor] = {}
-        learns: bool | Tensor = batch.labelled is not None
-        if batch.labelled is not None and batch.labels is not None:
-            terms["loss_supervised"] = supervised_loss(net, batch.labelled, batch.labels, inputs)
-        if batch.weak is not None and batch.strong is not None:
-            # Strong views first: the gradient of BatchNorm in evaluation mode reads the running statistics when it is
-            # taken, so no training pass may move them after the weak views.
-            logits = net(batch.strong)
-            labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
-            loss = pseudo_label_loss(logits, labels, keep)
-            terms |= {"loss_pseudo": self.settings.unlabelled_weight * loss, **teaching}
-            logs["kept"] = keep.float().mean()
-            if not learns:
-                follows = any(term.requires_grad for term in teaching.values())
-                learns = follows or (self.settings.unlabelled_weight > 0 and keep.any())
-        return Losses(terms, logs, learns)
+        supervised = Supervised().losses(net, batch, inputs).terms
+        if batch.weak is None or batch.strong is None:
+            return Losses(supervised, learns=bool(supervised))
+        # Strong views first: the gradient of BatchNorm in evaluation mode reads the running statistics when it is
+        # taken, so no training pass may move them after the weak views.
+        logits, weight = net(batch.strong), self.settings.unlabelled_weight
+        labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
+        terms = {**supervised, "loss_pseudo": weight * pseudo_label_loss(logits, labels, keep), **teaching}
+        follows = bool(supervised) or any(term.requires_grad for term in teaching.values())
+        return Losses(terms, {"kept": keep.float().mean()}, follows or (weight > 0 and keep.any()))
 
     def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return pseudo labels (B,), which to keep (B,), and further loss terms; here the net teaches itself."""
@@ -130,6 +122,5 @@ class FixMatchObjective(Stateless):
 
 def _require_rows(where: str, values: Tensor) -> None:
     if values.dim() != 2 or values.shape[1] == 0:
-        expected = "a tensor (images, classes) with at least one class"
-        remedy = "Pass one row of class scores for each image."
+        expected, remedy = "a tensor (images, classes), classes >= 1", "Pass one row of class scores for each image."
         raise ConfigError(where, expected=expected, found=f"{tuple(values.shape)}", remedy=remedy)

@@ -39,7 +39,7 @@ class WFedAvgSettings(Settings):
     warm_up: int = Field(7, ge=0)
     """Rounds at the start in which only sites with labels train. RSCFed starts from such a model."""
     distance_scale: float = Field(100.0, ge=0.0)
-    """lambda_c of :func:`distance_weights`; 0 weighs by images alone."""
+    """lambda_c of :func:`distance_weights`; with 0 weights are images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"
 
 
@@ -68,21 +68,16 @@ Answers: TypeAlias = Generator[Exchange, "list[ClientUpdate]", "list[ClientUpdat
 ModelOf: TypeAlias = Generator[Exchange, "list[ClientUpdate]", State]
 """A part of a round, or all of it: returns the model it ends with."""
 OneRound: TypeAlias = Callable[[GroupedState, Federation], ModelOf]
-Weigh: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor]
+Weighting: TypeAlias = Callable[[Sequence[ClientUpdate], Tensor, Tensor], Tensor]
 """Replies (K), their images n_k (K,) and distances d_k (K,) to the weights c_k (K,)."""
 
 
 def by_distance(settings: WFedAvgSettings, *losses: str, exchanges: int = 1, reason: str = "") -> Requirements:
-    """Return what a method of groups requires; ``reason``: why single models, also where images alone weigh."""
+    """Return what a method of groups requires; ``reason``: why single models, also where images alone are weights."""
     if not reason and settings.distance_scale:
-        reason = "its weights are distances of single sites' models; distance_scale=0 weighs by images alone"
-    return Requirements(
-        losses=frozenset(losses),
-        records=frozenset({"groups"}),
-        exchanges=exchanges,
-        single_models=reason,
-        weights=reason,
-    )
+        reason = "its weights are distances of single sites' models; distance_scale=0 weights by images alone"
+    records = frozenset({"groups"})
+    return Requirements(frozenset(losses), records=records, exchanges=exchanges, single_models=reason, weights=reason)
 
 
 class Groups:
@@ -90,22 +85,18 @@ class Groups:
 
     What happens with fewer replies than asked for:
 
-    - some sites fail: the mean is taken over those that replied
+    - some sites fail: the mean is taken over those that replied; a group of one has weight 1
     - no labelled site replies: the model stays, whatever unlabelled sites have sent, if some were asked
-    - a group of one: its weight is 1
-    - a site gains or loses its labels: its next answer says so, be it an evaluation; from then on it is in its group.
-      If they are many, the server accepts that once the run is resumed
+    - a site gains or loses its labels: from its next answer on, be it an evaluation, it is in its group
     - no site has labels: the run ends, naming the sites; also after three rounds without an average
     - late, second, broken reply: as FedAvg
 
-    Args:
-        settings: of the method.
-        weigh: the weights of one mean, before they are capped; by default :func:`distance_weights`.
+    The weights of one mean, before they are capped, are by default those of :func:`distance_weights`.
     """
 
-    def __init__(self, settings: WFedAvgSettings, weigh: Weigh | None = None) -> None:
+    def __init__(self, settings: WFedAvgSettings, weighting: Weighting | None = None) -> None:
         self._settings = settings
-        self._weigh = weigh or (lambda updates, sizes, far: distance_weights(sizes, far, settings.distance_scale))
+        self._weights = weighting or (lambda updates, sizes, far: distance_weights(sizes, far, settings.distance_scale))
 
     def rounds(self, state: GroupedState, federation: Federation, one_round: OneRound) -> Rounds:
         """Warm up on the sites with labels, then one round of the method after the other."""
@@ -150,26 +141,20 @@ class Groups:
         """Return ``Σ_k c_k W_k`` of the replies, and log the weights; without replies the global model."""
         if not updates:
             return state.model
-        sizes, distances = measure(updates, self._settings.distance_norm, self._settings.largest_share)
-        weights = capped_weights(self._weigh(updates, sizes, distances), sizes, self._settings.largest_share)
-        row = {
-            "sites": [update.site for update in updates],
-            "weights": weights.tolist(),
-            "distances": distances.tolist(),
-        }
+        choice, sites = self._settings, [update.site for update in updates]
+        sizes, distances = measure(updates, choice.distance_norm, choice.largest_share)
+        weights = capped_weights(self._weights(updates, sizes, distances), sizes, choice.largest_share).tolist()
+        row = {"sites": sites, "weights": weights, "distances": distances.tolist()}
         federation.record("groups", {"round": state.round + 1, "part": part, "group": group, **row})
-        return aggregate([update.state for update in updates], weights.tolist(), self._settings)
+        return aggregate([update.state for update in updates], weights, choice)
 
 
 def _stop_without_labels(state: GroupedState, federation: Federation, silent: int) -> None:
-    everyone, nobody = set(state.groups) == set(federation.sites), LABELLED not in state.groups.values()
-    if everyone and nobody:
-        found = "no site has labels"
-        remedy = "Give one of them labels (`labelled` in its site file), or add a site."
+    if set(state.groups) == set(federation.sites) and LABELLED not in state.groups.values():
+        found, remedy = "no site has labels", "Give one of them labels (`labelled` in its site file), or add a site."
     elif silent >= _SILENT_ROUNDS_IN_A_ROW:
         found, remedy = f"none in {silent} rounds in a row", "Fix the sites, then resume this run folder."
     else:
         return
     where = f"round {state.round + 1}, sites {', '.join(federation.sites)}"
-    expected = "an answer from a site with labels"
-    raise RunError(where, expected=expected, found=found, remedy=remedy)
+    raise RunError(where, expected="an answer from a site with labels", found=found, remedy=remedy)

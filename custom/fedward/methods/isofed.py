@@ -50,12 +50,8 @@ def information_maximisation(p: Tensor) -> Tensor:
     the entropy would be left, whose minimum is the collapse the term is there to prevent. N counts images.
     """
     if p.dim() != 2 or not p.numel():
-        raise ConfigError(
-            "isofed.information_maximisation",
-            expected="probabilities (images, classes), at least one of each",
-            found=f"{tuple(p.shape)}",
-            remedy="Pass softmax outputs of one batch.",
-        )
+        where, expected = "isofed.information_maximisation", "probabilities (images, classes), at least one of each"
+        raise ConfigError(where, expected=expected, found=f"{tuple(p.shape)}", remedy="Pass one batch's softmax.")
     return _entropy(p).mean() - _entropy(p.mean(dim=0))
 
 
@@ -89,8 +85,7 @@ class IsoFed(Algorithm[GroupedState]):
 
     With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`, and
 
-    - no unlabelled site replies: the labelled sites start from the global model
-    - no unlabelled site at all: the first half of the round is left out
+    - no unlabelled site replies, or there is none: the labelled sites start from the global model
     - no labelled site replies: the model stays: what unlabelled sites sent is never the federation's
     """
 

@@ -47,8 +47,7 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """
     if p.dim() != 2 or not p.shape[1] or not 0 < temperature < float("inf"):
-        expected = "probabilities (images, classes) and a temperature > 0"
-        found = f"{tuple(p.shape)}, temperature {temperature}"
+        expected, found = "probabilities (images, classes), a temperature > 0", f"{tuple(p.shape)}, {temperature}"
         raise ConfigError("mean_teacher.sharpen", expected=expected, found=found, remedy="Pass softmax outputs.")
     logarithms = p.log()
     return torch.softmax((logarithms - logarithms.amax(dim=1, keepdim=True)) / temperature, dim=1)
@@ -71,18 +70,14 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
 
     Deviates: eq. (1) prints α on the student; with its α = 0.999 the teacher would be the student, one step late.
     """
-    mine: list[Tensor] = list(teacher.parameters())
-    theirs: list[Tensor] = list(student.parameters())
+    mine, theirs = list[Tensor](teacher.parameters()), list[Tensor](student.parameters())
     buffers = list(zip_longest(teacher.buffers(), student.buffers()))
     pairs = [*zip_longest(mine, theirs), *buffers]
     alike = all(one is not None and other is not None and one.shape == other.shape for one, other in pairs)
     if not 0 <= decay <= 1 or not alike:
-        raise ConfigError(
-            "mean_teacher.ema",
-            expected="a decay in [0, 1] and two modules of one architecture",
-            found=f"decay {decay}, modules that {'match' if alike else 'do not match'}",
-            remedy="Make the teacher as a copy of the student.",
-        )
+        expected, remedy = "a decay in [0, 1], modules of one architecture", "Make the teacher a copy of the student."
+        found = f"decay {decay}, modules that {'match' if alike else 'do not match'}"
+        raise ConfigError("mean_teacher.ema", expected=expected, found=found, remedy=remedy)
     torch._foreach_lerp_(mine, theirs, 1 - decay)
     for old, new in buffers:
         old.copy_(new)
@@ -117,20 +112,19 @@ class MeanTeacher(Objective[Teaching]):
 
     Source: Saha et al., MICCAI 2023, Sec. 2.2; RSCFed's code (sum over classes, mean over the batch).
 
-    The step s, on which the teacher's decay depends, counts from the first round as if the site had taken part in all:
-    a site that was restarted, or missed a round, needs no memory to go on. s is 1 at the first step; RSCFed's counter
-    is 0 there, so that its first step makes the teacher the student.
+    The step s, on which the teacher's decay depends, counts from the first round as if the site had taken part in all,
+    which needs no memory. s is 1 at the first step; RSCFed's counter is 0 there, so that its first step makes the
+    teacher the student.
 
     Args:
         settings: temperature, decay, weight.
-        lasting: the teacher outlives the round, in the site's memory, as in RSCFed; else it starts each round from the
-            model received, as in IsoFed.
+        lasting: the teacher outlives the round, in the site's memory, and sees weak views as the student does, both as
+            in RSCFed's code; else it starts each round from the model received, as in IsoFed.
     """
-
-    uses = Uses(labelled=False, unlabelled="unlabelled", second_view="strong")
 
     def __init__(self, settings: MeanTeacherSettings, lasting: bool = False) -> None:
         self.settings, self.lasting = settings, lasting
+        self.uses = Uses(labelled=False, unlabelled="unlabelled", second_view="weak" if lasting else "strong")
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Teaching:
         """Make the teacher: a copy of the net, or the one this site remembers."""
@@ -163,10 +157,7 @@ class MeanTeacher(Objective[Teaching]):
 def mean_teacher_phases(
     settings: MeanTeacherSettings, task: str, labelled: int, teacher: MeanTeacher
 ) -> Sequence[Phase]:
-    """Return cross-entropy for a site with labels, ``teacher`` for one without; a task for the other group is declined.
-
-    As of :meth:`~fedward.methods.algorithm.Algorithm.phases`.
-    """
+    """Return cross-entropy for a site with labels, ``teacher`` for one without; nothing for a task of the others."""
     if (task == SUPERVISED) != (labelled > 0):
         return []
     if labelled:

@@ -16,7 +16,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import distance_weights, images_of_group
 from fedward.methods.fedavg import draw_participants
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, ModelOf, by_distance
-from fedward.methods.local import Phase, Uses
+from fedward.methods.local import Phase
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, mean_teacher_phases
 from fedward.methods.settings import Positive
 from fedward.methods.workflow import ClientUpdate, Federation, Rounds, State
@@ -37,15 +37,6 @@ class RSCFedSettings(MeanTeacherSettings):
     """Further weight of labelled sites, applied once. Authors' code: 6 for SVHN and CIFAR-10, 200 for skin lesions."""
 
 
-class LastingTeacher(MeanTeacher):
-    """A mean teacher that the site keeps from round to round; both views are weak, as in the authors' code."""
-
-    uses = Uses(labelled=False, unlabelled="unlabelled", second_view="weak")
-
-    def __init__(self, settings: MeanTeacherSettings) -> None:
-        super().__init__(settings, lasting=True)
-
-
 class RSCFed(Algorithm[GroupedState]):
     """Random sampling consensus. With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
 
@@ -58,14 +49,14 @@ class RSCFed(Algorithm[GroupedState]):
 
     def __init__(self, settings: RSCFedSettings) -> None:
         self.settings, self.weight = settings, images_of_group
-        reason = "each pass weighs single sites' models by their distances and groups; fedprox weighs by images alone"
+        reason = "each pass weights single sites' models by their distances and groups; fedprox weights by images alone"
         losses = ("loss_supervised", "loss_consistency")
         self.requirements = by_distance(settings, *losses, exchanges=settings.passes, reason=reason)
-        self._groups = Groups(settings, self.weigh)
+        self._groups = Groups(settings, self.weights)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy or the lasting mean teacher."""
-        return mean_teacher_phases(self.settings, task, labelled, LastingTeacher(self.settings))
+        return mean_teacher_phases(self.settings, task, labelled, MeanTeacher(self.settings, lasting=True))
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds of several passes."""
@@ -73,14 +64,10 @@ class RSCFed(Algorithm[GroupedState]):
 
     def _consensus(self, state: GroupedState, federation: Federation) -> ModelOf:
         """Liang et al., CVPR 2022, Algorithm 1."""
-        consensus: list[State] = []
-        asked: dict[str, str] = {}
-        heard: list[ClientUpdate] = []
+        consensus, asked, heard = list[State](), dict[str, str](), list[ClientUpdate]()
+        names, count, seed = federation.sites, self.settings.sites_per_pass, federation.seed
         for part in range(self.settings.passes):
-            sites = draw_participants(
-                federation.sites, self.settings.sites_per_pass, federation.seed, state.round + 1, part
-            )
-            tasks = state.tasks(sites)
+            tasks = state.tasks(draw_participants(names, count, seed, state.round + 1, part))
             updates = yield from self._groups.ask(state, state.model, tasks, part)
             if updates:
                 consensus.append(self._groups.average(updates, state, federation, "all", part))
@@ -90,7 +77,7 @@ class RSCFed(Algorithm[GroupedState]):
             return state.model
         return weighted_average(consensus, [1.0] * len(consensus))
 
-    def weigh(self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor) -> Tensor:
+    def weights(self, updates: Sequence[ClientUpdate], sizes: Tensor, distances: Tensor) -> Tensor:
         """Return the weights of one pass (K,)."""
         labelled = torch.tensor([update.labelled > 0 for update in updates])
         scale = self.settings.distance_scale if labelled.any() else self.settings.unlabelled_distance_scale

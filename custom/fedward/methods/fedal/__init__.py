@@ -11,15 +11,5 @@ from fedward.methods.fedal.algorithm import FedAL, FedALState, divide
 from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
 from fedward.methods.samplers.equations import annotation_budget, ensemble_entropy, mean_over_models, select
 
-__all__ = [
-    "QUERY",
-    "ActiveLearning",
-    "ActiveSettings",
-    "FedAL",
-    "FedALState",
-    "annotation_budget",
-    "divide",
-    "ensemble_entropy",
-    "mean_over_models",
-    "select",
-]
+__all__ = ["QUERY", "ActiveLearning", "ActiveSettings", "FedAL", "FedALState", "divide"]
+__all__ += ["annotation_budget", "ensemble_entropy", "mean_over_models", "select"]

@@ -15,19 +15,6 @@ from fedward.methods.fedperl.pseudo_labels import FedPerlObjective, consistency,
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 
-__all__ = [
-    "FedPerl",
-    "FedPerlObjective",
-    "FedPerlSettings",
-    "FedPerlState",
-    "anonymise",
-    "consistency",
-    "gated_similarity_policy",
-    "gated_validation_policy",
-    "layer_moments",
-    "pseudo_label",
-    "random_peers",
-    "similarity",
-    "top_peers",
-    "validation_policy",
-]
+__all__ = ["FedPerl", "FedPerlObjective", "FedPerlSettings", "FedPerlState", "consistency", "pseudo_label"]
+__all__ += ["anonymise", "layer_moments", "random_peers", "similarity", "top_peers"]
+__all__ += ["gated_similarity_policy", "gated_validation_policy", "validation_policy"]

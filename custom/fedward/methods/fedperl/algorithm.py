@@ -47,9 +47,9 @@ class FedPerl(Algorithm[FedPerlState]):
         self.settings, self.weight = settings, steps_taken
         validates = settings.policy in ("validation", "gated_validation")
         self.requirements = Requirements(
-            losses=frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
-            logs=frozenset({"kept"}),
-            records=frozenset({"peers"}),
+            frozenset({"loss_supervised", "loss_pseudo", "loss_consistency"}),
+            frozenset({"kept"}),
+            frozenset({"peers"}),
             peers=min(1, settings.committee) if settings.anonymise else settings.committee,
             lone_peers=_lone_peers(settings),
             single_models="peers are made of single sites' models and chosen by them; ssfl is the same without peers",
@@ -74,9 +74,7 @@ class FedPerl(Algorithm[FedPerlState]):
                 record,
             )
             state.model = mean_of(updates, "train", self.weight, self.settings, state.model)
-            for update in updates:
-                if not update.steps:
-                    continue
+            for update in (update for update in updates if update.steps):
                 state.moments = {**state.moments, update.site: layer_moments(update.state)}
                 if federation.validate is not None:
                     state.accuracy[update.site] = federation.validate(update.state)
@@ -97,13 +95,8 @@ class FedPerl(Algorithm[FedPerlState]):
             peers = self._committee(seen.index(site), matrix, accuracy, generator)
             lone = self.settings.anonymise and len(peers) == 1 and not self.settings.allow_single_peer
             chosen[site] = [] if lone else [seen[peer] for peer in peers]
-        row = {
-            "sites": seen,
-            "similarity": matrix.tolist(),
-            "chosen": chosen,
-            "anonymised": self.settings.anonymise,
-        }
-        return chosen, {"peers": row}
+        row = {"sites": seen, "similarity": matrix.tolist(), "chosen": chosen}
+        return chosen, {"peers": {**row, "anonymised": self.settings.anonymise}}
 
     def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
         """Return what is sent: one anonymous model, or each peer's own."""

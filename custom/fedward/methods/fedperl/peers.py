@@ -1,5 +1,6 @@
 """FedPerl's choice of peers, and what is sent of them (Bdair et al., MELBA 2022, Alg. 1, eq. (6))."""
 
+import math
 from collections.abc import Collection, Sequence
 
 import torch
@@ -35,14 +36,12 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     random peers.
     """
     candidates = _candidates(site, committee, seen)
-    for index in (site, *candidates):
-        if index >= len(similarity):
-            raise _bad_site("top_peers", index)
+    if (largest := max([site, *candidates])) >= len(similarity):
+        raise _bad_site("top_peers", largest)
     row: list[float] = similarity[site].tolist()
     for index in candidates:
-        if not abs(row[index]) < float("inf"):
-            where = f"fedperl.top_peers, sites {site} and {index}"
-            remedy = "Use a matrix that fedperl.similarity returned."
+        if not math.isfinite(row[index]):
+            where, remedy = f"fedperl.top_peers, sites {site} and {index}", "Use a matrix of fedperl.similarity."
             raise ConfigError(where, expected="a finite similarity", found=f"{row[index]}", remedy=remedy)
     return sorted(candidates, key=lambda index: (-row[index], index))[:committee]
 
@@ -89,8 +88,6 @@ def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
 
     Edge cases: one peer: an exact copy of its model: nothing is anonymous about it. no peer: refused: where nobody is
     left, the workflow sends no model. order: irrelevant up to the last bit, integer tensors excepted.
-
-    The average is one of parameters, not of predictions: for a nonlinear net they differ.
     """
     return weighted_average(states, [1.0] * len(states))
 
@@ -98,9 +95,8 @@ def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
 def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
     """Return the other sites seen, in rising order: a set has no order of its own."""
     if committee < 0:
-        raise ConfigError(
-            f"fedperl, peers of site {site}", expected="a committee >= 0", found=f"{committee}", remedy="Set T."
-        )
+        where = f"fedperl, peers of site {site}"
+        raise ConfigError(where, expected="a committee >= 0", found=f"{committee}", remedy="Set T.")
     for index in (site, *seen):
         if isinstance(index, bool) or index < 0:  # a mask of bools would pass for sites 0 and 1
             raise _bad_site("peers", index)
@@ -108,5 +104,5 @@ def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
 
 
 def _bad_site(where: str, index: int) -> ConfigError:
-    remedy = "Pass the indices of the sites, as they stand in the similarity matrix."
+    remedy = "Pass indices of the similarity matrix."
     return ConfigError(f"fedperl.{where}", expected="the index of a site", found=f"{index}", remedy=remedy)

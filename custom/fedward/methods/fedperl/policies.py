@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedward.errors import ConfigError
 
-Accuracy: TypeAlias = Sequence[float] | Mapping[int, float]
+Accuracy: TypeAlias = Mapping[int, float]
 """Accuracy in [0, 1] of each site's last model on the server's validation images, by site index."""
 
 
@@ -25,7 +25,7 @@ def validation_policy(peers: Sequence[int], accuracy: Accuracy, site: int) -> li
 
     Args:
         peers: site indices, in the order of choice.
-        accuracy: V_acc in [0, 1] by site index, of the site and all its peers at least.
+        accuracy: V_acc of the site and all its peers at least.
         site: index m.
 
     Returns:
@@ -48,7 +48,7 @@ def gated_validation_policy(peers: Sequence[int], accuracy: Accuracy, threshold:
 
     Args:
         peers: site indices, in the order of choice.
-        accuracy: V_acc in [0, 1] by site index, of all peers at least.
+        accuracy: V_acc of all peers at least.
         threshold: ρ in [0, 1].
 
     Returns:
@@ -77,8 +77,7 @@ def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int,
 
     Raises ConfigError: the site or a peer has no row in the matrix.
 
-    With fewer than three sites seen, min-max scaled similarities are degenerate (two sites differ in every feature by
-    0 or 1): the workflow gates only from three on.
+    Min-max scaled similarities of fewer than three sites are degenerate: the workflow gates only from three on.
     """
     for index in (site, *peers):
         if not 0 <= index < len(similarity):
@@ -88,9 +87,8 @@ def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int,
 
 
 def _accuracy_of(index: int, accuracy: Accuracy) -> float:
-    known = accuracy if isinstance(accuracy, Mapping) else range(len(accuracy))
-    if index not in known:
-        raise _unknown("validation policy", index, f"accuracies of {sorted(known)}")
+    if index not in accuracy:
+        raise _unknown("validation policy", index, f"accuracies of {sorted(accuracy)}")
     return accuracy[index]
 
 

@@ -1,6 +1,5 @@
 """FedPerl at a site: labels made together with its peers (Bdair et al., MELBA 2022, eq. (5), (7) and (8))."""
 
-from contextlib import nullcontext
 from typing import Literal
 
 import torch
@@ -45,9 +44,7 @@ def pseudo_label(
     if combine == "sum":
         return fixmatch.pseudo_label(scores, threshold / models)
     if combine != "mean":
-        raise ConfigError(
-            "fedperl.pseudo_label", expected='"mean" or "sum"', found=repr(combine), remedy="Choose one of them."
-        )
+        raise ConfigError("fedperl.pseudo_label", expected='"mean" or "sum"', found=repr(combine), remedy="Choose one.")
     return fixmatch.pseudo_label(scores, threshold)
 
 
@@ -71,7 +68,7 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
     a broken net is noticed.
 
     Deviates: the authors' code detaches both sides, so that the term is logged but never trains the net, and skips it
-    where no pseudo label is kept. Eq. (8) is minimised over the local weights, which is done here, on every image.
+    where no pseudo-label is kept. Eq. (8) is minimised over the local weights, which is done here, on every image.
     """
     _require_peers("fedperl.consistency", local, peers)
     return (local - peers.detach()).square().sum() / max(peers.numel(), 1)
@@ -84,22 +81,19 @@ class FedPerlObjective(FixMatchObjective):
 
     def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Label together with the peers, and stay close to them (eq. (5), (7), (8))."""
-        weighs = self.settings.consistency_weight > 0 and not self.settings.detach_consistency
-        follows_peers = peers is not None and weighs  # else the weak views need no backward pass
-        with nullcontext() if follows_peers else torch.no_grad():
-            if self.settings.batch_statistics_for_labels:
-                local = torch.softmax(net(weak), dim=1)
-            else:
-                local = probabilities_in_evaluation_mode(net, weak)
-        committee = peers if peers is not None else local.new_empty((0, *local.shape))
-        labels, keep = pseudo_label(local, committee, self.settings.threshold, self.settings.combine)
+        choice = self.settings
+        follows_peers = peers is not None and choice.consistency_weight > 0 and not choice.detach_consistency
+        with torch.set_grad_enabled(follows_peers):  # else the weak views need no backward pass
+            in_training = choice.batch_statistics_for_labels
+            local = net(weak).softmax(dim=1) if in_training else probabilities_in_evaluation_mode(net, weak)
+        committee = local.new_empty((0, *local.shape)) if peers is None else peers
+        labels, keep = pseudo_label(local, committee, choice.threshold, choice.combine)
         if peers is None:
             return labels, keep, {}
-        return labels, keep, {"loss_consistency": self.settings.consistency_weight * consistency(local, peers)}
+        return labels, keep, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}
 
 
 def _require_peers(where: str, local: Tensor, peers: Tensor) -> None:
     if local.dim() != 2 or peers.shape[1:] != local.shape:
-        found = f"{tuple(local.shape)} and {tuple(peers.shape)}"
-        remedy = "Stack one prediction of the same images for each peer, or an empty (0, N, K)."
-        raise ConfigError(where, expected="probabilities (N, K) and peers (P, N, K)", found=found, remedy=remedy)
+        expected, found = "probabilities (N, K) and peers (P, N, K)", f"{tuple(local.shape)} and {tuple(peers.shape)}"
+        raise ConfigError(where, expected=expected, found=found, remedy="Predict the same images with all models.")

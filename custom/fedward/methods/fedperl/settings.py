@@ -31,7 +31,7 @@ class FedPerlSettings(FixMatchSettings):
     detach_consistency: bool = False
     """True as in the authors' code: the consistency term is logged but trains nothing."""
     batch_statistics_for_labels: bool = False
-    """True as in the authors' code: pseudo labels come from the net in training mode."""
+    """True as in the authors' code: pseudo-labels come from the net in training mode."""
 
     @model_validator(mode="after")
     def _no_lone_peer(self) -> "FedPerlSettings":

@@ -31,9 +31,8 @@ def layer_moments(state: State) -> Tensor:
     Edge cases: one element, constant: standard deviation exactly 0 for one element. NaN, infinity: propagate;
     :func:`similarity` refuses them.
 
-    Deviates: the paper says per layer; the authors' code, followed here, takes every tensor of the state_dict. By
-    default it appends the model's accuracy and loss on the server's validation set, which the paper does not mention
-    and which would make peer learning depend on labelled data at the server: left out.
+    Deviates: the paper says per layer; the authors' code, followed here, takes every tensor of the state_dict. What it
+    also appends, accuracy and loss on a validation set of the server, is left out: the paper does not mention it.
     """
     moments: list[Tensor] = []
     for key in sorted(state):
@@ -42,12 +41,9 @@ def layer_moments(state: State) -> Tensor:
             deviation, mean = torch.std_mean(tensor.to(torch.float64), correction=0)
             moments += [mean, deviation]
     if not moments:
-        raise ConfigError(
-            "fedperl.layer_moments",
-            expected="a state with floating-point tensors",
-            found=f"{len(state)} tensors, none of them",
-            remedy="Describe a model's state_dict.",
-        )
+        where, found = "fedperl.layer_moments", f"{len(state)} tensors, none of them"
+        remedy = "Describe a model's state_dict."
+        raise ConfigError(where, expected="a state with floating-point tensors", found=found, remedy=remedy)
     return torch.stack(moments)
 
 
@@ -80,9 +76,7 @@ def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> 
         low, high = features.amin(dim=0), features.amax(dim=0)
         features = torch.where(high > low, (features - low) / (high - low), 1.0)
     elif scale != "none":
-        raise ConfigError(
-            "fedperl.similarity", expected='"minmax" or "none"', found=repr(scale), remedy="Choose one of them."
-        )
+        raise ConfigError("fedperl.similarity", expected='"minmax" or "none"', found=repr(scale), remedy="Choose one.")
     norms = features.norm(dim=1, keepdim=True)
     directions = features / norms.where(norms > 0, 1.0)
     # Row by row: the blocks of a matrix product may round equal pairs differently, and so break ties by chance.

@@ -3,8 +3,8 @@
 Khowaja, Dev, Anwar, Linguraru: *SelfFed: self-supervised federated learning for data heterogeneity and label scarcity
 in IoMT*, arXiv 2307.01514. Phase 1 pre-trains a masked autoencoder at the sites without labels (Sec. III-C,
 :mod:`~fedward.methods.selffed.masking`). Phase 2 fine-tunes its encoder with labels at the sites, while the server
-contrasts two views of images of its own (Sec. III-D, :mod:`~fedward.methods.selffed.contrast`), and weighs a site down
-the more often it has taken part (Sec. III-E). The target network follows the online one by
+contrasts two views of images of its own (Sec. III-D, :mod:`~fedward.methods.selffed.contrast`), and lowers a site's
+weight the more often it has taken part (Sec. III-E). The target network follows the online one by
 :func:`fedward.methods.mean_teacher.ema`, which is eq. (4).
 """
 
@@ -15,17 +15,6 @@ from fedward.methods.selffed.masking import denormalise_units, mask_units, maske
 from fedward.methods.selffed.schedule import gain_recession_weights, scheduled_rate
 from fedward.methods.selffed.settings import SelfFedSettings
 
-__all__ = [
-    "SelfFed",
-    "SelfFedSettings",
-    "SelfFedState",
-    "denormalise_units",
-    "ema",
-    "enqueue",
-    "gain_recession_weights",
-    "info_nce",
-    "mask_units",
-    "masked_loss",
-    "normalise_units",
-    "scheduled_rate",
-]
+__all__ = ["SelfFed", "SelfFedSettings", "SelfFedState", "gain_recession_weights", "scheduled_rate"]
+__all__ += ["denormalise_units", "mask_units", "masked_loss", "normalise_units"]
+__all__ += ["ema", "enqueue", "info_nce"]
