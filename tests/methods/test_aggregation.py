@@ -259,7 +259,7 @@ def test_a_huge_site_weighs_as_much_as_all_others_by_distance() -> None:
     ],
 )
 def test_weights_worked_by_hand(weights: list[float], sizes: list[float], expected: list[float]) -> None:
-    found = capped_weights(torch.tensor(weights).double(), torch.tensor(sizes).double(), 0.5)
+    found = capped_weights(*torch.tensor([weights, sizes], dtype=torch.float64), 0.5)
     assert found.tolist() == pytest.approx(expected, rel=1e-10)
 
 

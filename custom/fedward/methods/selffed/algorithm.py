@@ -1,11 +1,10 @@
 """SelfFed's rounds: pre-training without labels, then fine-tuning with them, and the mean that knows who came often."""
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
 
 from fedward.errors import RunError
 from fedward.methods.aggregation import capped_counts, capped_weights, weighted_average
@@ -77,7 +76,9 @@ class SelfFed(Algorithm[SelfFedState]):
         self.requirements = _requirements(settings)
         self.extend = add_projection
         if "pictures" in self.requirements.server_images:
-            self.pictures = self._reconstructions
+            self.pictures = lambda net, images: reconstructions(
+                net, images, settings.mask_ratio, torch_generator(0, "reconstructions")
+            )
 
     def task(self, round_: int) -> str:
         """Return the task of the phase a round belongs to."""
@@ -124,31 +125,26 @@ class SelfFed(Algorithm[SelfFedState]):
             if round_ == self.settings.pretraining_rounds and federation.show is not None:
                 federation.show(state.model, {"round": round_, "hidden": self.settings.mask_ratio})
             if round_ == self.settings.rounds != self.settings.pretraining_rounds and not state.participations:
-                raise RunError(
-                    f"round {round_}, sites {', '.join(names)}",
-                    expected="a site with labels that trained the classifier, in some round of phase 2",
-                    found="none",
-                    remedy="Give one of them labels (`labelled` in its site file), or only pre-train: set "
-                    f"pretraining_rounds={self.settings.rounds}.",
-                )
+                where, remedy = f"round {round_}, sites {', '.join(names)}", "Give a site labels, or only pre-train."
+                expected = "a site with labels that trained the classifier, in some round of phase 2"
+                raise RunError(where, expected=expected, found="none", remedy=remedy)
             state.round = round_
 
     def aggregate(self, state: SelfFedState, updates: Sequence[ClientUpdate]) -> State:
         """Return the mean of the replies by labelled images and participations, and count these.
 
-        ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`, or, where updates are weighed,
+        ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`, or, where updates are weighted,
         ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``.
         """
-        models = [update.state for update in updates]
-        counts = [self.weight(FINE_TUNE, update.labelled, update.unlabelled, update.steps) for update in updates]
-        sizes = torch.tensor(capped_counts(counts, self.settings.largest_share), dtype=torch.float64)
-        times = torch.tensor([state.participations.get(update.site, 0) for update in updates], dtype=torch.float64)
-        for update in updates:
-            state.participations[update.site] = state.participations.get(update.site, 0) + 1
-        if self.settings.aggregation == "normalised":
-            weights = gain_recession_weights(sizes, times, self.settings.beta)
-            return weighted_average(models, capped_weights(weights, sizes, self.settings.largest_share).tolist())
-        shares = capped_weights(sizes / sizes.sum() * self.settings.beta**times, sizes, self.settings.largest_share)
+        choice, models = self.settings, [update.state for update in updates]
+        counts = capped_counts([update.labelled for update in updates], choice.largest_share)
+        taken_part = [state.participations.get(update.site, 0) for update in updates]
+        state.participations |= {update.site: 1 + times for update, times in zip(updates, taken_part, strict=True)}
+        sizes, times = torch.tensor([counts, taken_part], dtype=torch.float64)
+        if choice.aggregation == "normalised":
+            weights = gain_recession_weights(sizes, times, choice.beta)
+            return weighted_average(models, capped_weights(weights, sizes, choice.largest_share).tolist())
+        shares = capped_weights(sizes / sizes.sum() * choice.beta**times, sizes, choice.largest_share)
         rest = max(1 - float(shares.sum()), 0.0)
         return weighted_average([state.model, *models], [rest, *shares.tolist()])
 
@@ -156,13 +152,9 @@ class SelfFed(Algorithm[SelfFedState]):
         """Train the model on the server's own images, where it is to."""
         if federation.learn is None:
             return
-        memory: MutableMapping[str, State] = {TARGET: state.target, QUEUE: state.queue} if state.target else {}
+        memory: dict[str, State] = {TARGET: state.target, QUEUE: state.queue} if state.target else {}
         state.model = federation.learn(state.model, state.round + 1, CONTRAST, memory)
         state.target, state.queue = memory[TARGET], memory[QUEUE]
-
-    def _reconstructions(self, net: nn.Module, images: Tensor) -> dict[str, Tensor]:
-        """Return what the network fills in, masks being the same in all runs."""
-        return reconstructions(net, images, self.settings.mask_ratio, torch_generator(0, "reconstructions"))
 
 
 def _requirements(settings: SelfFedSettings) -> Requirements:

@@ -33,9 +33,9 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float, own:
 
     Raises ConfigError: shapes that do not belong together, or a temperature that is not positive and finite.
 
-    Edge cases: Q = 0: 0 with a gradient of 0: there is nothing to tell apart. N = 0: 0 with a gradient of 0. a vector
-    of zeros: has similarity 0 to all; gradients stay finite. all keys its own: 0 with a gradient of 0, as Q = 0. small
-    temperature: finite: computed in log space. NaN, infinity: the loss is NaN: a broken net is noticed.
+    Edge cases: N = 0, Q = 0, or all keys its own: 0 with a gradient of 0: there is nothing to tell apart. a vector of
+    zeros: has similarity 0 to all; gradients stay finite. small temperature: finite: computed in log space. NaN,
+    infinity: the loss is NaN: a broken net is noticed.
 
     Deviates: eq. (5) leaves the positive pair out of the denominator, so that the loss has no lower bound; MoCo, which
     has a million images, also tells an image from its own earlier keys.
@@ -43,13 +43,11 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float, own:
     fits = query.dim() == 2 and query.shape[1] and key.shape == query.shape and queue.shape[1:] == query.shape[1:]
     fits = fits and (own is None or own.shape == (len(query), len(queue)))
     if not fits or not 0 < temperature < math.inf:
-        raise ConfigError(
-            "selffed.info_nce",
-            expected="query and key (N, D), a queue (Q, D), D >= 1, own (N, Q) if any, and a temperature > 0",
-            found=f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(queue.shape)}, own "
-            f"{None if own is None else tuple(own.shape)}, temperature {temperature}",
-            remedy="Pass the projections of two views of one batch, and the keys of earlier ones.",
-        )
+        expected = "query and key (N, D), a queue (Q, D), D >= 1, own (N, Q) if any, and a temperature > 0"
+        shapes = ", ".join(f"{tuple(tensor.shape)}" for tensor in (query, key, queue))
+        found = f"{shapes}, own {None if own is None else tuple(own.shape)}, temperature {temperature}"
+        remedy = "Pass the projections of two views of one batch, and the keys of earlier ones."
+        raise ConfigError("selffed.info_nce", expected=expected, found=found, remedy=remedy)
     dtype = torch.promote_types(query.dtype, torch.float32)
     q, k, negatives = (_directions(vectors.to(dtype)) for vectors in (query, key.detach(), queue.detach()))
     positive = (q * k).sum(dim=1, keepdim=True)
@@ -82,8 +80,7 @@ def enqueue(queue: Tensor, keys: Tensor, size: int) -> Tensor:
     Deviates: MoCo starts with random vectors, which are easy to tell apart; here the queue starts empty and fills.
     """
     if queue.dim() != 2 or keys.dim() != 2 or queue.shape[1] != keys.shape[1] or size < 0:
-        expected = "a queue (Q, D), keys (N, D) and a size >= 0"
-        found = f"{tuple(queue.shape)}, {tuple(keys.shape)}, size {size}"
+        expected, found = "a queue (Q, D), keys (N, D), a size >= 0", f"{queue.shape}, {keys.shape}, size {size}"
         raise ConfigError("selffed.enqueue", expected=expected, found=found, remedy="Start from torch.empty(0, D).")
     newest = keys[max(len(keys) - size, 0) :].to(queue)
     room = size - len(newest)

@@ -28,20 +28,16 @@ def mask_units(batch: int, grid: int, ratio: float, generator: torch.Generator) 
         generator: on the CPU, the only source of chance.
 
     Returns:
-        (B, grid, grid) bool on the CPU, True = hidden, ``⌈ψ R⌉`` in each image. Equal generators give equal masks,
-        whatever device trains.
+        (B, grid, grid) bool on the CPU, True = hidden, ``⌈ψ R⌉`` in each image. Equal generators give equal masks.
 
     Raises ConfigError: a number out of range, or a generator of another device.
 
     Edge cases: B = 0: empty. ratio = 0: nothing is hidden. ratio = 1: everything is.
     """
     if batch < 0 or grid < 1 or not 0 <= ratio <= 1 or generator.device.type != "cpu":
-        raise ConfigError(
-            "selffed.mask_units",
-            expected="batch >= 0, grid >= 1, a ratio in [0, 1] and a generator on the CPU",
-            found=f"batch {batch}, grid {grid}, ratio {ratio}, a generator on {generator.device}",
-            remedy="Fix the mask ratio; derive the generator with fedward.seeds.",
-        )
+        expected = "batch >= 0, grid >= 1, a ratio in [0, 1] and a generator on the CPU"
+        found = f"batch {batch}, grid {grid}, ratio {ratio}, a generator on {generator.device}"
+        raise ConfigError("selffed.mask_units", expected=expected, found=found, remedy="Derive it by fedward.seeds.")
     units = grid * grid
     hidden = math.ceil(round(ratio * units, 9))  # 0.07 · 100 is a little more than 7
     # Sorted by random keys, numbers stand in a random order: those below n are n, anywhere.
@@ -93,8 +89,7 @@ def denormalise_units(relative: Tensor, images: Tensor, grid: int) -> Tensor:
     where = "selffed.denormalise_units"
     units, mean, scale = _statistics(where, images, grid)
     if relative.shape != images.shape:
-        expected = f"relative pixels {tuple(images.shape)}"
-        remedy = "Pass the prediction made from these images."
+        expected, remedy = f"relative pixels {tuple(images.shape)}", "Pass the prediction made from these images."
         raise ConfigError(where, expected=expected, found=f"{tuple(relative.shape)}", remedy=remedy)
     return (relative.float().reshape(units.shape) * scale + mean).reshape(images.shape)
 
@@ -103,9 +98,8 @@ def _statistics(where: str, images: Tensor, grid: int) -> tuple[Tensor, Tensor, 
     """Return the units (B, C, grid, h, grid, w) of images in float32, and their means and standard deviations."""
     height, width = _unit_size(where, images.shape, (*images.shape[:1], grid, grid))
     units = images.float().reshape(*images.shape[:2], grid, height, grid, width)
-    unit = (1, 3, 5)
-    mean = units.mean(dim=unit, keepdim=True)
-    variance = (units - mean).square().mean(dim=unit, keepdim=True)
+    mean = units.mean(dim=(1, 3, 5), keepdim=True)
+    variance = (units - mean).square().mean(dim=(1, 3, 5), keepdim=True)
     return units, mean, (variance + _EPSILON).sqrt()
 
 
@@ -137,8 +131,7 @@ def masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     where = "selffed.masked_loss"
     height, width = _unit_size(where, prediction.shape, mask.shape)
     if target.shape != prediction.shape or mask.dtype != torch.bool:
-        expected = f"a target {tuple(prediction.shape)} and a mask of bool"
-        remedy = "Compare the images with the prediction from them; True in the mask means hidden."
+        expected, remedy = f"a target {tuple(prediction.shape)} and a bool mask", "Pass the images and their own mask."
         raise ConfigError(where, expected=expected, found=f"{tuple(target.shape)} and {mask.dtype}", remedy=remedy)
     hidden = mask.repeat_interleave(height, dim=1).repeat_interleave(width, dim=2).unsqueeze(1)
     # Chosen before they are squared: the gradient of a visible NaN would be 0 · NaN.
@@ -151,6 +144,6 @@ def _unit_size(where: str, images: torch.Size, mask: tuple[int, ...]) -> tuple[i
     fits = len(images) == 4 and len(mask) == 3 and images[0] == mask[0] and mask[1] == mask[2] >= 1
     if not fits or any(side < mask[1] or side % mask[1] for side in images[2:]) or not images[1]:
         expected = "images (B, C, H, W), and units (B, g, g) with H and W multiples of g"
-        remedy = "Cut the images into whole units."
-        raise ConfigError(where, expected=expected, found=f"{tuple(images)} and {tuple(mask)}", remedy=remedy)
+        found = f"{tuple(images)} and {tuple(mask)}"
+        raise ConfigError(where, expected=expected, found=found, remedy="Cut the images into whole units.")
     return images[2] // mask[1], images[3] // mask[1]

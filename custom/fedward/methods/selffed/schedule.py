@@ -9,7 +9,7 @@ from fedward.errors import ConfigError
 
 
 def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -> Tensor:
-    """Weigh sites by their images, and down the more often they have taken part.
+    """Weight sites by their images, and less the more often they have taken part.
 
     ``w_k = n_k β^F_k / Σ_s n_s β^F_s``.
 
@@ -30,21 +30,18 @@ def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -
     Edge cases: one site: 1. size 0: 0, and its F_k does not matter. large F_k: only differences count: the site that
     took part least has the factor 1. no images at all: refused.
 
-    Deviates: eq. (7) does not divide by the sum, and so shrinks the model itself: where all sites take part in every
-    round, round i multiplies all weights by β^i, so that after 10 rounds with β = 0.9 less than 1 % is left of them.
-    That form is not offered. The paper leaves open whether F_k counts the present round: with the division it makes no
-    difference.
+    Deviates: eq. (7) does not divide by the sum, and so shrinks the model itself: with β = 0.9 and all sites in every
+    round, less than 1 % is left of it after 10 rounds. That form is not offered. The paper leaves open whether F_k
+    counts the present round: with the division it makes no difference.
     """
     n, times = sizes.to(torch.float64), participations.to(torch.float64)
     numbers = torch.cat([n.flatten(), times.flatten()])
     fits = n.dim() == 1 and n.shape == times.shape and bool((numbers.isfinite() & (numbers >= 0)).all())
     if not fits or not bool((n > 0).any()) or not 0 < beta <= 1:
-        raise ConfigError(
-            "selffed.gain_recession_weights",
-            expected="as many finite participations >= 0 as sizes >= 0, not all sizes 0, and a beta in (0, 1]",
-            found=f"sizes {sizes.tolist()}, participations {participations.tolist()}, beta {beta}",
-            remedy="Weigh only replies that were accepted.",
-        )
+        where, remedy = "selffed.gain_recession_weights", "Weight only replies that were accepted."
+        expected = "as many finite participations >= 0 as sizes >= 0, not all sizes 0, and a beta in (0, 1]"
+        found = f"sizes {sizes.tolist()}, participations {participations.tolist()}, beta {beta}"
+        raise ConfigError(where, expected=expected, found=found, remedy=remedy)
     further = (times - times[n > 0].min()).clamp_min(0.0)
     gains = n * beta**further
     return gains / gains.sum()
@@ -59,9 +56,8 @@ def scheduled_rate(base: float, position: float, total: float, warm_up: float, f
 
     Args:
         base: η > 0.
-        position: t in [0, T], in rounds: those that the federation has finished, plus the finished share of this one.
-            Not what a site has taken part in: one that missed rounds goes on at the rate of the others. A rate for a
-            whole round is that of its middle, round - 1/2.
+        position: t in [0, T], in rounds: those that the federation has finished, whoever took part, plus the finished
+            share of this one. A rate for a whole round is that of its middle, round - 1/2.
         total: T > 0 rounds.
         warm_up: T_w in [0, T).
         floor: η_min in [0, η].
@@ -72,12 +68,9 @@ def scheduled_rate(base: float, position: float, total: float, warm_up: float, f
     Raises ConfigError: a number out of range, NaN among them.
     """
     if not (0 <= position <= total < math.inf and 0 <= warm_up < total and 0 <= floor <= base < math.inf and base > 0):
-        raise ConfigError(
-            "selffed.scheduled_rate",
-            expected="0 <= position <= total, 0 <= warm_up < total, 0 <= floor <= base, base > 0",
-            found=f"base {base}, position {position}, total {total}, warm_up {warm_up}, floor {floor}",
-            remedy="Fix the schedule; positions count from 0.",
-        )
+        expected = "0 <= position <= total, 0 <= warm_up < total, 0 <= floor <= base, base > 0"
+        found = f"base {base}, position {position}, total {total}, warm_up {warm_up}, floor {floor}"
+        raise ConfigError("selffed.scheduled_rate", expected=expected, found=found, remedy="Positions count from 0.")
     if position < warm_up:
         return base * position / warm_up
     fallen = (1 + math.cos(math.pi * (position - warm_up) / (total - warm_up))) / 2

@@ -60,7 +60,7 @@ class SelfFedSettings(Settings):
     """What sites send: all of the model, so that there is one classifier for all; or, as in the paper, no classifier,
     and each site keeps and goes on training its own."""
     beta: float = Field(0.9, gt=0.0, le=1.0)
-    """Base of the weights by participation; 1 weighs by images alone. Not in the paper."""
+    """Base of the weights by participation; with 1 weights are images alone. Not in the paper."""
     aggregation: Literal["normalised", "update"] = "normalised"
     """Where beta enters: the sites' shares of the mean, which changes nothing while all sites take part in every round;
     or what their updates count for, so that the model also moves less as rounds go by."""
