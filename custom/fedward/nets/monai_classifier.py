@@ -35,41 +35,31 @@ class MonaiClassifier(nn.Module):
 def build(name: str, classes: int, channels: int) -> MonaiClassifier:
     """Return a classifier with fresh weights.
 
-    Args:
-        name: of a class in ``monai.networks.nets``. A job says no more: the arguments are those that follow from it,
-            and all others have MONAI's defaults.
-        classes: number of logits.
-        channels: of the images.
+    ``name`` is that of a class in ``monai.networks.nets``. Its other arguments have MONAI's defaults.
 
     Raises ConfigError: no such class, one that needs other arguments, or one whose last linear layer is no classifier.
     """
     kind = getattr(monai.networks.nets, name, None)
-    is_net = inspect.isclass(kind) and issubclass(kind, nn.Module)
+    where, is_net = f"net monai:{name}", inspect.isclass(kind) and issubclass(kind, nn.Module)
     if kind is None or not is_net or not kind.__module__.startswith("monai.networks.nets."):
         expected = "the name of a network's class in monai.networks.nets"
-        raise ConfigError(f"net monai:{name}", expected=expected, found="none of that name", remedy=_REMEDY)
+        raise ConfigError(where, expected=expected, found="none of that name", remedy=_REMEDY)
     try:
         net = kind(**_arguments(kind, classes, channels))
     except Exception as error:  # whatever a network raises for arguments it does not take
         expected = "a 2D classifier that needs no arguments but channels and classes"
-        raise ConfigError(f"net monai:{name}", expected=expected, found=f"{error!r:.300}", remedy=_REMEDY) from error
+        raise ConfigError(where, expected=expected, found=f"{error!r:.300}", remedy=_REMEDY) from error
     layers = [(path, layer) for path, layer in net.named_modules() if isinstance(layer, nn.Linear)]
     if not layers or layers[-1][1].out_features != classes:
-        found = f"{layers[-1][1]}" if layers else "no linear layer"
-        expected = f"a last linear layer with {classes} outputs"
-        raise ConfigError(f"net monai:{name}", expected=expected, found=found, remedy=_REMEDY)
+        expected, found = f"a last linear layer with {classes} outputs", f"{layers[-1][1] if layers else 'none'}"
+        raise ConfigError(where, expected=expected, found=found, remedy=_REMEDY)
     return MonaiClassifier(net, layers[-1][0])
 
 
 def _arguments(kind: type[nn.Module], classes: int, channels: int) -> dict[str, Any]:
     """Return what a network's constructor, or one it hands its arguments on to, is to be told."""
-    known = {
-        "spatial_dims": 2,
-        "in_channels": channels,
-        "out_channels": classes,
-        "num_classes": classes,
-        "pretrained": False,
-    }
+    known = {"spatial_dims": 2, "in_channels": channels, "out_channels": classes, "num_classes": classes}
+    known["pretrained"] = False
     named = {name for base in kind.__mro__ if base is not nn.Module for name in _parameters(base)}
     return {name: value for name, value in known.items() if name in named}
 

@@ -34,12 +34,9 @@ def load_imagenet(encoder: nn.Module, name: str, channels: int) -> None:
     try:
         encoder.load_state_dict(state)
     except RuntimeError as error:
-        raise ConfigError(
-            f"net {name}",
-            expected=f"the tensors of timm's {TIMM}, all of them",
-            found=" ".join(str(error).split()),
-            remedy="Use a version of timm that fedward was tested with, or set pretrained=false.",
-        ) from error
+        expected, found = f"the tensors of timm's {TIMM}, all of them", " ".join(str(error).split())
+        remedy = "Use a version of timm that fedward was tested with, or set pretrained=false."
+        raise ConfigError(f"net {name}", expected=expected, found=found, remedy=remedy) from error
 
 
 def _folded(weight: Tensor, bias: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:

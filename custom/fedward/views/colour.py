@@ -15,8 +15,7 @@ def autocontrast(images: Tensor, value: Tensor) -> Tensor:
     """Stretch each channel to [0, 1]; a channel of one value stays. ``value`` is not used."""
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     flat = high == low
-    scale = torch.where(flat, torch.ones_like(low), high - low)
-    return images.sub(torch.where(flat, torch.zeros_like(low), low)).div_(scale)
+    return images.sub(low.masked_fill(flat, 0)).div_((high - low).masked_fill(flat, 1))
 
 
 def equalize(images: Tensor, value: Tensor) -> Tensor:

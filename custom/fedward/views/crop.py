@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedward.views.check import check
+from fedward.views.types import check
 
 PARTS = 7
 """The largest shift is the side's seventh part, 4 of 28 pixels; FixMatch's is the eighth, 4 of 32."""
@@ -36,8 +36,7 @@ def crop(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
     Args:
         images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device and layout. N = 0 is fine.
         generator: CPU generator; the same state gives the same views on every device.
-        flip: whether a mirrored image is as good as the image. Without it no view is ever mirrored, and the crops are
-            those that the same state gives with it.
+        flip: whether a mirrored image is as good as the image; it changes no crop.
 
     Returns:
         New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
@@ -45,8 +44,7 @@ def crop(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
     Raises DataError: images of another shape or dtype.
 
     Deviates: RSCFed's crops never leave the image, because it was enlarged before. Mirrored padding, as in FixMatch's
-    code, is closest to that without resampling: no artificial border, and the same magnification in training and
-    evaluation.
+    code, is closest to that without resampling.
     """
     check(images)
     return apply(images, draw(images.shape, generator, flip))

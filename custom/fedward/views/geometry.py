@@ -8,9 +8,8 @@ from torch.nn import functional as F
 def affine(angle: Tensor, shear_x: Tensor, shear_y: Tensor, shift_x: Tensor, shift_y: Tensor) -> Tensor:
     """Return matrices (..., 3, 3) that map output positions to input positions.
 
-    Positions are measured from the image's centre, in image sides: x right, y down. The entries are those of the
-    single operations laid over each other, so each is exact when only one argument differs from zero; combine
-    operations by matrix products instead (rotation and shift together are exact too).
+    Positions are measured from the image's centre, in image sides: x right, y down. The entries are those of the single
+    operations laid over each other: exact where only one argument differs from zero, or only rotation and shift.
 
     Args:
         angle: (...) radians; a positive angle turns the picture clockwise on the screen.

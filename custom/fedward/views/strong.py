@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedward.views import colour
-from fedward.views.check import check
 from fedward.views.geometry import affine, warp
+from fedward.views.types import check
 
 FILL = 128 / 255  # grey outside a turned image, as in the authors' code
 
@@ -62,8 +62,7 @@ def strong(images: Tensor, generator: torch.Generator, ops: int = 6, turn: float
         images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device. N = 0 is fine.
         generator: CPU generator; the same state gives the same views on every device.
         ops: operations per image, at least 0 (0 = the image itself).
-        turn: largest rotation of one operation in radians, at least 0; less than a whole turn for images that are
-            always upright. It changes no draw: the same state gives the same operations and strengths.
+        turn: largest rotation of one operation in radians, at least 0; it changes no draw.
 
     Returns:
         New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
@@ -114,7 +113,7 @@ def _matrices(drawn: Draw, rows: Tensor, turn: float) -> Tensor:
 def _waves(operations: list[list[int]]) -> list[tuple[Colour, list[tuple[int, int]]]]:
     """Group the colour operations into few waves of (operation, [(row, slot), ...]) that keep every image's own order.
 
-    The commonest next operation goes first: some 25 waves for a batch; one per slot and operation would be 48.
+    The commonest next operation goes first.
     """
     table = list(COLOUR.values())
     queues = [

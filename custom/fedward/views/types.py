@@ -1,4 +1,4 @@
-"""What a view is, and a recipe of two."""
+"""What a view is and accepts, and a recipe of two."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,9 +6,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fedward.errors import DataError
+
 View = Callable[[Tensor, torch.Generator], Tensor]
 """Images (N, C, H, W) and a CPU generator to one view of every image; :func:`fedward.views.weak` says what it promises.
 """
+
+
+def check(images: Tensor) -> None:
+    """Raise DataError unless ``images`` is a float (N, C, H, W) with C = 1 or 3 and at least one pixel."""
+    shape = tuple(images.shape)
+    if len(shape) != 4 or shape[1] not in (1, 3) or not min(shape[2:]) or not images.is_floating_point():
+        expected, found = "float images (N, C, H, W) in [0, 1] with C = 1 or 3", f"{images.dtype} of shape {shape}"
+        remedy = "Convert the pixels first: uint8 (N, H, W, C) / 255, channels moved to dimension 1."
+        raise DataError("views", expected=expected, found=found, remedy=remedy)
 
 
 class Views(NamedTuple):

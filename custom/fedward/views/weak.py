@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from fedward.views.check import check
 from fedward.views.geometry import affine, warp
+from fedward.views.types import check
 
 TURN = math.radians(20)  # FedPerl's transforms; its shift is ours, as in the random crop of FixMatch
 SHIFT = 0.06
@@ -29,18 +29,12 @@ def weak(images: Tensor, generator: torch.Generator) -> Tensor:
 
     Raises DataError: images of another shape or dtype.
 
-    Deviates: the authors' code adds a colour jitter, which the paper does not mention; here colour is the strong
-    view's. The shift is an addition.
+    Deviates: the shift is an addition. The authors' code has a colour jitter, which the paper does not mention.
     """
     check(images)
     turn, shift_x, shift_y, flip_x, flip_y = torch.rand(5, len(images), generator=generator)
-    matrices = affine(
-        angle=_signed(turn) * TURN,
-        shear_x=torch.zeros(len(images)),
-        shear_y=torch.zeros(len(images)),
-        shift_x=_signed(shift_x) * SHIFT,
-        shift_y=_signed(shift_y) * SHIFT,
-    )
+    no_shear = torch.zeros(len(images))
+    matrices = affine(_signed(turn) * TURN, no_shear, no_shear, _signed(shift_x) * SHIFT, _signed(shift_y) * SHIFT)
     matrices[:, 0] *= torch.where(flip_x < 0.5, -1, 1)[:, None]
     matrices[:, 1] *= torch.where(flip_y < 0.5, -1, 1)[:, None]
     return warp(images, matrices)
