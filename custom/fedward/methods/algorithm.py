@@ -74,10 +74,7 @@ class Requirements:
         return COMMON_LOGS | self.losses | self.logs
 
     def withheld(self, task: str) -> tuple[str, ...]:
-        """Return first parts of the names of tensors that do not go up after a task: the server has its own.
-
-        Encrypted updates are added up: there, tasks that sites have in one exchange withhold the same.
-        """
+        """Return first parts of the names of tensors that do not go up after a task: the server has its own."""
         return tuple(dict.fromkeys((*self.private, *self.excluded.get(task, ()))))
 
 
@@ -99,8 +96,8 @@ Weight: TypeAlias = Callable[[str, int, int, int], int]
 class Algorithm(Protocol[StateT]):
     """A federated method, both its halves. It holds settings only: its state is handed on.
 
-    A class of :data:`fedward.methods.METHODS`, made of its settings. It says what it requires, how the server goes
-    through the rounds and what a site does in one. Abilities that few algorithms have are attributes, None by default.
+    A class of :data:`fedward.methods.METHODS`, made of its settings. Abilities that few algorithms have are attributes,
+    None by default.
     """
 
     settings_type: ClassVar[type[Settings]]
@@ -129,11 +126,8 @@ class Algorithm(Protocol[StateT]):
         ...
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return what a site does for a task in its round; nothing if the task is not for a site like it.
+        """Return what a site does for a task in its round, from 1; nothing if the task is not for a site like it.
 
-        Args:
-            task: its name in the site's :class:`~fedward.methods.workflow.ClientTask`.
-            round_: from 1.
-            labelled: number of labelled training images the site holds.
+        ``task`` is that of its :class:`~fedward.methods.workflow.ClientTask`; ``labelled`` counts its training images.
         """
         ...

@@ -5,10 +5,10 @@ in :mod:`fedward.methods.samplers.mcdal`.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedward.methods.fedavg import Supervised
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses, logits_and_features
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Uses, evaluation_mode, logits_and_features
 from fedward.methods.samplers.mcdal import AuxiliaryHeads, discrepancy, heads_loss
 from fedward.methods.settings import Settings
 
@@ -60,10 +60,11 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
         labelled, labels, hidden = batch.labelled, batch.labels, batch.weak
         if labelled is None or labels is None:
             return state
-        logits, features = _in_evaluation_mode(net, labelled if hidden is None else torch.cat([labelled, hidden]))
+        with torch.no_grad(), evaluation_mode(net):
+            logits, features = logits_and_features(net, labelled if hidden is None else torch.cat([labelled, hidden]))
+        known = len(labels)
         for part_ways in (False, True) if hidden is not None else (False,):
             first, second = heads_of(net)(features)
-            known = len(labels)
             loss = heads_loss(first[:known], second[:known], labels)
             if part_ways:
                 loss = loss - discrepancy(first[known:], second[known:], logits[known:])
@@ -71,12 +72,3 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
             loss.backward()
             state.step()
         return state
-
-
-@torch.no_grad()
-def _in_evaluation_mode(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]:
-    net.eval()
-    try:
-        return logits_and_features(net, images)
-    finally:
-        net.train()

@@ -1,6 +1,7 @@
 """What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and its losses."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -24,11 +25,7 @@ class Uses:
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's images, float32 (B, C, H, W) in [0, 1], on the device that trains.
-
-    A site without labelled images has ``labelled = labels = None``; one without unlabelled images, or an objective that
-    does not use them, has ``weak = strong = None``.
-    """
+    """One step's images, float32 (B, C, H, W) in [0, 1], on the device that trains; None where a site has none."""
 
     labelled: Tensor | None = None
     """Weak views of labelled images, alpha(x)."""
@@ -127,14 +124,20 @@ def logits_and_features(net: nn.Module, images: Tensor) -> tuple[Tensor, Tensor]
     return logits, received[0]
 
 
-def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor) -> Tensor:
-    """Return softmax(net(images)) of shape (N, K) with BatchNorm and dropout frozen, and leave ``net`` training.
-
-    Gradients flow; buffers do not change. Pseudo labels come from the model as it would answer at the bedside, not
-    from one batch's statistics.
-    """
+@contextmanager
+def evaluation_mode(net: nn.Module) -> Iterator[None]:
+    """Freeze BatchNorm and dropout of a network that trains: buffers do not change, gradients flow."""
     net.eval()
     try:
-        return torch.softmax(net(images), dim=1)
+        yield
     finally:
         net.train()
+
+
+def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor) -> Tensor:
+    """Return softmax(net(images)) of shape (N, K) in :func:`evaluation_mode`.
+
+    Pseudo-labels come from the model as it would answer at the bedside, not from one batch's statistics.
+    """
+    with evaluation_mode(net):
+        return torch.softmax(net(images), dim=1)

@@ -49,7 +49,7 @@ class FedAL(Algorithm[FedALState]):
         if self._heads:
             self.extend = add_heads
         self.requirements = Requirements(
-            losses=frozenset({"loss_supervised"}),
+            frozenset({"loss_supervised"}),
             records=frozenset({"budgets"}),
             exchanges=2 if self._by_score else 1,
             one_process="the sampler trains auxiliary heads beside the network" if self._heads else "",
@@ -92,10 +92,7 @@ class FedAL(Algorithm[FedALState]):
 
 
 def divide(updates: Sequence[ClientUpdate]) -> dict[str, int]:
-    """Return how many labels each site is to ask for.
-
-    They are as many together as by the sites' sizes, and go where the scores are highest.
-    """
+    """Return how many labels each site is to ask for: together as many as by size, and where scores are highest."""
     scored = [update for update in updates if update.scores]
     budget = max(0, sum(update.due for update in scored))
     return allocate_by_counts({update.site: update.scores for update in scored}, budget)

@@ -67,10 +67,7 @@ class ActiveLearning:
         self.sampler = sampler_of(settings.sampler, settings.sampler_options)
 
     def task(self, round_: int) -> str:
-        """Return ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, the beginning of which the paper's epochs mean.
-
-        And in all after these, where a site asks for what it missed: nothing, if it has all.
-        """
+        """Return ``query`` in rounds 1 + K, 1 + 2K, ..., 1 + GK, and in all after these for what a site has missed."""
         step, rest = divmod(round_ - 1, self.settings.query_every)
         return QUERY if step >= self.settings.steps or (step and not rest) else "train"
 
@@ -80,8 +77,6 @@ class ActiveLearning:
 
     def wanted(self, round_: int, pool: int, first: int) -> int:
         """Return how many labels a site is to have asked for by a query in a round, the first ones among them.
-
-        Counted from the start, so that a site which missed a query catches up.
 
         Args:
             round_: from 1.

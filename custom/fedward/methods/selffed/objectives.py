@@ -4,6 +4,7 @@ Khowaja et al., arXiv 2307.01514, Sec. III-C and III-D.
 """
 
 import copy
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
@@ -55,8 +56,7 @@ def add_projection(net: nn.Module) -> None:
 class MaskedModelling(Stateless):
     """Phase 1: predict hidden units of all images of the site, labelled or not, by eq. (3).
 
-    Trains encoder, mask token and decoder; masks are drawn anew for each image and step. Pixels to be predicted are
-    relative to their own unit, as in Fed-MAE.
+    Masks are drawn anew for each image and step. Pixels to be predicted are relative to their own unit, as in Fed-MAE.
     """
 
     uses = Uses(labelled=False, unlabelled="all")
@@ -103,18 +103,6 @@ def reconstructions(net: nn.Module, images: Tensor, ratio: float, generator: tor
     }
 
 
-class _Projected(nn.Module):
-    """Encoder, mean over positions, projection: (N, C, H, W) to (N, D)."""
-
-    def __init__(self, encoder: nn.Module, projection: nn.Module) -> None:
-        super().__init__()
-        self.encoder, self.projection = encoder, projection
-
-    def forward(self, images: Tensor) -> Tensor:
-        projected: Tensor = self.projection(self.encoder(images).mean(dim=(2, 3)))
-        return projected
-
-
 @dataclass(frozen=True)
 class Contrasting:
     """What the contrastive network carries from step to step. Modules are changed in place."""
@@ -143,7 +131,8 @@ class Contrastive(Objective[Contrasting]):
     def init(self, net: nn.Module, inputs: RoundInputs) -> Contrasting:
         """Take target and queue from the memory, or make them."""
         masked, memory = cast(_MaskedNet, net), inputs.memory
-        online = _Projected(masked.encoder, masked.projection)
+        mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        online = nn.Sequential(OrderedDict(encoder=masked.encoder, mean=mean, projection=masked.projection))
         target = copy.deepcopy(online).requires_grad_(False).eval()
         if TARGET in memory:
             target.load_state_dict(memory[TARGET])
