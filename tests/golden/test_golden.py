@@ -6,7 +6,7 @@ anew, look at the difference, and give the reason in the commit as well:
     FEDWARD_BLESS="strong views are drawn before weak ones" python -m pytest tests/golden
 
 All traces are made in one process of their own, whose kernels every x86 machine of the last ten years has. Where
-rounding follows the machine, one pseudo label that changes with it moves all numbers behind it.
+rounding follows the machine, one pseudo-label that changes with it moves all numbers behind it.
 """
 
 import json
@@ -45,7 +45,7 @@ ABSOLUTE = 1e-6
 def trace(method: str, folder: Path) -> list[dict[str, Any]]:
     """Run two rounds and return each one's training losses by site, peers, and the size and change of the model.
 
-    With groups of sites, also how those were weighed.
+    With groups of sites, also their weights.
     """
     grouped = METHODS[method].state_type is GroupedState
     sites = GROUPS if grouped else SITES
@@ -156,7 +156,7 @@ def test_every_golden_trace_is_checked_and_has_a_reason() -> None:
 
 
 def test_golden_methods_differ_where_they_should() -> None:
-    """SSFL adds pseudo labels to FedAvg, FedPerl adds peers to SSFL, and those only after its warm-up."""
+    """SSFL adds pseudo-labels to FedAvg, FedPerl adds peers to SSFL, and those only after its warm-up."""
     fedavg, ssfl, fedperl = (json.loads(TRACES.read_text())[name]["rounds"] for name in ("fedavg", "ssfl", "fedperl"))
     assert set(fedavg[0]["losses"]["site-1"]) == {"loss", "loss_supervised"}
     assert differences(fedperl[0], ssfl[0]) == []

@@ -1,4 +1,4 @@
-"""Federated active learning: when sites query, for how many labels, how they weigh, and what a job may not ask for."""
+"""Federated active learning: when sites query, for how many labels, by what weights, and what a job may not ask for."""
 
 import pytest
 import torch

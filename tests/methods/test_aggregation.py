@@ -231,7 +231,7 @@ def test_of_two_sites_one_can_own_the_mean() -> None:
 
 @pytest.mark.proves(
     "site",
-    "a site says it holds 2^40 images where distances weigh too (IsoFed)",
+    "a site says it holds 2^40 images where distances are weights too (IsoFed)",
     "it counts as much as all others together; **not covered**: where the others have few images, the equation of "
     "distance weights gives such a site most of the average",
 )

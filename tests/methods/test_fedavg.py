@@ -317,7 +317,7 @@ def test_class_weights_ignore_scale_and_follow_permutation(counts: list[int], fa
     "lead",
     "a job whose class weights make one rare image nearly all of its batch's loss, so that an update is about it",
     "its share is bounded: 77 % of a batch of 16, whatever the other classes' numbers are. "
-    "**Not covered**: it is still the largest one, where a job weighs classes",
+    "**Not covered**: it is still the largest one, where a job weights classes",
 )
 @grid
 @given(common=st.integers(1, 10**9), rare=st.integers(1, 10**3), others=counts_of_classes, batch=st.integers(2, 64))

@@ -487,7 +487,7 @@ def test_wrong_settings_are_refused_by_name(method: str, options: dict[str, Any]
 
 
 def test_defaults_are_those_of_the_authors() -> None:
-    """RSCFed's README and options.py; FedProx weighs by images."""
+    """RSCFed's README and options.py; FedProx weights by images."""
     found = settings_of("isofed", {}).model_dump()
     expected = {"batch": 64, "optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9, "weight_decay": 5e-4}
     expected |= {"clip_gradient": 5.0, "class_weighting": "none", "participants": None, "images_per_round": None}

@@ -32,7 +32,7 @@ def write_run(
 
     Args:
         unlabelled: sites without labels.
-        groups: rows of groups.jsonl; such a method keeps no pseudo labels.
+        groups: rows of groups.jsonl; such a method keeps no pseudo-labels.
     """
     folder.mkdir(parents=True)
     draw = np.random.default_rng(seed)

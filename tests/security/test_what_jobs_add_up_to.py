@@ -45,7 +45,7 @@ def test_two_jobs_differing_in_one_hospital_reveal_its_model(tmp_path):
 
 @pytest.mark.proves(
     "lead",
-    "a lead's job weighs sites by distance so that the mean is one hospital's model",
+    "a lead's job weights sites by distance so that the mean is one hospital's model",
     "no site counts for more than half of a mean of three, and each site refuses a larger `largest_share`",
 )
 def test_a_huge_distance_scale_gives_back_no_hospitals_model(tmp_path):

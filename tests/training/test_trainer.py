@@ -1,6 +1,6 @@
 """The trainer against a loop written plainly, and the steps it must not take.
 
-In float64: Adam makes a whole step of the rounding of a gradient near 0, and a pseudo label may hang on it.
+In float64: Adam makes a whole step of the rounding of a gradient near 0, and a pseudo-label may hang on it.
 """
 
 import math
@@ -441,7 +441,7 @@ def test_steps_without_a_loss_change_no_parameter() -> None:
 def test_a_step_is_one_that_could_move_a_parameter(
     objective: Objective, settings: Settings, peers: bool, steps: int
 ) -> None:
-    """Without labels: a kept pseudo label that weighs something, or a distance to peers that has a gradient."""
+    """Without labels: a kept pseudo-label that has a weight, or a distance to peers that has a gradient."""
     batches = make_batches(objective, settings, labelled=0)
     if not peers:
         batches = [replace(batch, peers=None) for batch in batches]
@@ -452,7 +452,7 @@ def test_a_step_is_one_that_could_move_a_parameter(
 
 
 class _Scripted(Stateless):
-    """Pulls every parameter by a loss of its own, and keeps the pseudo labels of the steps it is told to."""
+    """Pulls every parameter by a loss of its own, and keeps the pseudo-labels of the steps it is told to."""
 
     uses = Uses(unlabelled="unlabelled", second_view="strong")
 

@@ -46,7 +46,7 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
 
 
 def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Tensor:
-    """Return the mean cross-entropy of the strong views against the kept pseudo labels.
+    """Return the mean cross-entropy of the strong views against the kept pseudo-labels.
 
     ``L_u = (1 / |S|) Σ_{i in S} H(ŷ_i, softmax f(𝒜(u_i)))`` with ``S = {i : keep_i}``, and 0 where S is empty.
 
@@ -87,7 +87,7 @@ class FixMatchSettings(Settings):
     """FixMatch with FedPerl's values."""
 
     threshold: Share = 0.6
-    """tau: smallest confidence of a pseudo label. Paper: 0.6 in a federation, 0.9 at a single site."""
+    """tau: smallest confidence of a pseudo-label. Paper: 0.6 in a federation, 0.9 at a single site."""
     unlabelled_weight: float = Field(0.5, ge=0.0)
     """beta: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
 
@@ -101,7 +101,7 @@ class FixMatchObjective(Stateless):
         self.settings = settings
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
-        """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo labels used."""
+        """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo-labels used."""
         supervised = Supervised().losses(net, batch, inputs).terms
         if batch.weak is None or batch.strong is None:
             return Losses(supervised, learns=bool(supervised))
@@ -114,7 +114,7 @@ class FixMatchObjective(Stateless):
         return Losses(terms, {"kept": keep.float().mean()}, follows or (weight > 0 and keep.any()))
 
     def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return pseudo labels (B,), which to keep (B,), and further loss terms; here the net teaches itself."""
+        """Return pseudo-labels (B,), which to keep (B,), and further loss terms; here the net teaches itself."""
         with torch.no_grad():
             local = probabilities_in_evaluation_mode(net, weak)
         return *pseudo_label(local, self.settings.threshold), {}

@@ -12,7 +12,7 @@ from fedward.methods.workflow import Federation, Rounds
 class SSFL(Algorithm[ServerState]):
     """Federated averaging of FixMatch. With a single site this is FixMatch itself.
 
-    Fewer replies than asked for: as FedAvg, except that a site without labels trains on its pseudo labels.
+    Fewer replies than asked for: as FedAvg, except that a site without labels trains on its pseudo-labels.
     """
 
     settings_type = FixMatchSettings

@@ -70,7 +70,7 @@ class Console:
         Args:
             row: a row of rounds.jsonl; a round's second exchange is printed as e.g. 3.2, the first as 3.
             values: site -> key metric on its validation images; empty when the round was not evaluated.
-            kept: share of pseudo labels kept, mean over the sites that trained; None without pseudo labels.
+            kept: share of pseudo-labels kept, mean over the sites that trained; None without pseudo-labels.
         """
         replied = f"{len(row.replied)}/{len(row.asked)}"
         down, up = f"{row.bytes_down / 1e6:.1f}", f"{row.bytes_up / 1e6:.1f}"

@@ -112,7 +112,7 @@ def label_curves(lines: Lines, metric: str) -> Markup:
 
 
 def share_kept(lines: Lines, warm_up: int) -> Markup:
-    """Share of pseudo labels above the threshold: the sites that trained, and their mean."""
+    """Share of pseudo-labels above the threshold: the sites that trained, and their mean."""
     mean = mean_line(lines)
     figure, axes = _wide(2.4, "round", "share kept")
     for line in lines.values():
@@ -120,7 +120,7 @@ def share_kept(lines: Lines, warm_up: int) -> Markup:
     axes.plot(*_xy(mean), color=SERIES[2], linewidth=2)
     axes.set_ylim(0, 1.02)
     _warm_up(axes, warm_up, mean, start=0.5)
-    return _svg(figure, f"Share of pseudo labels kept by round, {mean[max(mean)]:.2f} in the last one")
+    return _svg(figure, f"Share of pseudo-labels kept by round, {mean[max(mean)]:.2f} in the last one")
 
 
 def traffic(rounds: Sequence[int], parts: Mapping[str, Sequence[float]]) -> Markup:

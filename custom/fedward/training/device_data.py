@@ -11,15 +11,9 @@ from fedward.training.batches import Pixels
 
 
 class DeviceData:
-    """The parts of a site's data on one device. A part is copied there at its first use.
+    """The parts of a site's data on one device. A part is copied there at its first use, unless it is ``copied``.
 
-    The labels of one object never change: :meth:`relabelled` returns another object.
-
-    Args:
-        data: the site's images.
-        device: where the tensors are.
-        whole: the parts that ``all`` consists of.
-        copied: parts that are on the device already.
+    The part ``all`` is the ``whole``. The labels of one object never change: :meth:`relabelled` returns another.
     """
 
     def __init__(
@@ -34,11 +28,10 @@ class DeviceData:
 
     def __getitem__(self, part: str) -> Pixels:
         """Return ``labelled``, ``unlabelled``, ``all``, ``val`` or ``test``."""
-        if part not in self._parts:
-            if part == "all":
-                self._parts[part] = Pixels.together([self[name] for name in self._whole])
-            else:
-                self._parts[part] = Pixels.of(getattr(self.data, part), self._device)
+        if part == "all" and part not in self._parts:
+            self._parts[part] = Pixels.together([self[name] for name in self._whole])
+        elif part not in self._parts:
+            self._parts[part] = Pixels.of(getattr(self.data, part), self._device)
         return self._parts[part]
 
     @cached_property

@@ -15,11 +15,7 @@ from fedward.nets import build, require_logits
 class Networks:
     """A network for the model that is trained or evaluated, and one for each peer. Each is built at its first use.
 
-    Args:
-        experiment: names the network, its classes and channels.
-        algorithm: may add modules to the network.
-        device: where the networks are.
-        prepare: called on each new network, for example to share its batches with other processes.
+    An experiment names it, an algorithm may add modules, and ``prepare`` is called on each new one.
     """
 
     def __init__(

@@ -32,14 +32,12 @@ def observe(
 
     Args:
         site: its name, for errors.
-        images: those that may be chosen.
+        images: those that may be chosen; without any, nothing is computed.
         taken: those that have labels, and those that wait for one.
         uses: what is looked at.
         nets: ``local`` or ``global`` -> the network with these weights; it may be one that is loaded anew each time.
         device: where the networks are.
         view: how a picture is varied, where the sampler looks at views: that of training.
-
-    Edge case: without an image that may be chosen nothing is computed.
     """
     pool = Pool(site, images.ids)
     if not len(images):

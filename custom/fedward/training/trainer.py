@@ -65,7 +65,7 @@ def train(
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
     The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A batch with nothing
-    to learn from, as the objective says (no labelled images, no pseudo label kept, no peers), changes no parameter and
+    to learn from, as the objective says (no labelled images, no pseudo-label kept, no peers), changes no parameter and
     is no step: Adam would else move by momentum. BatchNorm's statistics follow its images all the same.
 
     Args:

@@ -170,7 +170,7 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
     return Requirements(
         losses=frozenset({"loss_supervised", "loss_contrastive", "loss_reconstruction"}),
         single_models=_BY_PARTICIPATION if settings.beta < 1 else "",
-        weights="it weighs sites by their images and by how often each took part",
+        weights="it weights sites by their images and by how often each took part",
         one_process="selffed trains from features and predicted pixels",
         server_images=frozenset(images),
         private=(_HEAD,) if settings.upload == "encoder" else (),

@@ -109,9 +109,9 @@ def launch(module: str, folder: Path, processes: int, site: str, aborted: Callab
 
 
 def work(folder: Path, task: Callable[[int, int], None]) -> None:
-    """Do a process's share: call ``task`` with its number, from 0, and the number of processes.
+    """Do a process's share: call ``task`` with its number, from 0, and the number of processes; note its error.
 
-    An error is noted for the site's process. This process ends at once when the site's process has gone.
+    This process ends at once when the site's process has gone.
     """
     rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     threading.Thread(target=_end_with_the_site, args=(folder / _LOCK,), daemon=True).start()

@@ -75,8 +75,7 @@ class _Gather(torch.autograd.Function):
 class _Rows:
     """Hooks that give a network this process's rows of its input, and return the outputs of all.
 
-    Where a process has no row it computes an image of zeros, as many networks cannot compute none, and returns nothing
-    of it; BatchNorm does not see it.
+    A process without rows computes an image of zeros, which BatchNorm does not see, and returns nothing of it.
     """
 
     def __init__(self) -> None:
@@ -111,9 +110,9 @@ def has_batch_norm(net: nn.Module) -> bool:
 def share(net: nn.Module) -> nn.Module:
     """Return a network that still takes (N, C, H, W) and returns (N, K), but computes a share of the rows here.
 
-    The same module, but for BatchNorm, which becomes SyncBatchNorm: statistics of the whole batch. Names of tensors
-    stay, and copies of the network are shared too. All processes must call it with equal batches, in equal order. A
-    batch may have fewer images than there are processes. Dropout draws other masks than in one process.
+    The same module, but for BatchNorm, which becomes SyncBatchNorm. Names of tensors stay, and copies of the network
+    are shared too. All processes must call it with equal batches, in equal order; a batch may have fewer images than
+    there are processes. Dropout draws other masks than in one process.
     """
     if has_batch_norm(net):
         from timm.layers import convert_sync_batchnorm  # torch's own would lose the activation in timm's BatchNorm
@@ -143,20 +142,16 @@ class _Step(nn.Module):
 def parallel(net: nn.Module, image: Tensor) -> DistributedDataParallel:
     """Return what takes losses of a shared network, so that gradients become the mean over the processes.
 
-    Buffers are not sent around: they are equal already. Parameters that a step leaves unused are looked for, which
-    costs time, only in a network that has some: a masked Swin's decoder plays no part in its logits.
+    Buffers are equal already and not sent around. Parameters that a step leaves unused are looked for, which costs
+    time, only in a network that has some: a masked Swin's decoder plays no part in its logits.
 
     Args:
         net: as :func:`share` returned it.
         image: any image (1, C, H, W) that it takes, where the network is.
     """
-    unused = not _uses_all(net, image)
-    return DistributedDataParallel(_Step(net), broadcast_buffers=False, find_unused_parameters=unused)
-
-
-def _uses_all(net: nn.Module, image: Tensor) -> bool:
     training = net.training
     logits = net.eval()(image)  # no trace of it stays: neither in statistics nor in generators
     net.train(training)
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    return None not in torch.autograd.grad(logits.sum(), trained, allow_unused=True)
+    unused = None in torch.autograd.grad(logits.sum(), trained, allow_unused=True)
+    return DistributedDataParallel(_Step(net), broadcast_buffers=False, find_unused_parameters=unused)
