@@ -97,7 +97,6 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     """Average models tensor by tensor.
 
     ``w = Σ_k (n_k / n) w_k`` with ``n = Σ_k n_k``.
-
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
 
     Every tensor is read exactly once, key by key and within a key state by state, and summed in float64: states may
@@ -136,7 +135,6 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
 
     ``w_j = mean of w_kj over k, without the c smallest and the c largest``, ``c = min(⌈β K⌉, ⌊(K - 1) / 2⌋)``. With
     β = 1/2 that is the median; of an even number the mean of the middle two.
-
     Source: Yin et al., ICML 2018, Definitions 1 and 2. As long as at most c of the K models are hostile, every
     coordinate lies between the smallest and the largest value of an honest one.
 

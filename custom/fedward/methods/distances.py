@@ -53,7 +53,6 @@ def distance_weights(sizes: Tensor, distances: Tensor, scale: float) -> Tensor:
     """Weight sites by their images, less the further their model is from the group's mean.
 
     ``c_k ∝ n_k exp(-λ d_k / n_k)``, scaled to a sum of 1.
-
     Source: Saha et al., MICCAI 2023, eq. (2)-(3).
 
     Args:

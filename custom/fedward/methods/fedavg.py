@@ -30,7 +30,6 @@ def class_weights(counts: Tensor) -> Tensor:
     """Return median-frequency weights, so that rare classes count as much as common ones.
 
     ``w_c = median{n_j : n_j > 0} / max(n_c, max_j n_j / 50)``, and 100 where ``n_c = 0``.
-
     Source: Eigen and Fergus, ICCV 2015, Sec. 6.3.2; per site as in Bdair et al., MELBA 2022 (authors' code).
 
     Args:

@@ -21,7 +21,6 @@ def proximal(parameters: list[Tensor], anchors: list[Tensor]) -> Tensor:
     """Return half the squared distance of a net from the model it started from.
 
     ``½ ‖w - w_0‖²``, whose gradient is ``w - w_0``.
-
     Source: Li et al., MLSys 2020, eq. (2).
 
     Args:

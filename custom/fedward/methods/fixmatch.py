@@ -22,7 +22,6 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
     """Label each image with its most probable class, and keep the confident ones.
 
     ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``.
-
     Source: Sohn et al., NeurIPS 2020, eq. (4); Bdair et al., MELBA 2022, eq. (2).
 
     Args:
@@ -49,7 +48,6 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
     """Return the mean cross-entropy of the strong views against the kept pseudo-labels.
 
     ``L_u = (1 / |S|) Σ_{i in S} H(ŷ_i, softmax f(𝒜(u_i)))`` with ``S = {i : keep_i}``, and 0 where S is empty.
-
     Source: Sohn et al., NeurIPS 2020, eq. (4); Bdair et al., MELBA 2022, eq. (2).
 
     Args:

@@ -31,7 +31,6 @@ def information_maximisation(p: Tensor) -> Tensor:
     """Return the loss that makes single predictions sure and all of them together diverse.
 
     ``L_IM = (1/N) Σ_n H(p_n) - H(p̄)`` with ``p̄ = (1/N) Σ_n p_n`` and ``H(p) = -Σ_c p_c log p_c``.
-
     Source: Saha et al., MICCAI 2023, eq. (4); Liang et al., ICML 2020 (SHOT), eq. (4)-(5).
 
     Args:

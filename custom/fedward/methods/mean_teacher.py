@@ -29,7 +29,6 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     """Raise probabilities to a power, so that each row leans towards its largest class.
 
     ``p̂_i = p_i^(1/τ) / Σ_j p_j^(1/τ)``.
-
     Source: Saha et al., MICCAI 2023 (IsoFed), Sec. 2.2; τ = 0.5 as in RSCFed's code.
 
     Args:
@@ -58,7 +57,6 @@ def ema(teacher: nn.Module, student: nn.Module, decay: float) -> None:
     """Move a teacher a little towards its student.
 
     ``w_t <- a w_t + (1 - a) w_s`` for every parameter; buffers (BatchNorm's statistics) are copied.
-
     Source: Saha et al., MICCAI 2023, eq. (1); RSCFed's code.
 
     Args:
@@ -109,7 +107,6 @@ class MeanTeacher(Objective[Teaching]):
     """Squared distance of the student on strong views to the sharpened teacher on weak views.
 
     ``L_u = λ_u (1/B) Σ_x ‖p̂_t(α(x)) - p_s(A(x))‖²``, the teacher following after every step.
-
     Source: Saha et al., MICCAI 2023, Sec. 2.2; RSCFed's code (sum over classes, mean over the batch).
 
     The step s, on which the teacher's decay depends, counts from the first round as if the site had taken part in all,

@@ -54,7 +54,6 @@ def strong(images: Tensor, generator: torch.Generator, ops: int = 6, turn: float
     ``ops`` of the 13 operations are drawn with replacement, each with a uniform magnitude: rotation +-``turn``,
     shear +-0.3, translation +-0.2 of the side, solarize threshold 256-231, posterize 8-4 bits, saturation 1 +- 0.9,
     contrast 1 +- 0.5, brightness 1 +- 0.3, sharpness 1 +- 0.9, autocontrast, equalize.
-
     Source: Cubuk et al., NeurIPS 2020 (RandAugment), with the operations, ranges and ``ops = 13 // 2`` of
     Bdair et al., MELBA 2022 (FedPerl).
 

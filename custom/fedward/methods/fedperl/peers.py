@@ -75,7 +75,6 @@ def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
     """Average the peers' models into one, so that no site receives another site's model.
 
     ``φ_a = (1/|Ω|) Σ_{t in Ω} φ_t``.
-
     Source: Bdair et al., MELBA 2022, eq. (6), Alg. 1.
 
     Args:

@@ -20,7 +20,6 @@ def validation_policy(peers: Sequence[int], accuracy: Accuracy, site: int) -> li
     """Keep the peers that do at least as well as the site itself.
 
     ``Ω = {n in peers : V_acc(C_n) >= V_acc(C_m)}``.
-
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5.
 
     Args:
@@ -43,7 +42,6 @@ def gated_validation_policy(peers: Sequence[int], accuracy: Accuracy, threshold:
     """Keep the peers that are accurate enough.
 
     ``Ω = {n in peers : V_acc(C_n) >= ρ}``.
-
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
 
     Args:
@@ -63,7 +61,6 @@ def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int,
     """Keep the peers that are similar enough to the site.
 
     ``Ω = {n in peers : ω_mn >= ρ}``.
-
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
 
     Args:

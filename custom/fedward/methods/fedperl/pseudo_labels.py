@@ -18,7 +18,6 @@ def pseudo_label(
     """Label images together with the peers, and keep the labels the committee is sure of.
 
     ``q_i = (p_loc,i + Σ_t p_t,i) / (P + 1)``,  ``ŷ_i = argmax_c q_ic``,  ``keep_i = [max_c q_ic >= τ]``.
-
     Source: Bdair et al., MELBA 2022, eq. (5), and eq. (7) with one anonymous peer.
 
     Args:
@@ -52,7 +51,6 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
     """Return the mean squared distance between the site's predictions and its peers'.
 
     ``L_con = (1/P) Σ_t MSE(p_t, p_loc)`` with the mean over images and classes.
-
     Source: Bdair et al., MELBA 2022, eq. (8).
 
     Args:

@@ -14,7 +14,6 @@ def layer_moments(state: State) -> Tensor:
     """Describe a model by the mean and the standard deviation of each of its tensors.
 
     ``F = (μ_1, σ_1, ..., μ_L, σ_L)``.
-
     Source: Bdair et al., MELBA 2022, Sec. 2.3.1.
 
     Args:
@@ -53,7 +52,6 @@ def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> 
 
     ``ω_mk = F̃_m · F̃_k / (‖F̃_m‖ ‖F̃_k‖)``; with "minmax", ``F̃_mj = (F_mj - min_k F_kj) / (max_k F_kj - min_k F_kj)``,
     or 1 for a feature that is equal in all models.
-
     Source: Bdair et al., MELBA 2022, Sec. 2.3.1; the scaling is that of the authors' code.
 
     Args:

@@ -37,7 +37,6 @@ def majority(p: Tensor, share: float) -> Tensor:
     """Keep the views that are surest of the class which most views point at.
 
     ``k* = argmax_c Σ_j p_c^j``; of m views the ⌈α m⌉ with the largest ``p_{k*}^j`` are kept.
-
     Source: Zhou et al., CVPR 2017, Sec. 3.3.
 
     Args:
@@ -64,7 +63,6 @@ def entropy_and_diversity(p: Tensor, entropy_weight: float, diversity_weight: fl
     """Return how uncertain the views of an image are, and how far from each other.
 
     ``Σ_{j,l} R_jl`` with ``R_jj = -λ_1 Σ_c p_c^j log p_c^j`` and ``R_jl = λ_2 Σ_c (p_c^j - p_c^l) log(p_c^j / p_c^l)``.
-
     Source: Zhou et al., CVPR 2017, eq. (3), summed over all entries as in Alg. 1: each pair counts twice.
 
     Args:

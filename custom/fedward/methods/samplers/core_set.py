@@ -22,7 +22,6 @@ def k_centre_greedy(features: Tensor, labelled: Tensor, budget: int, generator: 
     """Choose the image farthest from all centres, again and again; each chosen one is a centre from then on.
 
     ``u = argmax_{i not in s} min_{j in s} ‖x_i - x_j‖_2``,  ``s <- s ∪ {u}``.
-
     Source: Sener, Savarese, ICLR 2018, Alg. 1.
 
     Args:

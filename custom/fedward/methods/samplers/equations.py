@@ -61,7 +61,6 @@ def annotation_budget(pool: int, initial: int, target_fraction: float, steps: in
 
     ``a^{m,k} = A_k - A_{k-1}`` with ``A_k = round(k (round(γ N_m) - n_0) / G)``, a half rounded up, for k = 1 ... G; in
     ``round(γ N_m)`` a half goes to the even number, as Python rounds.
-
     Source: Deng et al., arXiv 2406.11310, eq. (1), with the share γ of Tables 3 and 4.
 
     Args:
@@ -98,7 +97,6 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
     """Choose the images with the highest scores.
 
     ``S_m = argmax_{S ⊆ D_U^m, |S| = a^m} Σ_{x in S} H(x)``.
-
     Source: Deng et al., arXiv 2406.11310, eq. (4).
 
     Args:

@@ -46,7 +46,6 @@ def heads_loss(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
     """Return the cross-entropy of both heads.
 
     ``L_h = CE(h_1, y) + CE(h_2, y)``, each the mean over images.
-
     Source: Cho et al., arXiv 2107.11049; train.py of the authors' code.
 
     Args:
@@ -67,7 +66,6 @@ def discrepancy(first: Tensor, second: Tensor, main: Tensor) -> Tensor:
     """Return how far the heads are from each other and from the main classifier.
 
     ``d(h_1, h_2) + d(h_1, f) + d(h_2, f)`` with ``d(u, v) = (1 / N K) Σ_n Σ_c |σ(u_n)_c - σ(v_n)_c|``, σ the softmax.
-
     Source: Cho et al., arXiv 2107.11049; train.py of the authors' code. The heads maximise it on unlabelled images.
 
     Args:
@@ -90,7 +88,6 @@ def pairwise_distances(p: Tensor) -> Tensor:
     """Return how far three predictions of an image are from each other.
 
     ``s(x) = ‖p_1 - p_2‖_1 + ‖p_1 - p_3‖_1 + ‖p_2 - p_3‖_1``.
-
     Source: Cho et al., arXiv 2107.11049; sampling.py of the authors' code, which further subtracts the mean over the
     labelled images: that changes no order.
 

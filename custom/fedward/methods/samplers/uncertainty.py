@@ -15,7 +15,6 @@ def margin(p: Tensor) -> Tensor:
     """Return how close the two most probable classes are.
 
     ``s(x) = p_(2)(x) - p_(1)(x)``, the second largest probability less the largest.
-
     Source: Scheffer, Decomain, Wrobel: *Active hidden Markov models for information extraction*, IDA 2001.
 
     Args:
@@ -35,7 +34,6 @@ def bald(p: Tensor) -> Tensor:
     """Return how much the label of an image says about which model is right.
 
     ``I(y; φ | x) = H(p̄) - (1/T) Σ_t H(p_t)``, the Jensen-Shannon divergence of the T predictions, in nats.
-
     Source: Houlsby, Huszár, Ghahramani, Lengyel: *Bayesian active learning for classification and preference learning*,
     arXiv 1112.5745, eq. (2).
 

@@ -16,7 +16,6 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float, own:
 
     ``L_NCE = -(1/N) Σ_n log [ e^(q_n·k_n/μ) / (e^(q_n·k_n/μ) + Σ_j e^(q_n·k_j/μ)) ]``, k_j in the queue, all of them
     scaled to length 1 here.
-
     Source: Khowaja et al., arXiv 2307.01514, eq. (5), in the form of He et al., CVPR 2020 (MoCo), eq. (1).
 
     Args:

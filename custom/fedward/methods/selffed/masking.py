@@ -18,7 +18,6 @@ def mask_units(batch: int, grid: int, ratio: float, generator: torch.Generator) 
     """Draw which units of each image are hidden, all sets of one size being equally likely.
 
     ``‖ϑ‖ = ⌈ψ R⌉`` with ``R = grid²``.
-
     Source: Khowaja et al., arXiv 2307.01514, eq. (2); rounded as MAE's code does, which keeps ``⌊(1 - ψ) R⌋``.
 
     Args:
@@ -50,7 +49,6 @@ def normalise_units(images: Tensor, grid: int) -> Tensor:
     """Return what phase 1 is to predict: pixels relative to their own unit.
 
     ``(x - μ_j) / sqrt(σ_j² + 1e-6)`` with the mean and the variance of the unit j over its pixels and channels.
-
     Source: He et al., *Masked autoencoders are scalable vision learners*, CVPR 2022, Sec. 4.1; Fed-MAE's code.
 
     Args:
@@ -107,7 +105,6 @@ def masked_loss(prediction: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """Return the mean squared error on the hidden pixels.
 
     ``L_MAE = (1 / ‖ϑ‖) Σ_{j in ϑ} mean((x_j - x̂_j)²)``, ϑ the hidden units of the whole batch.
-
     Source: Khowaja et al., arXiv 2307.01514, eq. (3).
 
     Args:

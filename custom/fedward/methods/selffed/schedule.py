@@ -12,7 +12,6 @@ def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -
     """Weight sites by their images, and less the more often they have taken part.
 
     ``w_k = n_k β^F_k / Σ_s n_s β^F_s``.
-
     Source: Khowaja et al., arXiv 2307.01514, eq. (7).
 
     Args:
@@ -51,7 +50,6 @@ def scheduled_rate(base: float, position: float, total: float, warm_up: float, f
     """Return the learning rate at a moment of the run: a linear rise, then half a cosine down.
 
     ``η (t / T_w)`` for t < T_w, then ``η_min + (η - η_min) (1 + cos(π (t - T_w) / (T - T_w))) / 2``.
-
     Source: Fed-MAE's code, util/lr_sched.py; its warm-up is 40 of 1600 rounds, then 5 of 100.
 
     Args:
