@@ -12,7 +12,7 @@ from fedward.methods.aggregation import aggregate, capped_weights
 from fedward.methods.algorithm import Requirements, ServerState
 from fedward.methods.distances import distance_weights, measure
 from fedward.methods.fedavg import draw_participants
-from fedward.methods.settings import Positive, Settings
+from fedward.methods.settings import AllImages, Positive
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 
 SUPERVISED, UNSUPERVISED = "supervised", "unsupervised"
@@ -23,19 +23,16 @@ _SILENT_ROUNDS_IN_A_ROW = 3
 """Rounds without any average after which a run gives up; unlabelled sites alone could keep it busy for ever."""
 
 
-class WFedAvgSettings(Settings):
-    """Values of RSCFed's code, which IsoFed says it follows; all sites take part, with all their images."""
+class WFedAvgSettings(AllImages):
+    """Values of RSCFed's code, which IsoFed says it follows."""
 
     rounds: int = Field(200, ge=1)
     """RSCFed: 1000 on SVHN and CIFAR-10."""
-    participants: int | None = Field(None, ge=1)
-    images_per_round: int | None = Field(None, ge=1)
     batch: int = Field(64, ge=1)
     optimizer: Literal["adam", "sgd"] = "sgd"
     learning_rate: Positive = 0.03
     weight_decay: float = Field(5e-4, ge=0.0)
     clip_gradient: Positive | None = 5.0
-    class_weighting: Literal["median_frequency", "none"] = "none"
     warm_up: int = Field(7, ge=0)
     """Rounds at the start in which only sites with labels train. RSCFed starts from such a model."""
     distance_scale: float = Field(100.0, ge=0.0)

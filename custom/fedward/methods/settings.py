@@ -11,8 +11,8 @@ Positive = Annotated[float, Field(gt=0.0)]
 class Settings(BaseModel):
     """What the server loop and the local training of every method need.
 
-    Defaults are FedPerl's (Bdair et al., MELBA 2022), as its baselines share them. FedVC (Hsu et al., 2020) fixes the
-    number of images per site and round, so every participant takes the same number of steps.
+    Defaults are FedPerl's (Bdair et al., MELBA 2022). FedVC (Hsu et al., 2020) fixes the number of images per site and
+    round, so every participant takes the same number of steps.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -22,10 +22,8 @@ class Settings(BaseModel):
     participants: int | None = Field(3, ge=1)
     """n: sites drawn in each round, uniformly, without replacement; None: all. Paper: 3 of 10."""
     images_per_round: int | None = Field(416, ge=1)
-    """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round.
-
-    The authors' smallest client sets the steps of all; about 26 of 16 images by the sizes they publish. None: every
-    site passes through its images, the last batch may be short."""
+    """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round, about what the authors'
+    smallest client has. None: every site passes through its images, the last batch may be short."""
     local_epochs: int = Field(1, ge=1)
     """Where a site passes through its images, so many times in a round."""
     images_at_most: int | None = Field(None, ge=1)
@@ -55,8 +53,13 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _whole_batches(self) -> "Settings":
         if self.images_per_round is not None and self.images_per_round % self.batch:
-            raise ValueError(
-                f"images_per_round={self.images_per_round} must be a multiple of batch={self.batch}, "
-                "so that every site takes the same number of steps"
-            )
+            raise ValueError(f"images_per_round={self.images_per_round} must be a multiple of batch={self.batch}")
         return self
+
+
+class AllImages(Settings):
+    """Settings of methods whose sites all take part in every round, each with all its images."""
+
+    participants: int | None = Field(None, ge=1)
+    images_per_round: int | None = Field(None, ge=1)
+    class_weighting: Literal["median_frequency", "none"] = "none"

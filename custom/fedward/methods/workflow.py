@@ -6,7 +6,7 @@ knows tensors and site names only. :mod:`fedward.server` decides how they travel
 
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -68,14 +68,6 @@ class ClientUpdate:
         return self.steps > 0 or bool(self.scores)
 
 
-class Learn(Protocol):
-    """Trains a model on images of the server's own, as a site would."""
-
-    def __call__(self, model: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
-        """Return the model after the method's phases for a task; ``memory``, models by role, is changed."""
-        ...
-
-
 @dataclass(frozen=True)
 class Federation:
     """What a workflow may know of the federation besides its own state."""
@@ -89,8 +81,9 @@ class Federation:
     """Accuracy in [0, 1] of a model on the server's own validation images, where the server has some."""
     record: Callable[[str, dict[str, Any]], None] = lambda log, row: None
     """Add a JSON-able row, which names its round, to a log of the run folder."""
-    learn: Learn | None = None
-    """Training on the server's own images, where the method wants it."""
+    learn: Callable[[State, int, str, MutableMapping[str, State]], State] | None = None
+    """From a model, a round, a task and a memory, which changes, to the model trained on the server's own images as at
+    a site, where the method wants it."""
     show: Callable[[State, Mapping[str, Any]], None] | None = None
     """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the method wants it."""
 

@@ -148,12 +148,8 @@ def step_count(images: int, batch: int) -> int:
 
 def batch_sizes(images: int, batch: int) -> list[int]:
     """Return the batches' sizes; a single image left over joins the last batch: BatchNorm cannot train on one."""
-    sizes = [batch] * (images // batch)
-    if (rest := images % batch) == 1 and sizes:
-        sizes[-1] += 1
-    elif rest:
-        sizes.append(rest)
-    return sizes
+    steps = step_count(images, batch)
+    return [batch] * (steps - 1) + [images - batch * (steps - 1)] if steps else []
 
 
 @torch.no_grad()

@@ -2,9 +2,9 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedward.errors import WorkError
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.settings import Settings
+from fedward.training.batches import RoundBatches
 from fedward.training.monai_trainer import Trainer
 
 
@@ -44,16 +45,9 @@ def _decayed_apart(net: nn.Module) -> list[dict[str, Any]]:
     return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
 
 
-class Batches(Protocol):
-    """Batches whose number is known."""
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Batch]: ...
-
-
 def train(
     net: nn.Module,
-    batches: Batches,
+    batches: RoundBatches | Sequence[Batch],
     phase: Phase,
     inputs: RoundInputs,
     settings: Settings,

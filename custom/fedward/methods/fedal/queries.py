@@ -6,21 +6,17 @@ from pydantic import Field, model_validator
 
 from fedward.methods.samplers import has_bounded_scores, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
-from fedward.methods.settings import Positive, Settings, Share
+from fedward.methods.settings import AllImages, Positive, Share
 
 QUERY = "query"
 """The task of a round in which sites ask for the labels that are due there."""
 
 
-class ActiveSettings(Settings):
+class ActiveSettings(AllImages):
     """FedAL's choices; defaults are the paper's, where it names some."""
 
     rounds: int = Field(25, ge=1)
     """T: rounds. Paper: 25, which are 125 local epochs."""
-    participants: int | None = Field(None, ge=1)
-    """None: all sites. Paper: all four."""
-    images_per_round: int | None = Field(None, ge=1)
-    """None: a site passes through the images it has labels of."""
     local_epochs: int = Field(5, ge=1)
     """E: local epochs of a round. Paper: 5."""
     batch: int = Field(32, ge=1)
@@ -29,8 +25,6 @@ class ActiveSettings(Settings):
     """Paper: 2e-4 at first; its schedule is not given, and there is none here."""
     weight_decay: float = Field(5e-4, ge=0.0)
     """Paper: 5e-4."""
-    class_weighting: Literal["median_frequency", "none"] = "none"
-    """Paper: none."""
     sampler: str = "fedal"
     """How a query chooses: a name of ``fedward.methods.samplers``."""
     sampler_options: dict[str, Any] = Field(default_factory=dict)

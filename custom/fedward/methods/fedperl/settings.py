@@ -36,8 +36,6 @@ class FedPerlSettings(FixMatchSettings):
     @model_validator(mode="after")
     def _no_lone_peer(self) -> "FedPerlSettings":
         if self.anonymise and self.committee == 1 and not self.allow_single_peer:
-            raise ValueError(
-                "committee=1 with anonymise=true would hand one hospital's model to another under the name of "
-                "anonymity: use committee=2 or more, or set allow_single_peer=true knowingly"
-            )
+            remedy = "use committee=2 or more, or set allow_single_peer=true knowingly"
+            raise ValueError(f"committee=1 with anonymise=true hands one hospital's model to another: {remedy}")
         return self

@@ -7,7 +7,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ from fedward.methods.selffed.masking import denormalise_units, mask_units, maske
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.workflow import State
 
+if TYPE_CHECKING:
+    from fedward.nets.masked_swin import MaskedSwin
+
 TARGET, QUEUE = "target", "queue"
 """Roles in a memory: the target network, and ``{"keys": (Q, D), "images": (Q, 1)}``, oldest first: what each is of."""
 MASKED_NETS = ("masked_swin_28", "masked_swin_32", "masked_swin_64", "masked_swin_224")
@@ -27,17 +30,6 @@ HIDDEN = 0.5
 """Grey of a hidden unit in a picture."""
 PROJECTION = 128
 """D: length of a projection, as MoCo's."""
-
-
-class _MaskedNet(Protocol):
-    """What a network must have besides its logits."""
-
-    preset: Any
-    encoder: nn.Module
-    classifier: nn.Linear
-    projection: nn.Module
-
-    def reconstruct(self, images: Tensor, mask: Tensor) -> Tensor: ...
 
 
 def add_projection(net: nn.Module) -> None:
@@ -49,7 +41,7 @@ def add_projection(net: nn.Module) -> None:
         expected = f"a network that can fill in hidden parts of images: {', '.join(MASKED_NETS)}"
         remedy = "Set net to the one for the job's image_size."
         raise ConfigError("method selffed", expected=expected, found=f"a {type(net).__name__}", remedy=remedy)
-    width = cast(_MaskedNet, net).classifier.in_features
+    width = cast("MaskedSwin", net).classifier.in_features
     net.add_module("projection", nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION)))
 
 
@@ -66,7 +58,7 @@ class MaskedModelling(Stateless):
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return ``L_MAE`` of weak views."""
-        images, masked = batch.weak, cast(_MaskedNet, net)
+        images, masked = batch.weak, cast("MaskedSwin", net)
         if images is None:
             return Losses({})
         grid = masked.preset.grid
@@ -91,7 +83,7 @@ def reconstructions(net: nn.Module, images: Tensor, ratio: float, generator: tor
     Returns:
         Three times (N, C, H, W) float32 in [0, 1]; hidden units of ``masked`` are grey, 0.5.
     """
-    masked = cast(_MaskedNet, net)
+    masked = cast("MaskedSwin", net)
     grid = masked.preset.grid
     mask = mask_units(len(images), grid, ratio, generator).to(images.device)
     predicted = denormalise_units(masked.reconstruct(images, mask), images, grid).clamp(0, 1)
@@ -130,9 +122,9 @@ class Contrastive(Objective[Contrasting]):
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Contrasting:
         """Take target and queue from the memory, or make them."""
-        masked, memory = cast(_MaskedNet, net), inputs.memory
-        mean = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        online = nn.Sequential(OrderedDict(encoder=masked.encoder, mean=mean, projection=masked.projection))
+        memory, mean = inputs.memory, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        encoder, projection = net.get_submodule("encoder"), net.get_submodule("projection")
+        online = nn.Sequential(OrderedDict(encoder=encoder, mean=mean, projection=projection))
         target = copy.deepcopy(online).requires_grad_(False).eval()
         if TARGET in memory:
             target.load_state_dict(memory[TARGET])

@@ -4,35 +4,29 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fedward.methods.settings import Positive, Settings, Share
+from fedward.methods.settings import AllImages, Positive, Share
 
 
-class SelfFedSettings(Settings):
+class SelfFedSettings(AllImages):
     """SelfFed's choices; what the paper leaves open is Fed-MAE's, whose code and data it builds on.
 
-    Learning rates are those of the chest X-ray runs, whose batches are of one size in both phases.
+    Learning rates are those of the chest X-ray runs, whose batches are of one size in both phases. A site passes
+    through all its images, in phase 2 through the labelled unless images are contrasted.
     """
 
     rounds: int = Field(1700, ge=1)
     """Rounds of both phases together. Paper: 1600 and 100."""
-    participants: int | None = Field(None, ge=1)
-    """None: all sites, as in Fed-MAE. Not in the paper."""
-    images_per_round: int | None = Field(None, ge=1)
-    """None: a site passes once through its images, in phase 1, and where images are contrasted, through all of them,
-    in phase 2 through the labelled."""
     batch: int = Field(64, ge=1)
     """Paper: 64 for chest X-rays, 128 and 256 for retina."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"
     """Paper: AdamW."""
     weight_decay: float = Field(0.05, ge=0.0)
     """Fed-MAE: 0.05, which the paper calls a cosine decay."""
-    class_weighting: Literal["median_frequency", "none"] = "none"
-    """Paper: none."""
     pretraining_rounds: int = Field(1600, ge=0)
     """Rounds of phase 1; 0 fine-tunes what the run starts from, the number of rounds only pre-trains. Paper: 1600."""
     pretext: Literal["masked", "contrastive"] = "masked"
     """What phase 1 learns without labels: to fill in what is hidden, or, as in MoCo, to find another view of an image
-    among earlier images of the same site (a baseline; with ``mask_ratio`` it has nothing to do)."""
+    among earlier images of the same site (a baseline)."""
     pretraining_rate: Positive = 3.75e-4
     """Largest learning rate of phase 1. Paper: 3.75e-4."""
     pretraining_warm_up: float = Field(40.0, ge=0.0)
@@ -40,8 +34,7 @@ class SelfFedSettings(Settings):
     mask_ratio: float = Field(0.6, gt=0.0, le=1.0)
     """psi: share of an image that is hidden. Paper: 0.6."""
     learning_rate: Positive = 7.5e-4
-    """Largest learning rate of phase 2. Fed-MAE: 7.5e-4 for batches of 64; the paper prints 3e-3, which is the rate
-    for batches of 256."""
+    """Largest learning rate of phase 2. Fed-MAE: 7.5e-4 for batches of 64; the paper prints its rate for 256, 3e-3."""
     warm_up: float = Field(5.0, ge=0.0)
     """Rounds of phase 2 in which it rises. Paper: 5."""
     contrastive: Literal["server", "client", "off"] = "server"
@@ -52,8 +45,7 @@ class SelfFedSettings(Settings):
     temperature: Positive = 0.2
     """mu of :func:`fedward.methods.selffed.info_nce`. Not in the paper; MoCo v2's."""
     queue: int = Field(4096, ge=1, le=65536)
-    """N: keys of earlier batches, as many as MoCo's at most, since sites keep them; those of an image itself are no
-    negatives of it. Not in the paper; few where there are few images: all of them are soon among the keys."""
+    """N: keys of earlier batches, at most as many as MoCo's, since sites keep them. Not in the paper."""
     target_decay: Share = 0.99
     """theta, once a step. Paper: around 0.9; once a round, as it seems."""
     upload: Literal["model", "encoder"] = "model"
@@ -69,10 +61,7 @@ class SelfFedSettings(Settings):
     @classmethod
     def _not_as_printed(cls, value: Any) -> Any:
         if value == "printed":
-            raise ValueError(
-                "eq. (7) as printed multiplies the model itself by less than 1 in each round, until nothing is left; "
-                "'normalised' divides by the sum of the weights, 'update' applies them to what sites changed"
-            )
+            raise ValueError("eq. (7) as printed shrinks the model until nothing is left: take 'normalised', 'update'")
         return value
 
     @model_validator(mode="after")
