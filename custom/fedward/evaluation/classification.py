@@ -45,7 +45,7 @@ def classification_metrics(
         probabilities: (N, K) float, each in [0, 1]; the predicted class is the first largest one of a row.
         labels: (N,) int, the true class as 0..K-1.
         classes: K names, in the order of the columns.
-        extra: further metrics by name, see :data:`MetricFunction`.
+        extra: further metrics by name.
 
     Returns:
         Rows ``accuracy``, ``balanced_accuracy``, ``f1_weighted``, ``f1_macro``, ``precision_weighted``,
@@ -56,10 +56,8 @@ def classification_metrics(
     weighted means weight a class by its number of images. AUROC and AUPRC are one-vs-rest on the probabilities;
     AUPRC is the average precision (a step-wise sum, no interpolation). A class never predicted has precision 0.
 
-    - N = 0: every value None, n = 0, support 0
-    - class absent from the labels: its f1, auroc, auprc None; left out of every average
-    - class of every image (only one present): its auroc and auprc None, hence both macros None
-    - absent class predicted: costs accuracy and recall of the true class
+    Edge cases: N = 0: every value None, n = 0, support 0. class absent from the labels: its f1, auroc, auprc None; left
+    out of every average. class of every image: its auroc and auprc None, hence both macros None.
 
     Raises DataError: shapes that do not fit, labels outside 0..K-1, probabilities that are not finite or not in [0, 1],
     or an extra metric that is no number in [0, 1].

@@ -105,15 +105,13 @@ class Algorithm(Protocol[StateT]):
     settings: Settings
     requirements: Requirements
     weight: Weight
-    """The one rule of what a site counts for: in plain means, where it is capped, and in encrypted updates, which sites
-    weight themselves."""
+    """The one rule of what a site counts for, in plain means, where it is capped, and in encrypted updates."""
     active: "ActiveLearning | None" = None
     """Where sites buy labels: when, and for which images."""
     extend: Callable[[nn.Module], None] | None = None
     """Adds to a fresh network what the algorithm trains besides it."""
     pictures: Callable[[nn.Module, Tensor], dict[str, Tensor]] | None = None
-    """Returns what :attr:`Federation.show` keeps, by name, of a network in evaluation mode and images (N, C, H, W) in
-    [0, 1] on its device: pictures of the same shape."""
+    """What :attr:`Federation.show` keeps, by name: pictures of the shape of the images (N, C, H, W) in [0, 1] given."""
 
     def __init__(self, settings: Any) -> None: ...
 

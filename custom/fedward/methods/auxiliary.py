@@ -31,9 +31,8 @@ def heads_of(net: nn.Module) -> AuxiliaryHeads:
 class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
     """Cross-entropy of the network and, after each of its steps, two steps of the heads, whose optimiser is its state.
 
-    The first lowers the heads' cross-entropy; the second as well, while it raises their discrepancy on unlabelled
-    images. They see the features as the network gives them in evaluation mode, as when it chooses images, and
-    nothing of them reaches it. Without unlabelled images only the first is made.
+    The first minimises ``heads_loss``, the second ``heads_loss - discrepancy``, the discrepancy of unlabelled images,
+    without which it is left out. They see the features of evaluation mode, as when images are chosen.
 
     Deviates: the authors' features are of training mode, so that unlabelled images move BatchNorm's statistics.
     """

@@ -62,8 +62,8 @@ class Losses:
     terms: dict[str, Tensor]
     logs: dict[str, Tensor] = field(default_factory=dict)
     learns: bool | Tensor = True
-    """Whether the terms can move a parameter. A tensor (), bool, where that depends on the step's values: reading it
-    waits for the device. Without it no optimiser step is taken: momentum and weight decay would move the net."""
+    """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step's values. Else no step
+    of the optimiser is taken, as momentum and weight decay would move the net."""
     found: dict[str, Tensor] = field(default_factory=dict)
     """What else :meth:`Objective.after_step` needs of this step; it goes nowhere else."""
 

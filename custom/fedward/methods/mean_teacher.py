@@ -40,8 +40,8 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
 
     Raises ConfigError: not two-dimensional, no class, or a temperature that is not positive and finite.
 
-    Edge cases: a class of 0: stays 0. equal classes: stay equal. small temperature: tends to one-hot; computed in log
-    space, so nothing under- or overflows. a row of zeros, NaN: NaN: a broken net must be noticed. N = 0: empty.
+    Edge cases: a class of 0: stays 0. small temperature: tends to one-hot; computed in log space, so nothing under- or
+    overflows. a row of zeros, NaN: NaN: a broken net must be noticed. N = 0: empty.
 
     Deviates: the paper says the temperature "is increased" to reduce entropy; only τ < 1 does that.
     """

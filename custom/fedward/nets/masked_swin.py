@@ -127,9 +127,8 @@ class SwinClassifier(nn.Module):
 class MaskedSwin(SwinClassifier):
     """A :class:`SwinClassifier` that can also predict the pixels of hidden units.
 
-    Encoder and classifier have the names, shapes and, for equal seeds, initial weights of a :class:`SwinClassifier`, so
-    weights carry over by name; ``mask_token`` and ``decoder`` come on top. Logits depend on neither of these, predicted
-    pixels not on the classifier.
+    Encoder and classifier have the names, shapes and, for equal seeds, initial weights of a :class:`SwinClassifier`.
+    Logits depend on neither ``mask_token`` nor ``decoder``, predicted pixels not on the classifier.
 
     Source: Xie et al., *SimMIM*, CVPR 2022: a learnable token stands for what is hidden, and the decoder is a single
     1x1 convolution and a pixel shuffle.

@@ -11,15 +11,11 @@ class SmallCNN(nn.Module):
 
     Source: Liang et al., CVPR 2022 (RSCFed), networks/models.py; Saha et al., MICCAI 2023 (IsoFed), Sec. 3.2.
 
-    Args:
-        classes: number of logits.
-        channels: input channels.
-
     Shape: (N, channels, H, W) in [0, 1], H and W at least 16, to (N, classes).
 
-    Deviates: the maps are averaged to 4x4 before the linear layers, which changes nothing at 28x28, where they are 4x4,
-    and lets one set of weights take other sizes (the authors' flattened size is 256 at 28 pixels, 400 at 32). Inputs
-    are moved to [-1, 1] in place of statistics per data set, which no site should have to publish.
+    Deviates: the maps are averaged to 4x4 before the linear layers, which changes nothing at 28x28 and lets one set of
+    weights take other sizes. Inputs are moved to [-1, 1] in place of statistics per data set, which no site should have
+    to publish.
     """
 
     def __init__(self, classes: int, channels: int = 3) -> None:

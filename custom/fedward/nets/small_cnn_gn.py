@@ -8,13 +8,8 @@ from torch import Tensor, nn
 class SmallCNNGN(nn.Module):
     """Four 3x3 convolutions with GroupNorm and ReLU, halving the resolution; global average; linear classifier.
 
-    About 99,000 parameters with 3 channels and 8 classes. It has to learn from scratch within ten rounds, which the CNN
-    of IsoFed, without normalisation, does not; and with BatchNorm the running statistics of sites with other cameras,
-    and of strong views, do not fit the images it is evaluated on.
-
-    Args:
-        classes: number of logits.
-        channels: input channels.
+    About 99,000 parameters with 3 channels and 8 classes. It learns from scratch within ten rounds, which the CNN of
+    IsoFed, without normalisation, does not; BatchNorm's statistics of other sites would not fit a site's images.
 
     Shape: (N, channels, H, W) in [0, 1], H and W at least 16, to (N, classes).
     """

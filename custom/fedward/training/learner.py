@@ -33,7 +33,7 @@ class LocalUpdate(NamedTuple):
     """What a round of training gives."""
 
     model: State
-    """On the CPU. Without a step it is the model that was given, BatchNorm's statistics included."""
+    """On the CPU; without a step the model that was given."""
     steps: int
     """Optimiser steps of all phases."""
     means: dict[str, float]

@@ -22,7 +22,7 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
         similarity: ω (M, M), finite where used.
         site: index m in [0, M).
         committee: T >= 0.
-        seen: indices in [0, M) of the sites the server holds a model of, in any order; m itself may be among them.
+        seen: indices in [0, M) of the sites the server holds a model of; m itself may be among them.
 
     Returns:
         At most T distinct indices, never m, by falling similarity and, where equal, by rising index.
@@ -30,7 +30,6 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     Raises ConfigError: a site outside the matrix, a negative T, a similarity that is NaN or infinite.
 
     Edge cases: fewer than T others seen: all of them. nobody else seen, or T = 0: none: the site trains without a peer.
-    the site has not trained yet: its row means nothing: the workflow gives it no peer.
 
     Deviates: in the authors' code unseen sites stay eligible, with similarity 0, and a site that has never trained gets
     random peers.
@@ -54,17 +53,15 @@ def random_peers(site: int, committee: int, seen: Collection[int], generator: to
     Args:
         site: index m >= 0.
         committee: T >= 0.
-        seen: indices of the sites the server holds a model of, in any order; m itself may be among them.
-        generator: the only source of chance; one draw of a permutation is taken from it.
+        seen: indices of the sites the server holds a model of; m itself may be among them.
+        generator: the only source of chance.
 
     Returns:
-        min(T, others seen) distinct indices, never m, uniformly drawn, in the order drawn. Equal generators and
-        equal sets give equal peers.
+        min(T, others seen) distinct indices, never m, uniformly drawn, in the order drawn.
 
     Raises ConfigError: a negative index or a negative T.
 
-    Deviates: the authors' code draws T of all seen sites, skips the site itself if it was drawn, and so may return
-    fewer than T although there are more.
+    Deviates: the authors' code draws T of all seen sites, the site itself among them, and so may return fewer than T.
     """
     candidates = _candidates(site, committee, seen)
     order: list[int] = torch.randperm(len(candidates), generator=generator, device=generator.device).tolist()

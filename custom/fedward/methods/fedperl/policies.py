@@ -1,8 +1,7 @@
-"""FedPerl's dynamic policies: which of the chosen peers may teach a site this round.
+"""FedPerl's dynamic policies: which of the chosen peers may teach a site this round (Bdair et al., MELBA 2022).
 
-Bdair, Navab, Albarqouni: *Semi-supervised federated peer learning for skin lesion classification*, MELBA 2022,
-Sec. 2.3.5. Each policy filters the peers that :func:`fedward.methods.fedperl.top_peers` chose; with nothing left, the
-site trains without a peer. The authors' released code holds none of them: they follow the paper's text.
+Each filters peers, which come and go as site indices in the order of choice; possibly none is left. The authors'
+released code holds none of the policies: they follow the paper's text, Sec. 2.3.5.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +22,8 @@ def validation_policy(peers: Sequence[int], accuracy: Accuracy, site: int) -> li
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5.
 
     Args:
-        peers: site indices, in the order of choice.
         accuracy: V_acc of the site and all its peers at least.
         site: index m.
-
-    Returns:
-        The kept peers in their given order, possibly none.
 
     Raises ConfigError: the accuracy of the site or of a peer is not known.
 
@@ -45,14 +40,12 @@ def gated_validation_policy(peers: Sequence[int], accuracy: Accuracy, threshold:
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
 
     Args:
-        peers: site indices, in the order of choice.
         accuracy: V_acc of all peers at least.
         threshold: ρ in [0, 1].
 
-    Returns:
-        The kept peers in their given order, possibly none. A peer exactly at ρ is kept, one with NaN is not.
-
     Raises ConfigError: the accuracy of a peer is not known.
+
+    Edge cases: exactly ρ: kept. NaN: not kept.
     """
     return [peer for peer in peers if _accuracy_of(peer, accuracy) >= threshold]
 
@@ -64,17 +57,14 @@ def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int,
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
 
     Args:
-        peers: site indices, in the order of choice.
         similarity: ω (M, M) in [-1, 1], of :func:`fedward.methods.fedperl.similarity`.
         site: index m in [0, M).
         threshold: ρ in [-1, 1].
 
-    Returns:
-        The kept peers in their given order, possibly none. A peer exactly at ρ is kept, one with NaN is not.
-
     Raises ConfigError: the site or a peer has no row in the matrix.
 
-    Min-max scaled similarities of fewer than three sites are degenerate: the workflow gates only from three on.
+    Edge cases: exactly ρ: kept. NaN: not kept. fewer than three sites: min-max scaled similarities are degenerate, and
+    the workflow does not gate by them.
     """
     for index in (site, *peers):
         if not 0 <= index < len(similarity):

@@ -34,8 +34,8 @@ def pseudo_label(
     Edge cases: P = 0: exactly FixMatch on ``local``. equal peers and local: "mean" is FixMatch on ``local`` up to
     rounding. NaN in any p_i: not kept: a broken peer cannot label.
 
-    Deviates: eq. (5) and (7) print the sum of T + 1 probabilities compared with τ. Its maximum is at least (T + 1) / K,
-    so that τ = 0.6 would pass nearly always; the authors' code divides by T + 1. The sum stays available.
+    Deviates: eq. (5) and (7) compare the sum of T + 1 probabilities with τ, which τ = 0.6 would pass nearly always, as
+    its maximum is at least (T + 1) / K; the authors' code divides by T + 1. The sum stays available.
     """
     _require_peers("fedperl.pseudo_label", local, peers)
     models = len(peers) + 1
@@ -65,8 +65,8 @@ def consistency(local: Tensor, peers: Tensor) -> Tensor:
     Edge cases: P = 0, or N = 0: 0 with a gradient of 0. peers equal to local: 0. NaN, infinity: the loss is not finite:
     a broken net is noticed.
 
-    Deviates: the authors' code detaches both sides, so that the term is logged but never trains the net, and skips it
-    where no pseudo-label is kept. Eq. (8) is minimised over the local weights, which is done here, on every image.
+    Deviates: the authors' code detaches both sides, so that the term never trains the net, and skips it where no
+    pseudo-label is kept. Eq. (8) is minimised over the local weights, which is done here, on every image.
     """
     _require_peers("fedperl.consistency", local, peers)
     return (local - peers.detach()).square().sum() / max(peers.numel(), 1)

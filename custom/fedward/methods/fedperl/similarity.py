@@ -17,13 +17,11 @@ def layer_moments(state: State) -> Tensor:
     Source: Bdair et al., MELBA 2022, Sec. 2.3.1.
 
     Args:
-        state: a state_dict with at least one floating-point tensor that is not empty. Each tensor is read once, one at
-            a time, so the state may be read lazily from disk.
+        state: a state_dict with at least one floating-point tensor that is not empty; each tensor is read once.
 
     Returns:
         (2L,) float64: mean and biased standard deviation (divided by the number of elements) of the L floating-point
-        tensors, by sorted name: the order in which a state happens to list its keys does not matter. BatchNorm
-        statistics and the classifier count; integer and empty tensors are left out.
+        tensors, by sorted name. BatchNorm statistics and the classifier count; integer and empty tensors are left out.
 
     Raises ConfigError: nothing to describe.
 

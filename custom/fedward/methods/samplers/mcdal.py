@@ -3,10 +3,7 @@
 Cho, Kim, Jung, Kweon: *MCDAL: maximum classifier discrepancy for active learning*, arXiv 2107.11049. The two heads
 learn the labels like the main classifier, but are pushed apart where there are none (:func:`discrepancy`): what they
 still agree on is far from every boundary. In a federation (Ahn et al., arXiv 2202.00195) the heads are part of the
-exchanged model, and the global one chooses.
-
-In each step of training, after the main classifier's, with an optimiser of their own, the heads minimise first
-``heads_loss``, then ``heads_loss - discrepancy``, the discrepancy of a batch of unlabelled images.
+exchanged model, and the global one chooses. :mod:`fedward.methods.auxiliary` trains them.
 """
 
 import torch
@@ -23,10 +20,6 @@ class AuxiliaryHeads(nn.Module):
 
     They start at different random weights, and have to: two equal heads never part, as the gradient of their distance
     is 0. The features are detached: no gradient of the heads reaches the network below.
-
-    Args:
-        features: D, length of what the main classifier receives.
-        classes: K.
 
     Shape: (N, D) to two logits (N, K).
     """

@@ -19,11 +19,9 @@ class Uses:
     """What a sampler looks at; a site computes nothing else for it. Models predict in evaluation mode."""
 
     models: tuple[Literal["local", "global"], ...] = ()
-    """Whose probabilities: the site's own model as it left the last training, the global model, or both in this order.
-    They are the first axis of :attr:`Pool.probabilities`."""
+    """Whose probabilities: the site's own model as it left the last training, the global one, or both in this order."""
     views: int = 0
-    """Augmented views in the place of each image: that many predictions of the one model, of the same transforms for
-    all images. 0: the image as it is evaluated."""
+    """Augmented views of each image that the one model predicts, alike for all images. 0: the image as it is."""
     heads: bool = False
     """Followed by the probabilities of the model's two auxiliary heads."""
     features: Literal["none", "local", "image"] = "none"
@@ -60,8 +58,6 @@ class Pool:
 @torch.no_grad()
 def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
     """Return the pool by rising id, on the CPU, with probabilities in float64 and features in float32.
-
-    The order in which images, or batches of them, were predicted is gone after this.
 
     Raises DataError: an id twice; shapes that do not belong together; probabilities that are NaN, negative, or no
     distribution; features that are not finite. The error names the site and the first such image.

@@ -1,8 +1,8 @@
 """SA, suggestive annotation: the least sure images, and of the others some of every kind.
 
 Shi, Dou, Xue, Qin, Chen, Heng: *An active learning approach for reducing annotation cost in skin lesion analysis*, MLMI
-2019. A share of the budget goes to the lowest confidence. The rest is spread over groups of alike pictures, found by
-locality-sensitive hashing. (The paper's second half, mixing of images, is augmentation and not selection.)
+2019, without its mixing of images. A share of the budget goes to the lowest confidence. The rest is spread over groups
+of alike pictures, found by locality-sensitive hashing.
 """
 
 import math

@@ -57,15 +57,13 @@ class SelfFed(Algorithm[SelfFedState]):
 
     - some sites fail: the mean is taken over those that replied; the others' F stays
     - none replies: the model stays, nothing is contrasted; three such rounds in a row end the run
-    - a site without labels: takes part in phase 1; in phase 2 it declines, whatever it could contrast, and with
-      ``upload = "encoder"`` its classifier is never trained
-    - steps of phase 2 without labels: not used, as no site can take any
+    - a site without labels: takes part in phase 1; in phase 2 it declines, whatever it could contrast
     - late, second, broken reply: as FedAvg; it does not count in F
 
-    Deviates: the classifier travels and is averaged with the encoder. Where sites "send only the encoder part"
-    (Sec. III-E), which is ``upload = "encoder"``, there is no single model to evaluate: metrics are then those of the
-    global encoder with each site's own classifier, as its last training left it. The decoder is averaged in phase 1, as
-    in Fed-MAE. There is no contrastive step after the last round: no site would fit its classifier to it.
+    Deviates: the classifier travels and is averaged with the encoder. Where sites "send only the encoder part" (Sec.
+    III-E), ``upload = "encoder"``, metrics are those of the global encoder with each site's own classifier, as its last
+    training left it. The decoder is averaged in phase 1, as in Fed-MAE. There is no contrastive step after the last
+    round: no site would fit its classifier to it.
     """
 
     settings_type = SelfFedSettings

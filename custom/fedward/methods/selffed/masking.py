@@ -36,7 +36,8 @@ def mask_units(batch: int, grid: int, ratio: float, generator: torch.Generator) 
     if batch < 0 or grid < 1 or not 0 <= ratio <= 1 or generator.device.type != "cpu":
         expected = "batch >= 0, grid >= 1, a ratio in [0, 1] and a generator on the CPU"
         found = f"batch {batch}, grid {grid}, ratio {ratio}, a generator on {generator.device}"
-        raise ConfigError("selffed.mask_units", expected=expected, found=found, remedy="Derive it by fedward.seeds.")
+        remedy = "Fix the ratio; derive the generator by fedward.seeds."
+        raise ConfigError("selffed.mask_units", expected=expected, found=found, remedy=remedy)
     units = grid * grid
     hidden = math.ceil(round(ratio * units, 9))  # 0.07 · 100 is a little more than 7
     # Sorted by random keys, numbers stand in a random order: those below n are n, anywhere.
@@ -56,7 +57,7 @@ def normalise_units(images: Tensor, grid: int) -> Tensor:
         grid: units along one side, >= 1.
 
     Returns:
-        (B, C, H, W) float32 without gradient, whatever comes in.
+        (B, C, H, W) float32 without gradient.
 
     Raises ConfigError: images that cannot be cut into so many units.
 

@@ -1,8 +1,8 @@
 """Starting a module in several processes under torchrun, and leaving none of them behind, whatever happens.
 
 The processes live as long as the site's process holds a lock on a file, which the kernel releases when it dies. They
-meet through files in a folder that only this account can read, and talk over the loopback interface: torchrun's usual
-meeting point is a port that every machine in the network could connect to.
+meet through files in a folder that only this account can read, not at torchrun's usual port, which the whole network
+could reach, and talk over the loopback interface.
 """
 
 import fcntl

@@ -1,9 +1,8 @@
 """One batch shared by several processes: each computes some of its rows, and all see the whole batch's outputs.
 
-Losses here are no plain means over images: masked ones divide by what was kept, weighted ones by the sum of weights,
-and the entropy of a batch's mean prediction is no mean at all. A mean of the processes' own losses would be another
-loss. So a shared network answers for the whole batch in every process: rows are computed once, outputs (N, K), which
-are small, are exchanged, and each process takes the same loss of all of them. Objectives need not know.
+Losses here are no plain means over images (some divide by what was kept, or by a sum of weights), so that a mean of
+the processes' own losses would be another loss. A shared network answers for the whole batch in every process: rows are
+computed once, outputs (N, K), which are small, are exchanged, and each process takes the same loss of all of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +25,7 @@ _PATIENCE = timedelta(minutes=30)
 
 @contextmanager
 def group(folder: Path, rank: int, processes: int) -> Iterator[torch.device]:
-    """Join the processes of one machine and yield this one's device: its GPU over NCCL, else the CPU over gloo.
-
-    They find each other by a file in ``folder``: no port is opened for that.
-    """
+    """Join the processes of one machine, by a file in ``folder``, and yield this one's GPU, else the CPU."""
     cuda = torch.cuda.is_available()
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
@@ -66,8 +62,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         """Return the gradient of this process's rows, N-fold: the mean over N processes is then the whole gradient.
 
-        What a loss takes from the parameters directly (a proximal term) every process has in full: its mean is right
-        as it is.
+        What a loss takes from the parameters directly (a proximal term) every process has in full.
         """
         return gradients[0][ctx.own] * dist.get_world_size(), None
 
