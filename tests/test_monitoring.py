@@ -22,7 +22,7 @@ PACKAGE = Path(fedward.__file__).parent
 def written() -> set[str]:
     """Return the metrics of the two modules that write some: the first argument of each family."""
     text = "".join((PACKAGE / file).read_text() for file in ("server/job_metrics.py", "flare/kits/metrics.py"))
-    names = re.findall(r'(?:Family|_times)\(\s*f?"([a-z_{}]+)"', text)
+    names = re.findall(r'(?:Family|_by_site)\(\s*f?"([a-z_{}]+)"', text)
     ways = [name.replace("{way}", way) for name in names for way in ("down", "up")]
     return {f"fedward_{name}" for name in ways}
 

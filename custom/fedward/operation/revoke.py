@@ -8,7 +8,7 @@ from typing import Any
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.kit import open_kit, read_json, reading
-from fedward.storage.disk import replace
+from fedward.storage.disk import replacing
 
 _NAME = re.compile(r"[A-Za-z0-9._@+-]+")
 """What FLARE's rules can name: spaces and colons mean something else there."""
@@ -38,9 +38,8 @@ def revoke(folder: Path, names: Sequence[str]) -> Path:
     rules = read_json(file)
     with reading(str(file), "permissions by role", "Restore the file from a newly provisioned kit."):
         rules["permissions"] = {role: _without(rights, names) for role, rights in rules["permissions"].items()}
-    partial = file.with_suffix(".partial")
-    partial.write_text(json.dumps(rules, indent=2) + "\n", encoding="utf-8")
-    replace(partial, file)
+    with replacing(file) as partial:
+        partial.write_text(json.dumps(rules, indent=2) + "\n", encoding="utf-8")
     return file
 
 

@@ -23,7 +23,7 @@ from fedward.flare.places import METRICS, RUNS, STATE, named_folder
 from fedward.security.ledger import epsilon, half_line, spent
 from fedward.server.metrics import Family, MetricsFolder, Values
 from fedward.sites import find_site_file
-from fedward.storage.disk import make_folder, replace
+from fedward.storage.disk import make_folder, replacing
 
 _CONTACTS = "contacts.json"
 """File of the server's own folder: site -> when it was last heard of. A restart must not forget a site that is away."""
@@ -116,9 +116,8 @@ def _contacts(kit: Kit, connected: Mapping[str, float]) -> Iterator[Family]:
     contacts = {**earlier, **connected}
     if contacts != earlier:
         make_folder(file.parent)
-        new = file.with_suffix(".partial")
-        new.write_text(json.dumps(contacts), encoding="utf-8")
-        replace(new, file)
+        with replacing(file) as new:
+            new.write_text(json.dumps(contacts), encoding="utf-8")
     yield _by_site("last_contact_timestamp_seconds", "When the server last heard of a site.", contacts)
 
 
