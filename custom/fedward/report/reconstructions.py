@@ -37,16 +37,12 @@ class Reconstructions:
             rows = tuple(tuple(_address(folder / f"{number}-{name}.png") for name in NAMES) for number in numbers)
             return cls(int(about["round"]), float(about["hidden"]), rows)
         except (OSError, KeyError, TypeError, ValueError) as error:
-            raise RunError(
-                f"pictures in {folder}",
-                expected=f"about.json, and {', '.join(NAMES)} of each image as PNG",
-                found=f"{type(error).__name__}: {error}",
-                remedy="Restore the folder from a copy, or delete it: the report then goes without it.",
-            ) from error
+            where, expected = f"pictures in {folder}", f"about.json, and {', '.join(NAMES)} of each image as PNG"
+            remedy = "Restore the folder from a copy, or delete it: the report then goes without it."
+            raise RunError(where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy) from error
 
 
 def _address(path: Path) -> str:
-    content = path.read_bytes()
-    if not content.startswith(_SIGNATURE):
+    if not (content := path.read_bytes()).startswith(_SIGNATURE):
         raise ValueError(f"{path.name} is no PNG")
     return f"data:image/png;base64,{b64encode(content).decode()}"

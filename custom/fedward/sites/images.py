@@ -69,12 +69,12 @@ def locate(folder: Path, name: str) -> Path:
 def decode(path: Path, size: int, channels: int) -> Pixels:
     """Read one image file as uint8 (size, size, channels).
 
-    As :func:`open_image`; grey becomes RGB or RGB becomes grey (ITU-R 601 luma); the picture is squashed to a square
-    with an antialiased bilinear filter.
+    Grey becomes RGB or RGB becomes grey (ITU-R 601 luma). The picture is squashed to a square with an antialiased
+    bilinear filter.
 
     Raises:
-        Unreadable: as open_image does.
-        BadRow: as open_image does, or the image shows one constant value.
+        Unreadable: as :func:`open_image`.
+        BadRow: as :func:`open_image`, or the image shows one constant value.
     """
     pixels = fit(open_image(path, smallest=2 * size), size, channels)
     check_not_blank(pixels)
@@ -84,10 +84,9 @@ def decode(path: Path, size: int, channels: int) -> Pixels:
 def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     """Read one image file with 8 bits a channel.
 
-    The EXIF orientation is applied if it can be read; transparency is composited on black; grey images of 16 bits, 32
-    bits or floats are scaled from their own minimum..maximum to 0..255 (the range of a detector is rarely that of its
-    container). Colour of 16 bits a channel is refused: Pillow reads the upper eight alone, in which a detector of 12
-    bits is nearly black.
+    The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of 16 bits, 32 bits or
+    floats is scaled from its own minimum..maximum to 0..255: the range of a detector is rarely that of its container.
+    Colour of 16 bits a channel is refused: Pillow reads the upper eight alone, in which 12 bits are nearly black.
 
     Args:
         path: of the file.

@@ -162,10 +162,7 @@ def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
 def _check_no_leak(entries: list[Entry], file: ManifestSite) -> None:
     splits = Counter(group for group, _ in {(entry.group, entry.split) for entry in entries})
     if leaking := sorted(group for group, count in splits.items() if count > 1):
-        more = f" and {len(leaking) - 5} more" if len(leaking) > 5 else ""
-        raise DataError(
-            f"site {file.site}, {file.manifest}, column {file.columns.split or 'split'}",
-            expected="each group in one split",
-            found=f"groups in several: {', '.join(leaking[:5])}{more}",
-            remedy="Move each of these groups to one split: results on known patients say nothing about new ones.",
-        )
+        where = f"site {file.site}, {file.manifest}, column {file.columns.split or 'split'}"
+        found = f"groups in several: {', '.join(leaking[:5])}" + f" and {len(leaking) - 5} more" * (len(leaking) > 5)
+        remedy = "Move each of these groups to one split: results on known patients say nothing about new ones."
+        raise DataError(where, expected="each group in one split", found=found, remedy=remedy)

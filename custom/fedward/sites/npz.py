@@ -70,14 +70,15 @@ def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
 
 def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
     if file.indices is not None:
-        wanted: tuple[int, ...] = getattr(file.indices, split)
+        wanted = file.indices.get(split, ())
         if wanted and (min(wanted) < 0 or max(wanted) >= len(labels) or len(set(wanted)) < len(wanted)):
-            raise DataError(
+            where, expected = (
                 f"site {file.site}, field indices.{split}",
-                expected=f"different numbers from 0 to {len(labels) - 1}",
-                found=f"{len(wanted)} numbers from {min(wanted)} to {max(wanted)}",
-                remedy="Write the site file again for this npz file.",
+                f"different numbers from 0 to {len(labels) - 1}",
             )
+            found = f"{len(wanted)} numbers from {min(wanted)} to {max(wanted)}"
+            remedy = "Write the site file again for this npz file."
+            raise DataError(where, expected=expected, found=found, remedy=remedy)
         return sorted(wanted)
     if file.share is None:
         return list(range(len(labels)))

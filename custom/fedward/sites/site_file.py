@@ -105,14 +105,6 @@ class ManifestSite(_SiteFile):
     """The site's labels whose rows are not used at all."""
 
 
-class Indices(_Part):
-    """Which images of each npz split are the site's."""
-
-    train: tuple[int, ...] = ()
-    val: tuple[int, ...] = ()
-    test: tuple[int, ...] = ()
-
-
 class NpzSite(_SiteFile):
     """A file in the MedMNIST layout: ``train_images``, ``train_labels``, ``val_...``, ``test_...``."""
 
@@ -120,8 +112,8 @@ class NpzSite(_SiteFile):
     file: Place
     labels: dict[int, str] = {}
     """Number in the file -> the job's class; unset: number i is the job's i-th class."""
-    indices: Indices | None = None
-    """The site's images; unset: all (or its ``share``)."""
+    indices: dict[Literal["train", "val", "test"], tuple[int, ...]] | None = None
+    """The site's images of each split; unset: all (or its ``share``)."""
 
 
 _SITE: TypeAdapter[ManifestSite | NpzSite] = TypeAdapter(Annotated[ManifestSite | NpzSite, Field(discriminator="kind")])
@@ -157,15 +149,13 @@ def _refusal(error: ValidationError, where: str) -> DataError:
     """Return the first of pydantic's errors as one of ours."""
     first, *others = error.errors()
     field = ".".join(str(part) for part in first["loc"] if part not in ("manifest", "npz") or len(first["loc"]) == 1)
-    if field == "max_set_aside":
-        expected, found, remedy = "max_rejected", "its old name", "Rename the field in the site file to max_rejected."
-        return DataError(f"{where}, field {field}", expected=expected, found=found, remedy=remedy)
     text = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    expected = _EXPECTED.get(first["type"], text)
+    expected, remedy = _EXPECTED.get(first["type"], text), "Fix this field of the site file."
+    if field == "max_set_aside":
+        expected, remedy = "max_rejected, its new name", "Rename it in the site file."
     absent = first["input"] in (None, "") or first["type"] == "missing"
     found = "nothing" if absent else f"{first['input']!r:.200}"
     more = f" ({len(others)} more problems)" if others else ""
-    remedy = "Fix this field of the site file."
     return DataError(f"{where}, field {field or 'kind'}", expected=expected, found=found + more, remedy=remedy)
 
 
@@ -224,11 +214,8 @@ def named_sites(folder: Path) -> list[str]:
     """
     if files := site_files([folder]):
         return [Path(file).stem for file in files if file != _ANY_SITE]
-    unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
-    there = f"only {unread}" if unread else "no such file in it"
-    raise ConfigError(
-        f"site files {folder}",
-        expected="a folder with a file SITE.yaml for each site",
-        found=there if folder.is_dir() else "a file" if folder.exists() else "no such folder",
-        remedy="Rename them from .yml to .yaml." if unread else "Name the folder with the sites' files.",
-    )
+    expected, remedy = "a folder with a file SITE.yaml for each site", "Name the folder with the sites' files."
+    found = "no such file in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
+    if unread := ", ".join(sorted(path.name for path in folder.glob("*.yml"))):
+        found, remedy = f"only {unread}", "Rename them from .yml to .yaml."
+    raise ConfigError(f"site files {folder}", expected=expected, found=found, remedy=remedy)

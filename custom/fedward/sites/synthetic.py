@@ -83,8 +83,7 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
 
     place = _Place(1.0, _PUBLIC, Style()) if site == SERVER else _PLACES.get(site)
     if place is None:
-        expected = f"one of {', '.join([*_PLACES, SERVER])}"
-        remedy = "Rename the site, or give it a site file."
+        expected, remedy = f"one of {', '.join([*_PLACES, SERVER])}", "Rename the site, or give it a site file."
         raise DataError(f"synthetic site {site}", expected=expected, found=repr(site), remedy=remedy)
     names = _diagnoses(site, place, spec, max(round(synthetic.images * place.relative_size), 1), seed)
     ids = [f"{site}-{index:04d}" for index in range(len(names))]
@@ -107,12 +106,9 @@ def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: in
     strange = [name for name in spec.classes if name not in LOOKS]
     priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
     if strange or not priors:
-        raise DataError(
-            f"synthetic site {site}",
-            expected=f"classes among {', '.join(place.priors)}",
-            found=", ".join(strange or spec.classes),
-            remedy="The synthetic images show dermoscopy only: give this data set site files.",
-        )
+        expected, found = f"classes among {', '.join(place.priors)}", ", ".join(strange or spec.classes)
+        remedy = "The synthetic images show dermoscopy only: give this data set site files."
+        raise DataError(f"synthetic site {site}", expected=expected, found=found, remedy=remedy)
     quota = {name: images * share / sum(priors.values()) for name, share in priors.items()}
     counts = {name: int(number) for name, number in quota.items()}
     short = sorted(quota, key=lambda name: counts[name] - quota[name])[: images - sum(counts.values())]

@@ -46,17 +46,16 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
         name_at = header.index(needed[0])
         line = reader.line_num + 1
         for cells in reader:
-            if any(cell.strip() for cell in cells):
-                if len(cells) == len(header):
-                    records.append(Record(line, dict(zip(header, (cell.strip() for cell in cells), strict=True))))
-                else:
-                    name = cells[name_at].strip() if name_at < len(cells) else ""
-                    rejected.append(Rejected(line, name, f"expected {len(header)} cells, found {len(cells)}"))
+            cells = [cell.strip() for cell in cells]  # noqa: PLW2901
+            if any(cells) and len(cells) == len(header):
+                records.append(Record(line, dict(zip(header, cells, strict=True))))
+            elif any(cells):
+                name = "".join(cells[name_at : name_at + 1])
+                rejected.append(Rejected(line, name, f"expected {len(header)} cells, found {len(cells)}"))
             line = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(
-            f"{where}, line {reader.line_num}", expected="a CSV row", found=str(error), remedy="Fix the quoting there."
-        ) from None
+        where, remedy = f"{where}, line {reader.line_num}", "Fix the quoting there."
+        raise DataError(where, expected="a CSV row", found=str(error), remedy=remedy) from None
     return records, rejected
 
 
@@ -64,9 +63,8 @@ def _decode(path: Path, where: str) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise DataError(
-            where, expected="a CSV file", found=error.strerror or str(error), remedy="Fix the path in the site file."
-        ) from None
+        found, remedy = error.strerror or str(error), "Fix the path in the site file."
+        raise DataError(where, expected="a CSV file", found=found, remedy=remedy) from None
     encodings = ["utf-16"] if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ["utf-8-sig", "cp1252"]
     for encoding in encodings:
         try:
@@ -75,22 +73,19 @@ def _decode(path: Path, where: str) -> str:
             continue
         if "\0" not in text:
             return text
-    raise DataError(
-        where, expected="text in UTF-8, UTF-16 or cp1252", found="other bytes", remedy="Save the CSV again as UTF-8."
-    )
+    expected, remedy = "text in UTF-8, UTF-16 or cp1252", "Save the CSV again as UTF-8."
+    raise DataError(where, expected=expected, found="other bytes", remedy=remedy)
 
 
 def _delimiter(text: str, needed: Sequence[str], where: str) -> str:
     headers = {mark: _header(text, mark) for mark in _DELIMITERS}
     best = max(_DELIMITERS, key=lambda mark: (len(set(needed) & set(headers[mark])), len(headers[mark])))
     header = headers[best]
-    missing = [name for name in needed if name not in header]
-    if missing:
+    if missing := [name for name in needed if name not in header]:
         found = f"{', '.join(header) or 'nothing':.500} (missing: {', '.join(missing)})"
         remedy = "Name the site's columns under 'columns' in the site file."
         raise DataError(f"{where}, line 1", expected=f"columns {', '.join(needed)}", found=found, remedy=remedy)
-    repeated = sorted({name for name in header if name and header.count(name) > 1})
-    if repeated:
+    if repeated := sorted({name for name in header if name and header.count(name) > 1}):
         found = f"{', '.join(repeated)} more than once"
         raise DataError(f"{where}, line 1", expected="each column once", found=found, remedy="Rename or drop a column.")
     return best
