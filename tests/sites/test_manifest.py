@@ -444,7 +444,7 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "npz"}, "field file: expected a value, found nothing. Fix this field"),
         (
             {"kind": "npz", "file": "a.npz", "max_set_aside": 0.1},
-            "field max_set_aside: expected max_rejected, its new name, found 0.1",
+            "expected max_rejected, its new name, found 0.1",
         ),
         ([1, 2], "field kind"),
     ],

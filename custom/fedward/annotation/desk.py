@@ -12,7 +12,11 @@ from fedward.annotation.records import CANNOT_TELL, Request
 
 
 class Stale(Exception):  # noqa: N818 - not an error of the program: the page reloads its view
-    """The page answered from a view that is no longer true; nothing was written."""
+    """The page answered for an annotator from a view that is no longer true; nothing was written."""
+
+    def __init__(self, annotator: str, text: str) -> None:
+        super().__init__(text)
+        self.annotator = annotator
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,8 @@ class Desk:
             if database.execute("SELECT 1 FROM answers WHERE key = ?", [message.key]).fetchone():
                 return
             if _newest(database, message.annotator, message.sample_id) != message.seen:
-                raise Stale("You have already answered this image, perhaps in another tab. Nothing was changed.")
+                text = "You have already answered this image, perhaps in another tab. Nothing was changed."
+                raise Stale(message.annotator, text)
             given = asdict(message)
             del given["seen"]
             add_answer(database, **given, time=_moment(database, message.sample_id), source="page")
@@ -138,7 +143,8 @@ class Desk:
                 return str(done["sample_id"])
             last = _last(database, annotator)
             if last is None or last.answer != answer:
-                raise Stale("That answer is no longer your newest, perhaps because of another tab. Nothing was undone.")
+                text = "That answer is no longer your newest, perhaps because of another tab. Nothing was undone."
+                raise Stale(annotator, text)
             own = {"sample_id": last.sample_id, "annotator": annotator, "key": key, "source": "page"}
             add_answer(database, **own, kind="undo", undoes=answer, time=_moment(database, last.sample_id))
             return last.sample_id

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from fedward.evaluation.selection import MetricRow
 from fedward.storage.info import RunInfo, read_info
-from fedward.storage.rows import ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, Row, read_rows
-
-RowT = TypeVar("RowT", bound=Row)
+from fedward.storage.rows import LOGS, ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, read_rows
 
 
 @dataclass(frozen=True)
@@ -46,21 +44,9 @@ class Run:
         - no run.json, or another format: :class:`RunError`
         """
         info, notes = read_info(folder), list[str]()
-
-        def rows(log: str, kind: type[RowT]) -> tuple[RowT, ...]:
-            return tuple(read_rows(folder / f"{log}.jsonl", kind, notes))
-
-        return cls(
-            folder,
-            info,
-            metrics=rows("metrics", MetricRow),
-            rounds=rows("rounds", RoundRow),
-            peers=rows("peers", PeerRow),
-            groups=rows("groups", GroupRow),
-            queries=rows("queries", QueryRow),
-            bytes=rows("bytes", ByteRow),
-            notes=tuple(notes),
-        )
+        read = [name for name in LOGS if name in cls.__annotations__]
+        rows: Any = {name: tuple(read_rows(folder / f"{name}.jsonl", LOGS[name], notes)) for name in read}
+        return cls(folder, info, **rows, notes=tuple(notes))
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -72,13 +72,12 @@ def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
     if file.indices is not None:
         wanted = file.indices.get(split, ())
         if wanted and (min(wanted) < 0 or max(wanted) >= len(labels) or len(set(wanted)) < len(wanted)):
-            where, expected = (
-                f"site {file.site}, field indices.{split}",
+            expected, remedy = (
                 f"different numbers from 0 to {len(labels) - 1}",
+                "Write the site file for this npz.",
             )
             found = f"{len(wanted)} numbers from {min(wanted)} to {max(wanted)}"
-            remedy = "Write the site file again for this npz file."
-            raise DataError(where, expected=expected, found=found, remedy=remedy)
+            raise DataError(f"site {file.site}, field indices.{split}", expected=expected, found=found, remedy=remedy)
         return sorted(wanted)
     if file.share is None:
         return list(range(len(labels)))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedward.errors import ConfigError, DataError
-from fedward.sites.data import Annotation, Rejected
+from fedward.sites.data import SPLITS, Annotation, Rejected
 from fedward.yaml_text import read_yaml
 
 SERVER = "server"
@@ -24,6 +24,7 @@ def _not_empty(value: object) -> object:
 
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
+SplitName: TypeAlias = Annotated[str, Field(pattern=f"^({'|'.join(SPLITS)})$")]
 Place: TypeAlias = Annotated[Path, BeforeValidator(_not_empty)]
 """A path; relative ones start at the site file's own folder."""
 
@@ -112,7 +113,7 @@ class NpzSite(_SiteFile):
     file: Place
     labels: dict[int, str] = {}
     """Number in the file -> the job's class; unset: number i is the job's i-th class."""
-    indices: dict[Literal["train", "val", "test"], tuple[int, ...]] | None = None
+    indices: dict[SplitName, tuple[int, ...]] | None = None
     """The site's images of each split; unset: all (or its ``share``)."""
 
 

@@ -88,6 +88,7 @@ class Page:
         app.get("/image")(self.image)
         app.post("/answer")(self.answer)
         app.post("/undo")(self.undo)
+        app.errorhandler(Stale)(self.stale)
         app.errorhandler(HTTPException)(self.refuse)
         app.errorhandler(ValidationError)(_not_understood)
         app.errorhandler(DataError)(_not_stored)
@@ -126,23 +127,19 @@ class Page:
     def answer(self) -> Answer:
         """Store an answer, and return what waits then."""
         body = _Answer.model_validate_json(request.get_data())
-        if body.sample_id not in self.pictures.ids or (
-            body.label is not None and body.label not in self.pictures.classes
-        ):
+        if body.sample_id not in self.pictures.ids or body.label not in (None, *self.pictures.classes):
             return _sorry("That is not an image or class of this page. Please reload it.", 400)
-        try:
-            self.desk.answer(Message(**body.model_dump()))
-        except Stale as stale:
-            return self._stale(stale, body.annotator)
+        self.desk.answer(Message(**body.model_dump()))
         return self._view(body.annotator)
 
     def undo(self) -> Answer:
         """Take the newest answer back, and return its image as the one to show."""
         body = _Undo.model_validate_json(request.get_data())
-        try:
-            return self._view(body.annotator, self.desk.undo(body.annotator, body.answer, body.key))
-        except Stale as stale:
-            return self._stale(stale, body.annotator)
+        return self._view(body.annotator, self.desk.undo(body.annotator, body.answer, body.key))
+
+    def stale(self, error: Stale) -> Answer:
+        """Return why nothing was changed, and what waits now."""
+        return jsonify({"message": str(error), "view": asdict(self.desk.view(error.annotator))}), 409
 
     def refuse(self, error: HTTPException) -> tuple[str | Response, int]:
         """Return a sentence instead of the page or its data."""
@@ -152,9 +149,6 @@ class Page:
 
     def _view(self, annotator: str, showing: str = "") -> Response:
         return jsonify(asdict(self.desk.view(annotator, showing)))
-
-    def _stale(self, stale: Stale, annotator: str) -> Answer:
-        return jsonify({"message": str(stale), "view": asdict(self.desk.view(annotator))}), 409
 
 
 def _not_understood(error: ValidationError) -> Answer:
