@@ -109,7 +109,6 @@ class Queue:
         known_ids: Collection[str],
         *,
         names: Mapping[str, str] | None = None,
-        annotator: str = NOBODY,
     ) -> Imported:
         """Take in a file that came back: CSV, Label Studio JSON or a MONAI Label datastore folder.
 
@@ -122,7 +121,6 @@ class Queue:
             classes: the job's classes.
             known_ids: the ids of the site's images.
             names: the site's or the reader's word -> the job's class; a class's own name means that class.
-            annotator: whose answers they are, where the file names nobody.
 
         Raises:
             DataError: the file cannot be read at all.
@@ -133,7 +131,7 @@ class Queue:
         # A class's own name comes last: what was exported means the same when it returns.
         words = {**(names or {}), **{name: name for name in classes}}
         with self.database.writing() as database:
-            return merge(database, returned, words, known_ids, Decision("", annotator, None, moment, source))
+            return merge(database, returned, words, known_ids, Decision("", NOBODY, None, moment, source))
 
     def export(
         self, form: str, path: Path, classes: Sequence[str], picture: Callable[[str], bytes]
