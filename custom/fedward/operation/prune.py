@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Set
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,8 +36,7 @@ _OF_A_RUN = {
 """Folders of a run that serve only to continue it."""
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """Something that can be removed."""
 
     path: Path
@@ -48,8 +46,7 @@ class Item:
     """The run folder it belongs to, which nobody may write while it is removed."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """Something that is old and is kept."""
 
     path: Path

@@ -120,9 +120,8 @@ def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRe
 
 def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
     """Raise where the server tells of an answer that the site's log, which reaches beyond it, does not know."""
-    wanted = ("answered", site, asked["hash"])
-    given = [row for row in record.rows if (row["event"], row["site"], row["last_hash"]) == wanted]
-    given = [row for row in given if row["task"] != DECRYPT]
+    to_it = [row for row in record.rows if (row["site"], row["last_hash"]) == (site, asked["hash"])]
+    given = [row for row in to_it if row["event"] == "answered" and row["task"] != DECRYPT]
     if not given:
         expected = f"only answers to requests that {site}'s log knows"
         raise fault(answered["seq"], expected, f"one to line {asked['seq']}, which it does not know")

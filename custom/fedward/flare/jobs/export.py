@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
@@ -74,8 +73,16 @@ def job_files(
     server = _SERVER_APP if init else _APP
     path, args = controller(experiment)
     received = receiver(tracking, name)
+    meta = {
+        "name": name,
+        "min_clients": experiment.minimum_replies,
+        "mandatory_clients": [],
+        "resource_spec": {},
+        "deploy_map": _deploy_map(server, sites),
+        **({"scope": "clinical"} if clinical else {}),
+    }
     files = {
-        "meta.json": _meta(experiment, name, clinical, _deploy_map(server, sites)),
+        "meta.json": meta,
         f"{_APP}/config/{SERVER}": server_config(path, args, interval, received),
         f"{_APP}/config/{CLIENT}": client_config(interval),
     }
@@ -176,14 +183,3 @@ def _deploy_map(server: str, sites: Sequence[str]) -> dict[str, list[str]]:
     expected, found = "the names of the sites it goes to", "none"
     remedy = "Name them with --sites: FLARE would send the weights in a job for all sites to each of them."
     raise ConfigError("clinical job with --init", expected=expected, found=found, remedy=remedy)
-
-
-def _meta(experiment: Experiment, name: str, clinical: bool, deploy_map: dict[str, list[str]]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "min_clients": experiment.minimum_replies,
-        "mandatory_clients": [],
-        "resource_spec": {},
-        "deploy_map": deploy_map,
-        **({"scope": "clinical"} if clinical else {}),
-    }

@@ -58,7 +58,10 @@ class Watch:
         if any(job.job_id == self.job_id for job in server.job_info):
             self._seen, self._gone = True, 0
             if not self.further:
-                self._ask(flare)
+                with suppress(Exception):  # FLARE's have no common base; if the server is lost, the next question fails
+                    state = job_progress(flare, self.job_id)
+                    if state and state["round"] > self.rounds:
+                        self.rounds, self.further = state["round"], True
             if not self.left_out:
                 self._call_idle_sites(flare)
         elif self._seen:
@@ -66,12 +69,6 @@ class Watch:
             if self._gone == _OVERDUE:
                 return {**meta, "status": _ENDED}
         return None
-
-    def _ask(self, flare: Session) -> None:
-        with suppress(Exception):  # FLARE's have no common base; what is lost with the server fails the next question
-            state = job_progress(flare, self.job_id)
-            if state and state["round"] > self.rounds:
-                self.rounds, self.further = state["round"], True
 
     def _call_idle_sites(self, flare: Session) -> None:
         try:

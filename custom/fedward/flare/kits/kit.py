@@ -130,8 +130,7 @@ def reading(where: str, expected: str, remedy: str) -> Iterator[None]:
     try:
         yield
     except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
+        raise ConfigError(where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
