@@ -48,9 +48,8 @@ def classification_metrics(
         extra: further metrics by name.
 
     Returns:
-        Rows ``accuracy``, ``balanced_accuracy``, ``f1_weighted``, ``f1_macro``, ``precision_weighted``,
-        ``recall_weighted``, ``auroc_macro``, ``auprc_macro``, those of ``extra``, then ``f1/<class>``,
-        ``auroc/<class>``, ``auprc/<class>`` and ``support/<class>`` for each class, present or not.
+        Rows of :data:`~fedward.evaluation.names.OVERALL` and of ``extra``, then ``f1/<class>``, ``auroc/<class>``,
+        ``auprc/<class>`` and ``support/<class>`` for each class, present or not.
 
     Averages: macro means and balanced accuracy run over the classes PRESENT in ``labels``, each counting once;
     weighted means weight a class by its number of images. AUROC and AUPRC are one-vs-rest on the probabilities;

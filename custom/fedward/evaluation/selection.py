@@ -1,8 +1,8 @@
 """Which round's model a number is reported for: three protocols, from metric rows alone.
 
 FedPerl reports, for each client, the global model of the round that was best on that client's validation set
-(Bdair et al., MELBA 2022, Table 4); its columns therefore mix rounds. A deployment has one model, so the best single
-round and the last round are reported next to it. Validation chooses, test is only read.
+(Bdair et al., MELBA 2022, Table 4). A deployment has one model, so the best single round and the last round are
+reported next to it. Validation chooses, test is only read.
 """
 
 from collections import defaultdict

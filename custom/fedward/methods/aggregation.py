@@ -52,8 +52,8 @@ def capped_counts(counts: Sequence[float], largest: float) -> list[float]:
 
     Raises ConfigError: ``largest`` out of range. Counts are checked where they are used.
 
-    Edge cases: one or two counts above 0: unchanged: of two sites each would count as much, whatever they hold. 0:
-    stays 0. all equal: unchanged. one huge, largest = 1/2: as much as all others together.
+    Edge cases: one or two counts above 0: unchanged: of two sites each would count as much, whatever they hold. one
+    huge, largest = 1/2: as much as all others together.
     """
     if not 0 < largest <= 1:
         remedy = "Set largest_share to 1 for no cap."
@@ -99,18 +99,16 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     ``w = Σ_k (n_k / n) w_k`` with ``n = Σ_k n_k``.
     Source: McMahan et al., AISTATS 2017, Algorithm 1.
 
-    Every tensor is read exactly once, key by key and within a key state by state, and summed in float64: states may
-    read lazily from disk, and memory holds the result and two tensors of one key however many states there are.
+    Every tensor is read exactly once, key by key and within a key state by state, and summed in float64: memory holds
+    the result and two tensors of one key however many states there are.
 
     Args:
-        states: one or more state_dicts on one device with equal keys, shapes and dtypes; any key order, any
-            floating dtype.
+        states: one or more state_dicts on one device with equal keys, shapes and dtypes, in any key order.
         weights: one finite number >= 0 a state, such as its number of images; their sum is > 0.
 
     Returns:
-        A new dict in the key order and the dtypes of the first state, sharing no memory with it.
-        Floating-point tensors, BatchNorm statistics included, lie between the smallest and the largest input;
-        all others (BatchNorm's ``num_batches_tracked``) are those of the first state.
+        A new dict in the key order and the dtypes of the first state, sharing no memory with it. Floating-point tensors
+        are means, BatchNorm statistics included; all others are those of the first state.
 
     Raises ConfigError: no state; not one weight a state; a weight that is negative or not finite (the error names its
     index); a sum of weights that is 0 or overflows; keys, shapes or dtypes that differ from those of the first state
@@ -150,9 +148,8 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
 
     Raises ConfigError: no state, ``trim`` out of range, or keys, shapes or dtypes that differ.
 
-    Edge cases: one or two: their plain mean: nothing can be cut off. three, β > 0: the median. β = 0: the plain mean.
-    equal states: returned exactly. infinity: cut off as any other outlier. NaN: counts as the largest value; replies
-    are checked on arrival.
+    Edge cases: one or two, or β = 0: the plain mean. three, β > 0: the median. equal states: returned exactly.
+    infinity: cut off as any other outlier. NaN: counts as the largest value; replies are checked on arrival.
 
     Deviates: the paper cuts off ``β K``, which need not be whole. It is rounded up, so that few models are protected.
     """
@@ -191,7 +188,8 @@ def _tensors(where: str, states: Sequence[State], key: str) -> Iterator[Tensor]:
     for index, state in enumerate(states[1:], 1):
         tensor = state[key]
         if tensor.shape != first.shape or tensor.dtype != first.dtype:
-            raise _mismatch(where, index, key, _describe(first), _describe(tensor))
+            expected, found = (f"{each.dtype} of shape {tuple(each.shape)}" for each in (first, tensor))
+            raise _mismatch(where, index, key, expected, found)
         yield tensor
 
 
@@ -214,10 +212,6 @@ def _require_keys(where: str, states: Sequence[State]) -> None:
     for index, state in enumerate(states):
         if different := set(states[0]).symmetric_difference(state):
             raise _mismatch(where, index, min(different), "the keys of state 0", "a missing or an additional key")
-
-
-def _describe(tensor: Tensor) -> str:
-    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
 
 
 def _mismatch(where: str, index: int, key: str, expected: str, found: str) -> ConfigError:

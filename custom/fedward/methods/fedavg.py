@@ -41,8 +41,7 @@ def class_weights(counts: Tensor) -> Tensor:
 
     Raises ConfigError: not one-dimensional, no class, a count that is negative or not finite.
 
-    Edge cases: equal counts: all 1. one present class: 1 for it, 100 for the others. absent class: 100; never used by a
-    loss on that site's own labels. no label at all: all 100.
+    Edge cases: equal counts: all 1. absent class: 100; never used by a loss on that site's own labels.
 
     Deviates: the equation divides by ``n_c`` itself. With 5000 images of one class and one of another it would give the
     one image 99.7 % of the loss of a batch of 16; here it is 77 % at most. Up to 1 : 50 nothing changes.
@@ -82,18 +81,12 @@ def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpo
 
 
 def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
-    """Weight a site by its steps. With FedVC all take equally many, so that the mean is a plain one.
-
-    By images a site without labels would count nothing, or as much as one with many.
-    """
+    """Weight a site by its steps. With FedVC all take equally many, so that the mean is a plain one."""
     return steps
 
 
 def mean_of(updates: Sequence[ClientUpdate], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
-    """Return the mean of the replies that took steps for a task; ``otherwise`` if none has any weight.
-
-    By ``weight`` and as the settings say: see :mod:`fedward.methods.aggregation`.
-    """
+    """Return the mean by ``weight`` of the replies that took steps for a task; ``otherwise`` if none has any weight."""
     trained = [update for update in updates if update.steps]
     weights = [float(weight(task, update.labelled, update.unlabelled, update.steps)) for update in trained]
     if not any(weights):

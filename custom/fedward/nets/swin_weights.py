@@ -17,10 +17,7 @@ def load_imagenet(encoder: nn.Module, name: str, channels: int) -> None:
     the patches' convolution, which pads nothing. A grey image is a coloured one with three equal channels. The global
     random generator is left as it was.
 
-    Args:
-        encoder: a :class:`~fedward.nets.masked_swin.SwinEncoder` of the preset ``swin_224``.
-        name: of its network, for errors.
-        channels: 1 or 3.
+    The encoder is a :class:`~fedward.nets.masked_swin.SwinEncoder` of the preset ``swin_224``; channels are 1 or 3.
 
     Raises ConfigError: timm finds no weights, or others than the encoder has.
     """

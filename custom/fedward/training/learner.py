@@ -77,11 +77,9 @@ class Learner:
         """Train from ``model`` through the method's phases for a task.
 
         Args:
-            model: the model to start from.
-            peers: models that help to make pseudo-labels.
-            round_: from 1.
+            model, peers: the one to start from, and those that help to make pseudo-labels.
+            round_, part: from 1, and the number of the exchange in it, from 0.
             task: what the server asks for; the method knows its tasks.
-            part: number of the exchange in its round, from 0.
             memory: models kept between rounds, by role. It is changed.
             aborted: asked before every step; True ends the training.
 

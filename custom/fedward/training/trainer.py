@@ -65,13 +65,10 @@ def train(
     Args:
         net: on ``device``.
         batches: one for each step at most.
-        phase: the objective and its learning rate.
-        inputs: what stays fixed during the phase.
-        settings: optimiser and clipping.
+        phase, inputs, settings: what is minimised, what stays fixed, and how.
         device: where to train.
         aborted: asked before every step; True ends the training.
-        shared: where several processes train ``net``: takes a step's losses of it, as
-            :func:`fedward.training.distributed.sharing.parallel` returns it.
+        shared: of several processes, :func:`~fedward.training.distributed.sharing.parallel` of ``net``.
 
     Raises WorkError: aborted, or the loss is no longer finite.
     """
@@ -102,14 +99,8 @@ def train(
         steps += 1
         state = objective.after_step(net, batch, losses, state)
 
-    trainer = Trainer(
-        device=device,
-        max_epochs=1,
-        data_loader=batches,
-        epoch_length=len(batches),
-        prepare_batch=lambda batch, *_: batch,
-        iteration_update=step,
-    )
+    epoch: dict[str, Any] = {"max_epochs": 1, "data_loader": batches, "epoch_length": len(batches)}
+    trainer = Trainer(device=device, **epoch, prepare_batch=lambda batch, *_: batch, iteration_update=step)
     trainer.logger.setLevel(logging.WARNING)  # one line a round and site would bury the console's table
     trainer.run()
     means = {name: float(total) / len(batches) for name, total in sums.items()}

@@ -34,14 +34,8 @@ def crop(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
     (RSCFed), whose code resizes to 40 pixels, crops 32 (nine positions each way, as here at 28) and flips.
 
     Args:
-        images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device and layout. N = 0 is fine.
-        generator: CPU generator; the same state gives the same views on every device.
+        images, generator: as :func:`fedward.views.weak` takes them; what is returned and raised is the same, too.
         flip: whether a mirrored image is as good as the image; it changes no crop.
-
-    Returns:
-        New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
-
-    Raises DataError: images of another shape or dtype.
 
     Deviates: RSCFed's crops never leave the image, because it was enlarged before. Mirrored padding, as in FixMatch's
     code, is closest to that without resampling.

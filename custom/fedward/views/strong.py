@@ -58,19 +58,13 @@ def strong(images: Tensor, generator: torch.Generator, ops: int = 6, turn: float
     Bdair et al., MELBA 2022 (FedPerl).
 
     Args:
-        images: (N, C, H, W) float in [0, 1], C = 1 or 3, any device. N = 0 is fine.
-        generator: CPU generator; the same state gives the same views on every device.
-        ops: operations per image, at least 0 (0 = the image itself).
+        images, generator: as :func:`fedward.views.weak` takes them; what is returned and raised is the same, too.
+        ops: operations per image, at least 0.
         turn: largest rotation of one operation in radians, at least 0; it changes no draw.
 
-    Returns:
-        New tensor (N, C, H, W), contiguous, in [0, 1], dtype and device of ``images``.
-
-    Raises DataError: images of another shape or dtype.
-
     Deviates: an image's geometric operations are composed, in their drawn order, into one resampling before its colour
-    operations, so that it is blurred once. Magnitudes are continuous, not ten steps. Equalize equalizes (the
-    authors' code leaves the image as it is). Everything outside the image is grey, not only after a rotation.
+    operations. Magnitudes are continuous, not ten steps. Equalize equalizes (the authors' code leaves the image as it
+    is). Everything outside the image is grey, not only after a rotation.
     """
     check(images)
     return apply(images, draw(len(images), ops, generator), turn)

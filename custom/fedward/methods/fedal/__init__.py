@@ -3,8 +3,7 @@
 Deng, Yang, Suzuki: *Federated active learning framework for efficient annotation strategy in skin-lesion
 classification*, arXiv 2406.11310. At each step of active learning a site scores its unlabelled images by the entropy of
 the mean of two predictions, those of its own model φ_m and of the global model ψ (eq. (3)), and labels the highest
-(eq. (4)), as many in every step (eq. (1)). Another sampler of :mod:`fedward.methods.samplers` in place of ``fedal``
-gives that one's baseline: rounds, budgets and the first labels are the same for all.
+(eq. (4)), as many in every step (eq. (1)). Another of :mod:`fedward.methods.samplers` gives that one's baseline.
 """
 
 from fedward.methods.fedal.algorithm import FedAL, FedALState, divide

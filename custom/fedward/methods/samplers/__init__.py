@@ -19,15 +19,8 @@ from fedward.methods.samplers.base import Sampler, SamplerSettings, ScoreSampler
 from fedward.methods.samplers.pool import Pool, Uses
 from fedward.registry import SAMPLERS
 
-__all__ = ["SAMPLERS", "Pool", "Sampler", "SamplerSettings", "ScoreSampler", "Uses", "sampler_of"]
-__all__ += [
-    "SCORE_INTERVALS",
-    "allocate",
-    "allocate_by_counts",
-    "counts_in_fives",
-    "has_bounded_scores",
-    "score_counts",
-]
+__all__ = ["SAMPLERS", "SCORE_INTERVALS", "Pool", "Sampler", "SamplerSettings", "ScoreSampler", "Uses", "sampler_of"]
+__all__ += ["allocate", "allocate_by_counts", "counts_in_fives", "has_bounded_scores", "score_counts"]
 
 
 def sampler_of(name: str, options: Mapping[str, Any] | None = None) -> Sampler:

@@ -46,7 +46,7 @@ def majority(p: Tensor, share: float) -> Tensor:
     Returns:
         (⌈α m⌉, N, K), for each image its views by falling p_{k*}, where equal the earlier view.
 
-    Edge cases: classes equally probable: the lowest index; NaN is not looked for; α = 1 keeps all views.
+    Edge cases: classes equally probable: the lowest index. α = 1: all views.
 
     Deviates: the paper has two classes, and keeps the views above or below 1/2: the same for K = 2. It rounds α m up,
     the authors' demo to the nearest number.

@@ -30,8 +30,7 @@ def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
         classes: K >= 2, which the bounds depend on.
 
     Returns:
-        Counts from the lowest interval to the highest; they sum to the pool's size. A score at a bound, or beyond it by
-        rounding, lies in the outermost interval.
+        Counts from the lowest interval to the highest; a score at a bound, or beyond it, lies in the outermost.
 
     Raises:
         ConfigError: the sampler's scores have no bounds.
@@ -82,8 +81,7 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
 
     ``a^m = |{x in D_U^m : x is among the ``budget`` highest scores of all pools}|``.
 
-    FedAL gives each site a share of the budget by its size (:func:`fedward.methods.fedal.annotation_budget`); this is
-    the alternative. Each site then chooses its a^m highest, and all sites together have chosen the highest of all.
+    Each site then chooses its a^m highest, and all sites together have chosen the highest of all.
 
     Args:
         scores: finite (N_m,) by site name, comparable between sites: of one sampler, with models trained alike.
@@ -98,17 +96,13 @@ def allocate(scores: Mapping[str, Tensor], budget: int) -> dict[str, int]:
         ConfigError: a negative budget.
         DataError: scores of a site that are NaN, infinite, or not one-dimensional.
 
-    Edge cases: no site: nothing. budget 0, all pools empty: 0 for every site. budget >= Σ N_m: N_m. one site:
-    min(budget, N_m).
+    Edge cases: no site: nothing. budget 0, all pools empty: 0 for every site.
     """
     if budget < 0:
         raise ConfigError("allocate", expected="a budget >= 0", found=f"{budget}", remedy="Give a budget of 0 or more.")
     for site, values in scores.items():
         if values.dim() != 1 or not bool(values.isfinite().all()):
-            expected, remedy = (
-                "one finite score for each image",
-                "Score the pool again, with a model that is not broken.",
-            )
+            expected, remedy = "one finite score for each image", "Score the pool again with a model that works."
             found = f"{tuple(values.shape)}, {int((~values.isfinite()).sum())} of them not finite"
             raise DataError(f"site {site}, scores", expected=expected, found=found, remedy=remedy)
     pools = {site: scores[site].to("cpu", torch.float64) for site in sorted(scores)}

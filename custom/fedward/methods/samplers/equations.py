@@ -30,16 +30,11 @@ def ensemble_entropy(p: Tensor) -> Tensor:
 
     Raises ConfigError: not three-dimensional, no model, or no class.
 
-    Edge cases: N = 0: empty. K = 1: 0. a probability of 0: adds 0, as the limit of -p log p. T = 1, equal members: the
-    entropy of that model. NaN: the row's H is NaN; :func:`select` refuses it.
+    Edge cases: N = 0: empty. K = 1: 0. a probability of 0: adds 0. NaN: the row's H is NaN; :func:`select` refuses it.
     """
     if p.dim() != 3 or not p.shape[0] or not p.shape[2]:
-        where, expected = (
-            "fedal.ensemble_entropy",
-            "probabilities (models, images, classes), a model and a class at least",
-        )
-        remedy = "Stack the models' softmax outputs."
-        raise ConfigError(where, expected=expected, found=f"{tuple(p.shape)}", remedy=remedy)
+        expected, remedy = "probabilities (models, images, classes), models, classes >= 1", "Stack the models' softmax."
+        raise ConfigError("fedal.ensemble_entropy", expected=expected, found=f"{tuple(p.shape)}", remedy=remedy)
     terms: Tensor = torch.special.entr(mean_over_models(p))
     return terms.sum(dim=1)
 
@@ -47,8 +42,7 @@ def ensemble_entropy(p: Tensor) -> Tensor:
 def mean_over_models(p: Tensor) -> Tensor:
     """Return ``(1/T) Σ_t p_t`` (...) in float64 of p (T, ...), T >= 1.
 
-    Added one model after the other: torch's own sum over the first axis may round equal images differently by where
-    they stand, and so break ties by chance.
+    Added one by one: torch's own sum may round equal images differently by where they stand, and so break ties.
     """
     total = torch.zeros(p.shape[1:], dtype=torch.float64, device=p.device)
     for member in p:
@@ -123,10 +117,7 @@ def select(scores: Tensor, ids: Sequence[Id], budget: int) -> list[Id]:
         raise ConfigError(where, expected="every id once", found=found, remedy=remedy)
     if not bool(scores.isfinite().all()):
         broken = int((~scores.isfinite()).nonzero()[0])
-        found, remedy = (
-            f"{scores[broken].item()} for {ids[broken]!r}",
-            "The model is broken: use one of an earlier round.",
-        )
+        found, remedy = f"{scores[broken].item()} for {ids[broken]!r}", "The model is broken: use an earlier one."
         raise ConfigError(where, expected="finite scores", found=found, remedy=remedy)
     order: list[int] = scores.argsort(descending=True, stable=True)[:budget].tolist()
     return [ids[position] for position in order]

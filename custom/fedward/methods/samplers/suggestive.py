@@ -35,9 +35,7 @@ class SuggestiveSettings(SamplerSettings):
 
 @torch.no_grad()
 def principal_axes(images: Tensor) -> Tensor:
-    """Describe each picture by the direction in which its rows of pixels vary most.
-
-    The first principal axis of the H rows of one image, each a point in W dimensions, centred.
+    """Describe each picture by the first principal axis of its H rows of pixels, each a point in W dimensions, centred.
 
     Source: Shi et al., MLMI 2019; the authors' code takes grey images of 224 by 224 pixels.
 
@@ -76,9 +74,8 @@ def hashed_groups(features: Tensor, bands: int, rows: int, groups: int, generato
         generator: draws the directions.
 
     Returns:
-        At most ``groups`` disjoint lists of positions, rising in each, that together hold every image once; by falling
-        size before the last step, where equal by first position. If there are more, the images of those beyond the
-        ``groups`` largest each join the group whose mean is nearest. O(N D b r) operations.
+        At most ``groups`` disjoint lists of positions, rising in each, that together hold every image once. Images
+        beyond the ``groups`` largest, where equal the first, each join the group whose mean is nearest.
 
     Edge cases: N = 0 gives none; an image at 0 lies on the upper side of every plane.
 

@@ -76,12 +76,8 @@ def reconstructions(net: nn.Module, images: Tensor, ratio: float, generator: tor
 
     Args:
         net: a masked network in evaluation mode.
-        images: (N, C, H, W) float32 in [0, 1], on the network's device.
-        ratio: share of each image that is hidden, in [0, 1].
-        generator: of the masks, on the CPU.
-
-    Returns:
-        Three times (N, C, H, W) float32 in [0, 1]; hidden units of ``masked`` are grey, 0.5.
+        images: (N, C, H, W) float32 in [0, 1], on the network's device, as are the pictures returned.
+        ratio, generator: share of each image that is hidden, in [0, 1], and the CPU's generator of the masks.
     """
     masked = cast("MaskedSwin", net)
     grid = masked.preset.grid
@@ -108,9 +104,9 @@ class Contrasting:
 class Contrastive(Objective[Contrasting]):
     """The contrastive network: a strong view finds the weak view of the same image among earlier images, by eq. (5).
 
-    Trains encoder and projection. The target network, which sees the weak views, follows after every step by eq. (4);
-    then the step's keys join the queue. Both go on from round to round, in the memory of whoever trains: the server,
-    or a site, which never sends them. The target starts as a copy of the network it is first given.
+    The target network, which sees the weak views, follows after every step by eq. (4); then the step's keys join the
+    queue. Both go on from round to round, in the memory of the server, or of a site, which never sends them. The target
+    starts as a copy of the network it is first given.
 
     Deviates: the paper does not say how its two views are made.
     """

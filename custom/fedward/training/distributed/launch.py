@@ -69,14 +69,9 @@ def _sweep(parent: Path) -> None:
 
 
 def launch(module: str, folder: Path, processes: int, site: str, aborted: Callable[[], bool]) -> None:
-    """Run ``python -m module folder`` in several processes, and wait until all have ended.
+    """Run ``python -m module folder`` in several processes, and wait until all have ended, or ``aborted`` says True.
 
-    Args:
-        module: calls :func:`work` with what it has to do.
-        folder: a :func:`private_folder`, where the processes find what they need and leave what they made.
-        processes: how many, at least 1.
-        site: its name, for errors.
-        aborted: asked all the time; True ends the processes.
+    The module calls :func:`work`. In the folder, a :func:`private_folder`, it finds and leaves what it needs and makes.
 
     Raises:
         WorkError: aborted, or a process died; the others are ended then. What they wrote is in this process's log.
