@@ -6,9 +6,8 @@ metric counts it, and ``n`` does not include it. A rare class is reported like a
 Why this protects: everything that is reported about a split is computed from the other images alone. It is therefore
 the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a server sends and in how many rounds.
 
-Not protected: that a class has fewer than five images, and what the training images tell, by their number and by
-updates. Who knows how many images of a rare class a site trains on, and its shares, can estimate how many it tests on.
-Noise on updates (docs/privacy.md) is what limits that.
+Not protected: that a class has fewer than five images, and what the training images tell by their number and by
+updates, which noise limits (docs/privacy.md). From it and a site's shares the number of test images may be estimated.
 
 Images that belong to nobody, synthetic ones and public ones at the server, are evaluated in full. Only the per-class
 numbers of rare classes are left out there.

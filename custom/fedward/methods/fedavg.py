@@ -1,9 +1,7 @@
 """Federated averaging, and the class weights every supervised loss here shares.
 
-McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks from
-decentralized data*, AISTATS 2017, Algorithm 1. Class weights: median-frequency balancing of Eigen and Fergus,
-*Predicting depth, surface normals and semantic labels*, ICCV 2015, Sec. 6.3.2, as used per site by FedPerl
-(Bdair, Navab, Albarqouni, MELBA 2022).
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks from decentralized
+data*, AISTATS 2017, Algorithm 1. Eigen and Fergus: *Predicting depth, surface normals and semantic labels*, ICCV 2015.
 """
 
 from collections.abc import Sequence
@@ -43,8 +41,8 @@ def class_weights(counts: Tensor) -> Tensor:
 
     Edge cases: equal counts: all 1. absent class: 100; never used by a loss on that site's own labels.
 
-    Deviates: the equation divides by ``n_c`` itself. With 5000 images of one class and one of another it would give the
-    one image 99.7 % of the loss of a batch of 16; here it is 77 % at most. Up to 1 : 50 nothing changes.
+    Deviates: the equation divides by ``n_c`` itself, which would give one image among 5000 of another class 99.7 % of
+    the loss of a batch of 16; here it is 77 % at most.
     """
     frequency = counts.to(torch.float32)
     if frequency.dim() != 1 or not len(frequency) or not bool(((frequency >= 0) & frequency.isfinite()).all()):

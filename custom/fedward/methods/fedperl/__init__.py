@@ -1,11 +1,9 @@
 """FedPerl: sites that resemble each other teach each other.
 
-Bdair, Navab, Albarqouni: *Semi-supervised federated peer learning for skin lesion classification*, MELBA 2022
-(first at MICCAI 2021). The server describes each site's last model by the moments of its tensors (Sec. 2.3.1,
-:mod:`~fedward.methods.fedperl.similarity`) and gives every site the models most similar to its own, averaged into one
-anonymous peer (Alg. 1, eq. (6), :mod:`~fedward.methods.fedperl.peers`). The site labels its unlabelled images together
-with them (eq. (5), (7)) while staying close to their predictions (eq. (8),
-:mod:`~fedward.methods.fedperl.pseudo_labels`). Policies drop a peer again (Sec. 2.3.5).
+Bdair, Navab, Albarqouni: *Semi-supervised federated peer learning for skin lesion classification*, MELBA 2022. The
+server describes each site's last model by the moments of its tensors (Sec. 2.3.1) and gives every site the models most
+similar to its own, averaged into one anonymous peer (Alg. 1, eq. (6)). The site labels its unlabelled images together
+with them (eq. (5), (7)) while staying close to their predictions (eq. (8)). Policies drop a peer again (Sec. 2.3.5).
 """
 
 from fedward.methods.fedperl.algorithm import FedPerl, FedPerlState

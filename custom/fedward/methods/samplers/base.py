@@ -49,8 +49,7 @@ class Sampler:
             DataError: the pool is not what :attr:`uses` asks for, or holds NaN; see
                 :func:`fedward.methods.samplers.pool.checked`.
 
-        Edge cases: empty pool: nothing, whatever else is missing. budget 0: nothing, but the pool is checked. budget >=
-        N: all ids. a single class: by rising id where nothing else decides.
+        Edge cases: empty pool: nothing, whatever else is missing. budget 0: nothing, but the pool is checked.
         """
         if budget < 0:
             where, remedy = f"site {pool.site}, sampler {self.name}", "Ask for 0 or more labels."

@@ -35,8 +35,7 @@ def k_centre_greedy(features: Tensor, labelled: Tensor, budget: int, generator: 
         distances are rounded to about 1e-7 of the features' squared norms, and compared as they are.
         O((L + budget) N D) operations, and O(N) memory beside the features.
 
-    Edge cases: N = 0, or budget = 0: nothing. L = 0: the first is drawn at random. equal images: 0 apart, up to
-    rounding: chosen when nothing else is left.
+    Edge cases: L = 0: the first is drawn at random. equal images: 0 apart, up to rounding: chosen last.
     """
     norms, nearest = _squared_norms(features), torch.full((len(features),), math.inf)
     for start in range(0, len(labelled), _CENTRES_AT_ONCE):

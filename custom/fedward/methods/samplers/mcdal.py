@@ -88,7 +88,7 @@ def pairwise_distances(p: Tensor) -> Tensor:
         p: (3, N, K) probabilities.
 
     Returns:
-        (N,) in [0, 6], [0, 4] for two classes, with gradient. The order of the three does not matter, up to rounding.
+        (N,) in [0, 6], [0, 4] for two classes, with gradient.
     """
     one, two, three = p.unbind()
     return ((one - two).abs() + (one - three).abs() + (two - three).abs()).sum(dim=1)

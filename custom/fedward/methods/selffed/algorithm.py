@@ -28,7 +28,6 @@ PRETRAIN, FINE_TUNE, CONTRAST = "pretrain", "train", "contrast"
 """Tasks of a site in phase 1 and in phase 2, and of the server between two rounds of phase 2."""
 
 _HEAD = "classifier."
-_BY_PARTICIPATION = "its weights depend on how often each site took part; beta=1 does without"
 _PARTS = ("encoder.", _HEAD, "mask_token", "decoder.", "projection.")
 """How the names of the network's tensors begin."""
 
@@ -157,7 +156,7 @@ class SelfFed(Algorithm[SelfFedState]):
 
 def _requirements(settings: SelfFedSettings) -> Requirements:
     masked, own = settings.pretext == "masked", settings.contrastive == "client"
-    only_pretrains = settings.pretraining_rounds == settings.rounds
+    by_participation = "its weights depend on how often each site took part; beta=1 does without"
     images: set[Literal["validation", "training", "pictures"]] = set()
     if settings.contrastive == "server" and settings.pretraining_rounds < settings.rounds - 1:
         images.add("training")
@@ -167,11 +166,11 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
     trained = {PRETRAIN: ("encoder.", *pretext), FINE_TUNE: ("encoder.", _HEAD, *(("projection.",) if own else ()))}
     return Requirements(
         losses=frozenset({"loss_supervised", "loss_contrastive", "loss_reconstruction"}),
-        single_models=_BY_PARTICIPATION if settings.beta < 1 else "",
+        single_models=by_participation if settings.beta < 1 else "",
         weights="it weights sites by their images and by how often each took part",
         one_process="selffed trains from features and predicted pixels",
         server_images=frozenset(images),
         private=(_HEAD,) if settings.upload == "encoder" else (),
         excluded={task: tuple(part for part in _PARTS if part not in parts) for task, parts in trained.items()},
-        untrained=(_HEAD,) if only_pretrains else (),
+        untrained=(_HEAD,) if settings.pretraining_rounds == settings.rounds else (),
     )

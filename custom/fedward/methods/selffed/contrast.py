@@ -36,8 +36,8 @@ def info_nce(query: Tensor, key: Tensor, queue: Tensor, temperature: float, own:
     zeros: has similarity 0 to all; gradients stay finite. small temperature: finite: computed in log space. NaN,
     infinity: the loss is NaN: a broken net is noticed.
 
-    Deviates: eq. (5) leaves the positive pair out of the denominator, so that the loss has no lower bound; MoCo, which
-    has a million images, also tells an image from its own earlier keys.
+    Deviates: eq. (5) leaves the positive pair out of the denominator, so that the loss has no lower bound; MoCo also
+    tells an image from its own earlier keys.
     """
     fits = query.dim() == 2 and query.shape[1] and key.shape == query.shape and queue.shape[1:] == query.shape[1:]
     fits = fits and (own is None or own.shape == (len(query), len(queue)))

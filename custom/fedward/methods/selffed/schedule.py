@@ -26,12 +26,10 @@ def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -
 
     Raises ConfigError: shapes that differ, or a number out of range.
 
-    Edge cases: one site: 1. size 0: 0, and its F_k does not matter. large F_k: only differences count: the site that
-    took part least has the factor 1. no images at all: refused.
+    Edge cases: size 0: 0, and its F_k does not matter. large F_k: the site that took part least has the factor 1.
 
     Deviates: eq. (7) does not divide by the sum, and so shrinks the model itself: with β = 0.9 and all sites in every
-    round, less than 1 % is left of it after 10 rounds. That form is not offered. The paper leaves open whether F_k
-    counts the present round: with the division it makes no difference.
+    round, less than 1 % is left of it after 10 rounds. Whether F_k counts the present round then makes no difference.
     """
     n, times = sizes.to(torch.float64), participations.to(torch.float64)
     numbers = torch.cat([n.flatten(), times.flatten()])
