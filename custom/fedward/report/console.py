@@ -31,11 +31,7 @@ class Console:
         self._metric = "accuracy"
 
     def header(
-        self,
-        experiment: Experiment,
-        sites: Sequence[str],
-        resumed_after: int = 0,
-        taken: tuple[str, str] | None = None,
+        self, experiment: Experiment, sites: Sequence[str], resumed_after: int = 0, taken: tuple[str, str] | None = None
     ) -> None:
         """Say what runs, on how many sites, and name the columns.
 

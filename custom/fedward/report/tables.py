@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedward.evaluation.intervals import Interval, paired_difference
-from fedward.evaluation.selection import (
-    MetricRow,
-    Selection,
-    best_global,
-    best_per_site,
-    kept_round,
-    last_round,
-    mean,
-)
+from fedward.evaluation.selection import MetricRow, Selection, best_global, best_per_site, kept_round, last_round, mean
 from fedward.report.run import Run
 from fedward.storage.rows import RoundRow
 

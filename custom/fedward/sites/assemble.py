@@ -11,12 +11,7 @@ from fedward.sites.split import labelled_share
 
 
 def divide(
-    site: str,
-    classes: Sequence[str],
-    rows: Sequence[Row],
-    pixels: Pixels,
-    labelled: float,
-    rng: np.random.Generator,
+    site: str, classes: Sequence[str], rows: Sequence[Row], pixels: Pixels, labelled: float, rng: np.random.Generator
 ) -> SiteData:
     """Return the four sets of a site, hiding all but a share of the training labels.
 

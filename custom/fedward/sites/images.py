@@ -164,7 +164,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
             raise BadRow("expected finite pixel values, found NaN or infinity")
         scaled = (values - low) * (255 / (high - low) if high > low else 0)
         return Image.fromarray(scaled.round().astype(np.uint8))
-    if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
+    if image.has_transparency_data:
         opaque = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", opaque.size, (0, 0, 0, 255)), opaque)
     return image

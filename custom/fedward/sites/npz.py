@@ -74,7 +74,7 @@ def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
         if wanted and (min(wanted) < 0 or max(wanted) >= len(labels) or len(set(wanted)) < len(wanted)):
             expected, remedy = (
                 f"different numbers from 0 to {len(labels) - 1}",
-                "Write the site file for this npz.",
+                "Write the site file for this file anew.",
             )
             found = f"{len(wanted)} numbers from {min(wanted)} to {max(wanted)}"
             raise DataError(f"site {file.site}, field indices.{split}", expected=expected, found=found, remedy=remedy)
