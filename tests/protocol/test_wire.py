@@ -6,6 +6,7 @@ import math
 import random
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -179,6 +180,7 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"minutes": -1.0}, "minutes: expected a number of 0 or more"),
         ({"scores": [0] * 64, "due": 1}, "no scores"),
         ({"due": 1}, "no scores"),
+        ({"scores": [0] * 64}, "no scores"),
         ({"train": None}, "train: expected finite numbers by name"),
         ({"train": [["loss", 1.0]]}, "train: expected finite numbers by name"),
         ({"train": {"loss": float("nan")}}, "train: expected finite"),
@@ -247,6 +249,26 @@ def test_scores_leave_as_counts_when_asked_for():
 def test_scores_of_single_images_are_refused(change, message):
     with pytest.raises(WireError, match=message):
         check(replace(answer(**{**SCORES, **change}), arrays={}), "s", scoring())
+
+
+@pytest.mark.parametrize("name", ["scores", "due"])
+def test_scores_and_what_is_due_come_together(name):
+    with pytest.raises(WireError, match="expected scores and due"):
+        check(Message(without(name, answer(**SCORES).meta)), "s", scoring())
+
+
+@pytest.mark.parametrize("off", [5e-7, 2e-6])
+def test_a_share_may_be_off_by_rounding_and_no_more(off):
+    for value in (-off, 1 + off):
+        with pytest.raises(WireError, match="a number from 0 to 1") if off > 1e-6 else nullcontext():
+            check(answer(metrics=[row(value=value)]), "s", request())
+
+
+def test_an_update_may_be_as_long_as_the_bound_and_no_longer():
+    model, update = {"w": torch.tensor([3.0, 4.0])}, Message({}, {"diff/w": np.array([6.0, 8.0], np.float32)})
+    wire_checks.check_norm("s", update, model, 2.0)
+    with pytest.raises(WireError, match=r"a norm of at most 9\.5 \(largest_update = 1\.9\), found 10"):
+        wire_checks.check_norm("s", update, model, 1.9)
 
 
 LARGER = pytest.mark.proves(

@@ -25,15 +25,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Queries:
-    """Carries out a site's queries for labels."""
+    """Carries out a site's queries for labels; ``given`` are its data as the source gives them."""
 
     method: ActiveLearning
-    """When the site asks, for how many labels, and how it chooses the images."""
     source: DataSource
     given: SiteData
-    """The site's data as its source gives them."""
     admission: Admission
-    """Limits the number of questions."""
 
     def carry_out(
         self, request: TaskRequest, learner: Learner, model: State, known: Mapping[str, State], aborted: Aborted

@@ -2,10 +2,9 @@
 
 A request carries ``model/<tensor>`` (the global model) and, for peers, ``<role>/<tensor>``. An answer carries
 ``diff/<tensor>`` (trained minus received) and the numbers named in :mod:`fedward.protocol.messages`, of its training
-those that the algorithm declares (:class:`~fedward.methods.algorithm.Requirements`). Arrays are float32. Labels, ids,
-paths and pixels have no name there, so they cannot leave a site: what is not listed is refused by the sender, and again
-by the receiver (:mod:`fedward.protocol.wire_checks`). Integer buffers do not travel. Tensors that a task does not
-train, and those that are private to the sites, come down with the model and do not go up.
+those that the algorithm declares (:class:`~fedward.methods.algorithm.Requirements`). Arrays are float32. What is not
+listed is refused by the sender, and again by the receiver (:mod:`fedward.protocol.wire_checks`). Integer buffers do not
+travel. Tensors that a task does not train, or that are private to the sites, come down with the model and stay there.
 
 Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the fingerprint of the
 key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
