@@ -258,6 +258,8 @@ def sealed(arrays=None, **meta) -> Message:
 
 def test_an_encrypted_answer_is_ciphertexts_by_name_and_number():
     check(sealed(), "s", request(), encrypted=True)
+    largest = {"cipher/00000": ONE, "cipher/00001": np.ones(wire.LARGEST_CIPHER, np.uint8)}
+    check(sealed(largest), "s", request(), encrypted=True)
     idle = Message({name: value for name, value in sealed(steps=0).meta.items() if name != wire.KEY})
     check(idle, "s", request(), encrypted=True)
     check(Message({"site": "s", "round": 1, "error": "boom"}), "s", request(), encrypted=True)

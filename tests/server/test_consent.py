@@ -109,8 +109,8 @@ def test_a_run_needs_only_enough_consenting_sites(tmp_path):
 
 
 def test_a_site_that_has_changed_its_mind_is_counted_again():
-    run = SimpleNamespace(sites=SITES)
-    watched = Consent(run, None, 1)  # type: ignore[arg-type]
+    run = SimpleNamespace(sites=SITES, experiment=SimpleNamespace(minimum_replies=1))
+    watched = Consent(run, None)  # type: ignore[arg-type]
     watched.require(1, [], {"site-1": "no", "site-2": "no"})
     watched.require(2, ["site-1"], {"site-3": "no"})
     assert watched.refused == {"refused": ["site-2", "site-3"]}

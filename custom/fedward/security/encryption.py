@@ -30,7 +30,6 @@ _DEGREE, _COEFFICIENTS, _SCALE = 2 * CIPHER_VALUES, (60, 40, 40), 2.0**40
 """``HEBuilder``'s defaults: more than 128 bits of security (homomorphicencryption.org, 2018)."""
 _INSTALL = "Install it at the server and all sites: pip install 'fedward[he]'."
 SAME_CONTEXT = "Give every site the client_context.tenseal of the same provisioning."
-_DAMAGED = "others: a ciphertext is damaged, or made with another key"
 _PROVISION = "Provision with HEBuilder, as docs/privacy.md says, and hand out the contexts it makes."
 
 
@@ -99,7 +98,8 @@ class SiteKey:
         whole: np.ndarray = np.rint(numbers)
         # Written so that NaN is refused too.
         if not bool(((np.abs(whole) <= largest) & (np.abs(numbers - whole) <= _FURTHEST)).all()):
-            expected, found = "whole numbers of the size of updates", _DAMAGED
+            expected = "whole numbers of the size of updates"
+            found = "others: a ciphertext is damaged, or made with another key"
             raise WireError("sum of ciphertexts", expected=expected, found=found, remedy=SAME_CONTEXT)
         return np.asarray(whole, dtype=np.int64)
 

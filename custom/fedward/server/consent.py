@@ -20,10 +20,10 @@ class RunRefusedError(RunError):
 
 
 class Consent:
-    """Keeps account of both for one run, and reports them; ``minimum``: replies that an exchange needs."""
+    """Keeps account of both for one run, and reports them."""
 
-    def __init__(self, run: RunFolder, console: "Console", minimum: int) -> None:
-        self._run, self._console, self._minimum = run, console, minimum
+    def __init__(self, run: RunFolder, console: "Console") -> None:
+        self._run, self._console, self._minimum = run, console, run.experiment.minimum_replies
         self._refused: dict[str, str] = {}
         self._pauses = 0
 

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.methods.algorithm import Algorithm
@@ -58,10 +57,8 @@ class Result:
 class Communicator:
     """Carries out the exchanges of one run."""
 
-    def __init__(
-        self, experiment: Experiment, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, consent: Consent
-    ) -> None:
-        self._experiment, self._algorithm, self._run = experiment, algorithm, run
+    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, consent: Consent) -> None:
+        self._experiment, self._algorithm, self._run = run.experiment, algorithm, run
         self._transport, self._consent = transport, consent
         self._claims = Claims(algorithm)
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from fedward.config import Experiment
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.algorithm import Requirements
 from fedward.methods.workflow import Federation, State
@@ -17,7 +16,7 @@ _SHOWN = 6
 """Images of the server's own in a report."""
 
 
-def federation_of(experiment: Experiment, needs: Requirements, run: RunFolder, images: PublicImages) -> Federation:
+def federation_of(needs: Requirements, run: RunFolder, images: PublicImages) -> Federation:
     """Return the federation of a run, with what the method needs of the server's own images.
 
     Raises:
@@ -26,7 +25,7 @@ def federation_of(experiment: Experiment, needs: Requirements, run: RunFolder, i
     """
 
     def record(log: str, row: dict[str, Any]) -> None:
-        if not experiment.secure_aggregation:  # else the method measures the mean, and would record it of each site
+        if not run.experiment.secure_aggregation:  # else the method measures the mean, and would record it of each site
             run.record(log, row)
 
     def learn(model: State, round_: int, task: str, memory: MutableMapping[str, State]) -> State:
@@ -35,7 +34,7 @@ def federation_of(experiment: Experiment, needs: Requirements, run: RunFolder, i
             run.append("metrics", MetricRow(round_, SERVER, "train", name, value, images.number))
         return trained
 
-    federation = Federation(run.sites, experiment.seed, run.models, record=record)
+    federation = Federation(run.sites, run.experiment.seed, run.models, record=record)
     images.require(needs.server_images)
     if "validation" in needs.server_images:
         federation = replace(federation, validate=images.accuracy)

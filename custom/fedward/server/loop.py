@@ -87,11 +87,11 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             if not run.reported:  # it was killed in between
                 run.report(report)
             return run.path
-        loop = _Loop(experiment, algorithm, run, transport, console)
+        loop = _Loop(algorithm, run, transport, console)
         run.set_status("running", Summary())
         try:
-            state = _first_state(run, experiment, algorithm, first, init, console)
-            federation = federation_of(experiment, algorithm.requirements, run, images)
+            state = loop.first_state(first, init)
+            federation = federation_of(algorithm.requirements, run, images)
             loop.go_through(state, algorithm.rounds(state, federation))
             summary = loop.finish(state)
             run.report(report)
@@ -122,41 +122,13 @@ def _prepared(
     return initial_model(experiment, Weights.of(init.files, init.facts) if init else None, algorithm)
 
 
-def _first_state(
-    run: RunFolder,
-    experiment: Experiment,
-    algorithm: Algorithm[Any],
-    first: State | None,
-    init: Source | None,
-    console: "Console",
-) -> Any:
-    """Return the state to go on from, and print what runs; ``first`` is the model of a new run."""
-    state = run.restore(algorithm.state_type)
-    facts = None if state else run.info.init
-    if state is None:
-        if first is None:  # the run was interrupted before its first commit
-            weights = Weights.of(init.files if init else Path(facts["folder"]), facts) if facts else None
-            first, _ = initial_model(experiment, weights, algorithm)
-        state = algorithm.start(first)
-    taken = (facts["folder"], described(facts)) if facts else None
-    console.header(experiment, run.sites, resumed_after=state.round, taken=taken)
-    return state
-
-
 class _Loop:
     """Goes through the rounds of one run."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        algorithm: Algorithm[Any],
-        run: RunFolder,
-        transport: Transport,
-        console: "Console",
-    ) -> None:
-        self._experiment, self._algorithm, self._run, self._console = experiment, algorithm, run, console
-        self.consent = Consent(run, console, experiment.minimum_replies)
-        self._communicator = Communicator(experiment, algorithm, run, transport, self.consent)
+    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: "Console") -> None:
+        self._experiment, self._algorithm, self._run, self._console = run.experiment, algorithm, run, console
+        self.consent = Consent(run, console)
+        self._communicator = Communicator(algorithm, run, transport, self.consent)
         self._evaluated_round = -1
         self._empty = 0
         """Exchanges in a row without a usable update."""
@@ -164,6 +136,20 @@ class _Loop:
         """Site -> why it did not train, in the last exchange with tasks."""
         self._labelled: dict[str, int] = {}
         """Site -> labelled images, by its last answer."""
+
+    def first_state(self, first: State | None, init: Source | None) -> Any:
+        """Return the state to go on from, and print what runs; ``first`` is the model of a new run."""
+        run, algorithm = self._run, self._algorithm
+        state = run.restore(algorithm.state_type)
+        facts = None if state else run.info.init
+        if state is None:
+            if first is None:  # the run was interrupted before its first commit
+                weights = Weights.of(init.files if init else Path(facts["folder"]), facts) if facts else None
+                first, _ = initial_model(self._experiment, weights, algorithm)
+            state = algorithm.start(first)
+        taken = (facts["folder"], described(facts)) if facts else None
+        self._console.header(self._experiment, run.sites, resumed_after=state.round, taken=taken)
+        return state
 
     def go_through(self, state: Any, rounds: Rounds) -> None:
         """Carry out the exchanges that the workflow yields; commit whenever a round has ended."""
