@@ -80,7 +80,7 @@ def run_local(
         run = RunFolder.reopen(folder)
         experiment, sites = run.experiment, run.sites
         for site in sites:
-            DataSource(site, experiment, folder / "sites" / site, site_folders).require_same(run.id)
+            DataSource(site, experiment, folder / "sites" / site, site_folders).require_same(run.info.id)
     assert experiment is not None
     refuse_sites_file(sites, site_folders)
     transport = local_transport(experiment, sites, folder, site_folders, cache)

@@ -778,13 +778,13 @@ def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
     after = json.loads((folder / "run.json").read_text())
     assert (before["status"], after["status"]) == ("failed", "finished")
     assert transport.runs == {before["id"]} == {after["id"]}
-    assert RunFolder.reopen(folder).id == before["id"]
+    assert RunFolder.reopen(folder).info.id == before["id"]
 
 
 @pytest.mark.usefixtures("without_report")
 def test_every_run_has_an_id_of_its_own(tmp_path):
     runs = [run_local(tiny("fedavg", options={"rounds": 1}), tmp_path / name, sites=SITES) for name in "ab"]
-    assert RunFolder.reopen(runs[0]).id != RunFolder.reopen(runs[1]).id
+    assert RunFolder.reopen(runs[0]).info.id != RunFolder.reopen(runs[1]).info.id
     assert_equal(weights(runs[0]), weights(runs[1]))
 
 
@@ -799,7 +799,7 @@ def test_runs_that_share_a_cache_of_images_share_no_memory(tmp_path):
     alone = run_local(isolated("rscfed"), tmp_path / "c", sites=ISOLATED, site_folders=folders)
     for folder in runs:
         assert_equal(weights(folder), weights(alone))
-    ids = sorted(RunFolder.reopen(folder).id for folder in runs)
+    ids = sorted(RunFolder.reopen(folder).info.id for folder in runs)
     for site in ("site-2", "site-3"):
         kept = [path.name for folder in runs for path in (folder / "sites" / site / "memory").iterdir()]
         assert sorted(kept) == ids

@@ -44,13 +44,8 @@ class Admission:
 
     The policy is read anew for each request, so that a change or an approval counts from the next one on.
 
-    Args:
-        site: the site's name.
-        experiment: what the job says.
-        algorithm: its method.
-        folder: the site's own folder, where approvals lie.
-        read: returns the policy; by default one that forbids nothing.
-        noise: whether the job's privacy scope adds noise to updates here.
+    ``folder``: the site's own, where approvals lie. ``read`` returns the policy, by default one that forbids nothing.
+    ``noise``: whether the job's privacy scope adds noise to updates here.
     """
 
     def __init__(

@@ -37,13 +37,8 @@ _log = logging.getLogger(__name__)
 class Client:
     """Answers the requests of one site.
 
-    Args:
-        source: where the site's data come from. They are read once a request has been admitted.
-        algorithm: the job's method.
-        log: where requests and answers are written down.
-        admission: what the site's policy allows.
-        key: what updates are encrypted with, under secure aggregation.
-        device: where the site trains; by default the GPU, if there is one.
+    The data of ``source`` are read once a request has been admitted. Under secure aggregation updates are encrypted
+    with ``key``. The site trains on ``device``, by default the GPU, if there is one.
     """
 
     def __init__(

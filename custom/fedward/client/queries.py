@@ -37,12 +37,8 @@ class Queries:
     ) -> tuple[Learner, dict[str, Any]]:
         """Ask for labels where the task says so, and take those that were given.
 
-        Args:
-            request: what the server asks.
-            learner: of the site.
-            model: the global model.
-            known: models that the site keeps, by role; ``local`` is its own after the last training.
-            aborted: asked while waiting for answers.
+        ``model`` is the global one. ``known``: models that the site keeps, by role; ``local`` is its own after the last
+        training. ``aborted`` is asked while waiting for answers.
 
         Returns:
             The learner with the labels that may be used now, and fields of the answer.

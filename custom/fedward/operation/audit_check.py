@@ -56,12 +56,12 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
     """
     run = RunFolder.reopen(folder)
     lines, rest = read(folder / LOG)
-    rows = check_chain(lines, run.id)
+    rows = check_chain(lines, run.info.id)
     check_end(lines, run.info.audit, LOG, "run.json")
     if rest or not lines:
         found = "half a line, as a crash leaves it; a resumed run quotes it" if rest else "no line at all"
         raise fault(len(lines) + 1, "a whole line", found)
-    records = [read_site_log(path, run.id) for path in sites]
+    records = [read_site_log(path, run.info.id) for path in sites]
     try:
         _check_beginning(run.info, rows)
         _check_turns(rows)

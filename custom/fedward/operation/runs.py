@@ -64,7 +64,7 @@ def _read(folder: Path) -> dict[str, Any]:
     return {
         **{name: state[name] for name in same},
         "ended": info.ended,
-        "id": run.id,
+        "id": run.info.id,
         "engine": info.engine,
         "net": run.experiment.net,
         "seed": run.experiment.seed,

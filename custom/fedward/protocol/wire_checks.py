@@ -40,14 +40,8 @@ def check_answer(
 
     Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes can be checked.
 
-    Args:
-        answer: to the request.
-        site: whose it is.
-        request: what was asked.
-        needs: the algorithm's: which tensors do not go up after the task, and which means of its training a site sends.
-        classes: of the job.
-        metrics: names of the job's metrics of other packages.
-        encrypted: whether the update is, under secure aggregation.
+    ``needs``: the algorithm's, which say what does not go up after the task, and which means of its training a site
+    sends. ``classes`` of the job. ``metrics``: names of the job's metrics of other packages.
 
     Raises:
         RefusedError: it does not.
@@ -152,10 +146,7 @@ def check_norm(site: str, answer: Message, model: State, largest: float) -> None
 
 
 def labels_asked(labels: int | None, free: int) -> int | None:
-    """Return how many labels a request has a site ask for; None where it leaves that to the site.
-
-    Raises WireError for a number that is no share of what the site has reported: it may ask about ``free`` images.
-    """
+    """Return how many labels a request has a site ask for, None: the site decides; WireError for more than ``free``."""
     if labels is not None and labels > free:
         _refuse("labels in a request", f"at most the {free} images that may be asked about", f"{labels}")
     return labels

@@ -109,10 +109,8 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
 
     It is on the disk when this returns. A ledger of an earlier version, which is no chain, becomes one.
 
-    Args:
-        path: the ledger; made if there is none, readable for its owner alone.
-        release: JSON values that describe it.
-        rule: what it was made with, and what all releases together may spend.
+    ``path`` is made if there is none, readable for its owner alone. ``release``: JSON values that describe it.
+    ``rule``: what it was made with, and what all releases together may spend.
 
     Raises:
         BudgetUsedError: it would spend too much; nothing was written.

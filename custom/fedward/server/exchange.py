@@ -105,7 +105,7 @@ class Communicator:
         tasks = {site: task.name for site, task in exchange.tasks.items()}
         asked = {"tasks": tasks, "evaluate": list(evaluate), "decisions": exchange.record, **wire.sent(models)}
         last_hash = run.audit.add("asked", round=exchange.round, part=exchange.part, **asked)
-        facts = {"run": run.id, "members": len(run.sites), "experiment": self._experiment.digest}
+        facts = {"run": run.info.id, "members": len(run.sites), "experiment": self._experiment.digest}
         facts |= {"versions": versions(), "last_hash": last_hash}
         facts |= {"weights": init.get("model", init["sha256"])} if init else {}
         return wire.requests(exchange, models, evaluate, facts)

@@ -79,11 +79,6 @@ class AuditLog:
             self.add("damaged", found=str(error))
 
     @property
-    def last_hash(self) -> str:
-        """The hash of the last line; the run's id if there is none."""
-        return self._chain.last_hash
-
-    @property
     def end(self) -> dict[str, Any]:
         """How many lines there are, and the hash of the last."""
         return self._chain.end
@@ -93,16 +88,13 @@ class AuditLog:
         return str(self._chain.add(_content(event, details))["hash"])
 
 
-def parse(line: bytes) -> dict[str, Any] | None:
-    """Return a line's content, None unless it is a whole line of this log; whether it stands in its place is open."""
-    row = chain.parse(line)
-    return row if row and set(row) == _FIELDS else None
-
-
 def rows(run: Path, *events: str) -> Iterator[dict[str, Any]]:
-    """Yield the content of the whole lines of a run's log, the newest first; of these ``events`` alone if any."""
-    for line in reversed(chain.read(run / LOG)[0]):
-        if (row := parse(line)) and (not events or row["event"] in events):
+    """Yield the content of the whole lines of a run's log, the newest first; of these ``events`` alone if any.
+
+    Whether a line stands in its place is open.
+    """
+    for row in map(chain.parse, reversed(chain.read(run / LOG)[0])):
+        if row and set(row) == _FIELDS and (not events or row["event"] in events):
             yield row
 
 

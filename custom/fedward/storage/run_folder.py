@@ -115,11 +115,6 @@ class RunFolder:
         return Experiment.parse(self.info.experiment, f"run folder {self.path}")
 
     @property
-    def id(self) -> str:
-        """The run's id, by which sites know it again after an interruption."""
-        return self.info.id
-
-    @property
     def sites(self) -> list[str]:
         """The sites the run was started with, and those that joined it later."""
         return list(self.info.sites)
@@ -132,7 +127,7 @@ class RunFolder:
     @cached_property
     def audit(self) -> AuditLog:
         """The audit log, opened for writing at first use."""
-        return AuditLog(self.path / audit.LOG, self.id, self.info.audit)
+        return AuditLog(self.path / audit.LOG, self.info.id, self.info.audit)
 
     @property
     def first_model(self) -> str | None:
