@@ -15,7 +15,7 @@ import pytest
 from fedward.annotation import Queue
 from fedward.annotation.desk import Desk, Message
 from fedward.client import labels as module
-from fedward.client.labels import Nobody, Oracle, People, SiteLabels, annotators_of
+from fedward.client.labels import SiteLabels, annotators_of, oracle_of, people_of
 from fedward.errors import RunError
 from fedward.sites import Images, SiteData
 
@@ -57,7 +57,7 @@ def queue(tmp_path) -> Queue:
 
 @pytest.fixture
 def clinic(tmp_path, queue) -> SiteLabels:
-    return SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN)
+    return SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN)
 
 
 def first(ids: Sequence[str], number: int) -> Sequence[str]:
@@ -80,8 +80,8 @@ def waiting(queue: Queue) -> list[str]:
 
 
 def test_an_oracle_reveals_what_is_asked_for_and_nothing_else(tmp_path):
-    oracle = SiteLabels("a", Oracle(data(labelled=6)), tmp_path, RUN)
-    assert (oracle.known, list(oracle.pool)) == (0, IDS[:6])
+    oracle = SiteLabels("a", oracle_of(data(labelled=6)), tmp_path, RUN)
+    assert (oracle.annotators.known, list(oracle.annotators.pool)) == ({}, IDS[:6])
     assert oracle.before(1, 0) == {}
     used, counts = renew(oracle, 1, 2)
     assert used == {"s0": 0, "s1": 1}
@@ -93,19 +93,19 @@ def test_an_oracle_reveals_what_is_asked_for_and_nothing_else(tmp_path):
 
 
 def test_no_more_is_asked_than_there_is(tmp_path):
-    oracle = SiteLabels("a", Oracle(data(labelled=3)), tmp_path, RUN)
+    oracle = SiteLabels("a", oracle_of(data(labelled=3)), tmp_path, RUN)
     assert renew(oracle, 1, 99)[1]["asked"] == 3
     assert renew(oracle, 2, 99, never)[1]["asked"] == 0
 
 
 def test_a_round_that_wants_nothing_asks_nothing(tmp_path):
-    oracle = SiteLabels("a", Oracle(data(labelled=3)), tmp_path, RUN)
+    oracle = SiteLabels("a", oracle_of(data(labelled=3)), tmp_path, RUN)
     assert renew(oracle, 1, 0, never)[0] == {}
 
 
 def test_a_query_missed_is_caught_up(tmp_path):
     """Wanted counts from the start of the run."""
-    oracle = SiteLabels("a", Oracle(data(labelled=8)), tmp_path, RUN)
+    oracle = SiteLabels("a", oracle_of(data(labelled=8)), tmp_path, RUN)
     renew(oracle, 1, 1)
     assert renew(oracle, 9, 5)[1]["asked"] == 4
 
@@ -115,7 +115,7 @@ def test_a_query_missed_is_caught_up(tmp_path):
 
 def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
     nobody = annotators_of(data(labelled=3), None)
-    assert isinstance(nobody, Nobody)
+    assert (len(nobody.known), list(nobody.pool)) == (3, IDS[:3])
     assert "nobody is asked for the 5 labels it lacks. Set `annotation: queue`" in caplog.text
     labels = SiteLabels("clinic", nobody, tmp_path, RUN)
     assert labels.before(1, 0) == {"s0": 0, "s1": 1, "s2": 0}
@@ -125,16 +125,16 @@ def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
 
 
 def test_a_site_file_decides_who_is_asked(tmp_path):
-    kinds = {"oracle": Oracle, "queue": People, "none": Nobody}
-    found = {name: type(annotators_of(data(annotation=name), tmp_path / "clinic.yaml")) for name in kinds}
-    assert found == kinds
+    file, kinds = tmp_path / "clinic.yaml", ("oracle", "queue", "none")
+    found = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
+    assert [(len(one.known), len(one.pool)) for one in found] == [(0, 3), (3, 8), (3, 3)]
 
 
 # --- people
 
 
 def test_who_has_labels_already_is_asked_for_the_others(tmp_path, queue):
-    clinic = SiteLabels("clinic", People(data(labelled=2), queue), tmp_path / "memory", RUN)
+    clinic = SiteLabels("clinic", people_of(data(labelled=2), queue), tmp_path / "memory", RUN)
     used, counts = renew(clinic, 1, 4)
     assert used == {"s0": 0, "s1": 1}
     assert (counts["asked"], counts["bought"], counts["waiting"]) == (2, 0, 2)
@@ -193,7 +193,7 @@ def test_unused_answers_of_an_earlier_run_are_reported(tmp_path, queue, caplog):
     caplog.set_level("INFO")
     for sample_id in ("s0", "s6", "s7"):
         say(queue, sample_id, "NV")
-    clinic = SiteLabels("clinic", People(data(labelled=1), queue), tmp_path / "memory", RUN)
+    clinic = SiteLabels("clinic", people_of(data(labelled=1), queue), tmp_path / "memory", RUN)
     renew(clinic, 1, 2)
     renew(clinic, 2, 3, lambda ids, number: ["s7"])
     told = [record.getMessage() for record in caplog.records if "not used" in record.getMessage()]
@@ -204,7 +204,9 @@ def test_unused_answers_of_an_earlier_run_are_reported(tmp_path, queue, caplog):
 
 
 def test_questions_of_a_finished_run_are_withdrawn(tmp_path, queue):
-    former, later = (SiteLabels("clinic", People(data(), queue), tmp_path / "memory", run) for run in (RUN, "f" * 32))
+    former, later = (
+        SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", run) for run in (RUN, "f" * 32)
+    )
     renew(former, 1, 2)
     renew(later, 1, 2, lambda ids, number: ["s4", "s5"])
     assert waiting(queue) == ["s4", "s5"]
@@ -223,7 +225,7 @@ def test_labels_that_vanish_from_the_queue_are_missed_aloud(tmp_path, queue, cli
     other = Queue(tmp_path / "another")
     say(other, "s1", None)
     say(other, "s2", "MEL")
-    assert renew(SiteLabels("clinic", People(data(), other), tmp_path / "memory", RUN), 3, 0)[0] == {"s2": 0}
+    assert renew(SiteLabels("clinic", people_of(data(), other), tmp_path / "memory", RUN), 3, 0)[0] == {"s2": 0}
     assert "site clinic, round 3: 1 labels that it had before are gone from the queue" in caplog.text
 
 
@@ -239,7 +241,7 @@ def test_a_class_that_was_corrected_replaces_the_first(clinic, queue):
 
 
 def test_a_round_waits_until_all_that_is_new_is_answered(tmp_path, queue, monkeypatch):
-    clinic, slept = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN, wait=3600.0), []
+    clinic, slept = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=3600.0), []
 
     def pause(seconds: float) -> None:
         slept.append(seconds)
@@ -255,13 +257,13 @@ def test_waiting_ends_in_time(tmp_path, queue, monkeypatch):
     clock = count(0.0, 40.0)
     monkeypatch.setattr(module, "monotonic", lambda: next(clock))
     monkeypatch.setattr(module, "sleep", lambda seconds: None)
-    clinic = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN, wait=100.0)
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=100.0)
     assert renew(clinic, 1, 2)[1]["waiting"] == 2
     assert next(clock) == 160.0
 
 
 def test_an_abort_ends_the_waiting_and_keeps_the_question(tmp_path, queue):
-    clinic = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN, wait=3600.0)
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN, wait=3600.0)
     with pytest.raises(RunError, match="site clinic, waiting for labels"):
         clinic.renew(1, 0, 2, "fedal", first, lambda: True)
     assert waiting(queue) == ["s0", "s1"]
@@ -276,7 +278,7 @@ def test_a_round_asked_for_again_has_the_labels_it_had(clinic, queue, tmp_path):
     say(queue, "s0", "NV")
     before = renew(clinic, 2, 4)
     say(queue, "s1", "NV")
-    again = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN)
+    again = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN)
     assert renew(again, 2, 4, never) == before
     assert renew(again, 3, 4, never)[0] == {"s0": 1, "s1": 1}
 
@@ -286,13 +288,13 @@ def test_a_site_that_begins_in_the_middle_of_a_run_says_so(clinic, queue, tmp_pa
     renew(clinic, 1, 2)
     renew(clinic, 2, 3)
     assert "begin anew" not in caplog.text
-    renew(SiteLabels("clinic", People(data(), queue), tmp_path / "lost", RUN), 3, 3)
+    renew(SiteLabels("clinic", people_of(data(), queue), tmp_path / "lost", RUN), 3, 3)
     assert "site clinic, round 3: no record of earlier questions of this run" in caplog.text
 
 
 def test_another_run_starts_anew(clinic, queue, tmp_path):
     renew(clinic, 1, 2)
-    other = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", "f" * 32)
+    other = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", "f" * 32)
     assert other.taken_before(2, 0) == 0
     assert renew(other, 2, 3)[1]["asked"] == 3
 
@@ -301,9 +303,9 @@ KILLED = """
 import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[1], f"{sys.argv[1]}/client"]
-from test_labels import People, Queue, RUN, SiteLabels, data, first
+from test_labels import people_of, Queue, RUN, SiteLabels, data, first
 folder = Path(sys.argv[2])
-labels = SiteLabels("clinic", People(data(), Queue(folder / "queue")), folder / "memory", RUN, wait=3600.0)
+labels = SiteLabels("clinic", people_of(data(), Queue(folder / "queue")), folder / "memory", RUN, wait=3600.0)
 labels.renew(1, 0, 3, "fedal", first, lambda: bool((folder / "waits").touch()))
 """
 
@@ -317,7 +319,7 @@ def test_a_kill_between_question_and_answer_loses_nothing(tmp_path, queue):
     process.wait()
     assert waiting(queue) == IDS[:3]
     say(queue, "s1", "NV")
-    clinic = SiteLabels("clinic", People(data(), queue), tmp_path / "memory", RUN)
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN)
     assert clinic.taken_before(2, 0) == 3, "also if the federation has gone on without it"
     used, counts = renew(clinic, 1, 3, never)
     assert (used, counts["asked"], counts["waiting"]) == ({"s1": 1}, 3, 2)

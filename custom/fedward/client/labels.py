@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Protocol
+from typing import Any
 
 from fedward.annotation import Queue, queue_folder
 from fedward.client.memory import site_records
@@ -40,98 +40,73 @@ class Answers:
     """Answers about training images without a label of their own that this run has not asked about."""
 
 
-class Annotators(Protocol):
+@dataclass(frozen=True)
+class Annotators:
     """Who gives labels."""
 
     known: dict[str, int]
     """Labels that need no asking: id -> class index."""
     pool: Sequence[str]
     """Ids of the training images that have a label or may get one."""
-
-    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
-        """Ask about images, the most wanted first; asking again changes nothing.
-
-        Called in each exchange, also with no images: a run that asks is not over.
-        """
-
-    def answers(self, asked: Collection[str]) -> Answers:
-        """Return what is known by now of the images asked about."""
+    answers: Callable[[Collection[str]], Answers] = lambda asked: Answers()
+    """Returns what is known by now of the images asked about."""
+    ask: Callable[[str, int, str, Sequence[str]], None] = lambda run, round_, strategy, ids: None
+    """Asks, for a run, round and strategy, about images, the most wanted first; asking again changes nothing. Called in
+    each exchange, also with no images: a run that asks is not over."""
 
 
-class Oracle:
-    """The data's own labels, each of which is seen once it is asked for."""
-
-    def __init__(self, data: SiteData) -> None:
-        self._truth = labels_in(data)
-        self.known: dict[str, int] = {}
-        self.pool: Sequence[str] = list(self._truth)
-
-    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
-        """Nothing to do: an oracle knows."""
-
-    def answers(self, asked: Collection[str]) -> Answers:
-        """Return the label of each."""
-        return Answers({name: self._truth[name] for name in asked})
+def oracle_of(data: SiteData) -> Annotators:
+    """Return the data's own labels, each of which is seen once it is asked for."""
+    truth = labels_in(data)
+    return Annotators({}, list(truth), lambda asked: Answers({name: truth[name] for name in asked}))
 
 
-class Nobody:
-    """A site without annotators trains with the labels it has."""
-
-    def __init__(self, data: SiteData) -> None:
-        self.known = labels_in(data)
-        self.pool: Sequence[str] = list(self.known)
-
-    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
-        """Nobody is asked: all of the pool is known."""
-
-    def answers(self, asked: Collection[str]) -> Answers:
-        """Return none."""
-        return Answers()
+def nobody_of(data: SiteData) -> Annotators:
+    """Return the labels that the data hold, to which nobody adds."""
+    known = labels_in(data)
+    return Annotators(known, list(known))
 
 
-class People:
-    """Clinicians at the site, through its queue; the labels that its data holds are known beforehand."""
+def people_of(data: SiteData, queue: Queue) -> Annotators:
+    """Return the clinicians at a site, who answer through its queue; its data's own labels are known beforehand."""
+    classes = {name: index for index, name in enumerate(data.classes)}
+    known, pool = labels_in(data), [*data.labelled.ids, *data.unlabelled.ids]
 
-    def __init__(self, data: SiteData, queue: Queue) -> None:
-        self._queue, self._site = queue, data.site
-        self._classes = {name: index for index, name in enumerate(data.classes)}
-        self.known = labels_in(data)
-        self.pool: Sequence[str] = [*data.labelled.ids, *data.unlabelled.ids]
-
-    def ask(self, run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
-        """Put the images into the queue."""
+    def ask(run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
         scores = [float(len(ids) - rank) for rank in range(len(ids))]
-        if new := self._queue.request(run, round_, strategy, ids, scores):
-            _log.info("site %s, round %d: %d images wait for a class", self._site, round_, new)
+        if new := queue.request(run, round_, strategy, ids, scores):
+            _log.info("site %s, round %d: %d images wait for a class", data.site, round_, new)
 
-    def answers(self, asked: Collection[str]) -> Answers:
+    def answers(asked: Collection[str]) -> Answers:
         """Return the usable labels; others are counted and logged."""
-        given = self._queue.labels()
-        labels = {name: self._classes[given[name]] for name in asked if given.get(name) in self._classes}
-        strange = sorted({given[name] for name in asked if name in given} - set(self._classes))
+        given = queue.labels()
+        labels = {name: classes[given[name]] for name in asked if given.get(name) in classes}
+        strange = sorted({given[name] for name in asked if name in given} - set(classes))
         unusable = sum(given.get(name) in strange for name in asked)
-        foreign = len(set(given) - set(self.pool))
+        foreign = len(set(given) - set(pool))
         if strange:
             text = "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again."
-            _log.warning(text, self._site, unusable, ", ".join(map(repr, strange[:5])), ", ".join(self._classes))
+            _log.warning(text, data.site, unusable, ", ".join(map(repr, strange[:5])), ", ".join(classes))
         if foreign:
             text = "site %s: %d answers are not used: their images are no training images of the site file."
-            _log.warning(text, self._site, foreign)
-        unasked = len(set(given) & set(self.pool) - set(asked) - set(self.known))
-        cannot_tell = (self._queue.cannot_tell() & set(asked)) - set(labels)  # an answer may change in between
+            _log.warning(text, data.site, foreign)
+        unasked = len(set(given) & set(pool) - set(asked) - set(known))
+        cannot_tell = (queue.cannot_tell() & set(asked)) - set(labels)  # an answer may change in between
         return Answers(labels, cannot_tell, unusable + foreign, unasked)
+
+    return Annotators(known, pool, answers, ask)
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
     """Return who answers at a site, as its file says."""
     if data.annotation == "oracle":
-        return Oracle(data)
+        return oracle_of(data)
     if data.annotation == "queue" and site_file is not None:
-        return People(data, Queue(queue_folder(site_file)))
+        return people_of(data, Queue(queue_folder(site_file)))
     if len(data.unlabelled):
         text = "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people."
         _log.warning(text, data.site, len(data.unlabelled))
-    return Nobody(data)
+    return nobody_of(data)
 
 
 def labels_in(data: SiteData) -> dict[str, int]:
@@ -170,31 +145,21 @@ class SiteLabels:
     """
 
     def __init__(self, site: str, annotators: Annotators, folder: Path, run: str, wait: float = 0.0) -> None:
-        self._site, self._annotators, self._run, self._wait = site, annotators, run, wait
+        self.annotators, self._site, self._run, self._wait = annotators, site, run, wait
         self._records = site_records(folder, run)
-
-    @property
-    def pool(self) -> Sequence[str]:
-        """Ids of the training images that have a label or may get one."""
-        return self._annotators.pool
-
-    @property
-    def known(self) -> int:
-        """Labels the site had before the run."""
-        return len(self._annotators.known)
 
     def before(self, round_: int, part: int) -> dict[str, int]:
         """Return the labels a site could use before an exchange."""
-        return {**self._annotators.known, **_Record.of(self._records.before(round_, part)).labels}
+        return {**self.annotators.known, **_Record.of(self._records.before(round_, part)).labels}
 
     def taken_before(self, round_: int, part: int) -> int:
         """Return for how many images the site had a label, or had asked for one, before an exchange."""
-        return self.known + len(_Record.of(self._records.before(round_, part)).asked)
+        return len(self.annotators.known) + len(_Record.of(self._records.before(round_, part)).asked)
 
     def free(self, round_: int, part: int) -> list[str]:
         """Return ids of the pool that had no label and had not been asked about before an exchange."""
-        taken = {*self._annotators.known, *_Record.of(self._records.before(round_, part)).asked}
-        return [name for name in self.pool if name not in taken]
+        taken = {*self.annotators.known, *_Record.of(self._records.before(round_, part)).asked}
+        return [name for name in self.annotators.pool if name not in taken]
 
     def renew(
         self, round_: int, part: int, wanted: int, strategy: str, choose: Choose, aborted: Callable[[], bool]
@@ -221,13 +186,14 @@ class SiteLabels:
             if round_ > 1 and earlier is None:
                 _log.warning(_NO_RECORD, self._site, round_)
             free = self.free(round_, part)
-            budget = min(len(free), max(0, wanted - self.known - len(record.asked)))
+            taken = len(self.annotators.known) + len(record.asked)
+            budget = min(len(free), max(0, wanted - taken))
             chosen = choose(free, budget) if budget else ()
             record = replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
             self._records.save(round_, part, asdict(record))
         if not record.done:
             new = record.asked[len(record.asked) - record.new :]
-            self._annotators.ask(self._run, round_, strategy, new)
+            self.annotators.ask(self._run, round_, strategy, new)
             answers = self._answers(record, set(new), aborted)
             self._log_unused(round_, record, answers)
             undecided, unusable = len(answers.cannot_tell), answers.unusable
@@ -236,13 +202,13 @@ class SiteLabels:
         counts = {"asked": record.new, "bought": len(record.labels)}
         counts |= {"cannot_tell": record.cannot_tell, "unusable": record.unusable}
         counts["waiting"] = max(0, len(record.asked) - len(record.labels) - record.cannot_tell)
-        return {**self._annotators.known, **record.labels}, counts
+        return {**self.annotators.known, **record.labels}, counts
 
     def _answers(self, record: _Record, new: set[str], aborted: Callable[[], bool]) -> Answers:
         """Return what has been answered, once all that is new has been, or the time for waiting is over."""
         ends = monotonic() + self._wait * bool(new)
         while True:
-            answers = self._annotators.answers(record.asked)
+            answers = self.annotators.answers(record.asked)
             if not new - set(answers.labels) - answers.cannot_tell or monotonic() >= ends:
                 return answers
             if aborted():

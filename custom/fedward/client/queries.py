@@ -52,8 +52,8 @@ class Queries:
         learner = self._with_labels(learner, labels.before(round_, part))
         if task == "idle":
             return learner, {}
-        look, pool = partial(_pool, learner, model, known, round_), len(labels.pool)
-        first, taken = max(method.first(pool), labels.known), labels.taken_before(round_, part)
+        look, pool = partial(_pool, learner, model, known, round_), len(labels.annotators.pool)
+        first, taken = max(method.first(pool), len(labels.annotators.known)), labels.taken_before(round_, part)
         due = method.wanted(round_, pool, first) - taken if taken >= first else 0
         if task == SCORE:
             ids = labels.free(round_, part) if taken >= first else []  # a site without its first labels takes no part

@@ -15,7 +15,14 @@ from fedward.storage.run_folder import RunFolder
 def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
     """Write what each site has sent, and the method's decisions."""
     for site, answer in sorted(result.answers.items()):
-        _record_answer(run, exchange, site, answer)
+        counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
+        for metric in answer.metrics:
+            run.append("metrics", {"round": exchange.round - 1, "site": site, **metric.model_dump()})
+        for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
+            run.append("metrics", MetricRow(exchange.round, site, "train", name, value, sum(counts.values())))
+        if labels := answer.label_counts:
+            row = QueryRow(exchange.round, site, **labels.model_dump(), **counts, minutes=answer.minutes)
+            run.append("queries", row)
     for site, request in result.requests.items():
         up, peers = result.bytes_up.get(site, 0), len(wire.roles(request.arrays))
         run.append("bytes", ByteRow(exchange.round, site, request.nbytes, up, peers))
@@ -60,14 +67,3 @@ def keep_best(run: RunFolder, exchange: Exchange, values: Mapping[str, float | N
     if earliest_best({round_: mean, **dict([best] if best else [])}) == round_:
         about = {"round": round_, "metric": f"mean over sites of val {key_metric}", "value": mean}
         run.save_global("best", exchange.model, about)
-
-
-def _record_answer(run: RunFolder, exchange: Exchange, site: str, answer: Answer) -> None:
-    images = answer.labelled + answer.unlabelled
-    counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
-    for metric in answer.metrics:
-        run.append("metrics", {"round": exchange.round - 1, "site": site, **metric.model_dump()})
-    for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
-        run.append("metrics", MetricRow(exchange.round, site, "train", name, value, images))
-    if labels := answer.label_counts:
-        run.append("queries", QueryRow(exchange.round, site, **labels.model_dump(), **counts, minutes=answer.minutes))

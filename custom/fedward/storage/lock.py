@@ -22,8 +22,15 @@ def sole_writer(folder: Path, patience: float = 60.0) -> Iterator[None]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _opened(folder, os.O_RDWR | os.O_CREAT) as file:
-        if not _taken(file):
-            _wait(folder, file, patience)
+        since, taken = time.monotonic(), _taken(file)
+        if not taken:
+            _log.warning("run folder %s: another process writes it; waiting up to %g s for it to end", folder, patience)
+        while not taken:
+            if time.monotonic() - since >= patience:
+                found, remedy = f"another process that writes it, for {patience:g} s", "Wait for its end, or stop it."
+                raise RunError(f"run folder {folder}", expected="to be its only writer", found=found, remedy=remedy)
+            time.sleep(_TICK)
+            taken = _taken(file)
         yield
 
 
@@ -56,16 +63,6 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _wait(folder: Path, file: int, patience: float) -> None:
-    _log.warning("run folder %s: another process writes it; waiting up to %g s for it to end", folder, patience)
-    since = time.monotonic()
-    while not _taken(file):
-        if time.monotonic() - since >= patience:
-            found, remedy = f"another process that writes it, for {patience:g} s", "Wait for its end, or stop it."
-            raise RunError(f"run folder {folder}", expected="to be its only writer", found=found, remedy=remedy)
-        time.sleep(_TICK)
 
 
 def _taken(file: int) -> bool:
