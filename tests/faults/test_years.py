@@ -151,6 +151,7 @@ def old(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Pat
         for file in (made / name).iterdir():
             shutil.copy(file, startup)
     restart(federation, SERVER, *HOSPITALS)  # the server's key has changed, and with it all tokens
+    federation.wait_until_ready()
     return folder
 
 
