@@ -13,10 +13,7 @@ BATCH = {"cpu": 32, "cuda": 256}
 
 @torch.no_grad()
 def predict(
-    net: nn.Module,
-    pixels: Pixels,
-    batch: int | None = None,
-    view: Callable[[Tensor], Tensor] = lambda images: images,
+    net: nn.Module, pixels: Pixels, batch: int | None = None, view: Callable[[Tensor], Tensor] = lambda images: images
 ) -> Tensor:
     """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images, or a view of each.
 
