@@ -158,7 +158,10 @@ class SiteLabels:
 
     def free(self, round_: int, part: int) -> list[str]:
         """Return ids of the pool that had no label and had not been asked about before an exchange."""
-        taken = {*self.annotators.known, *_Record.of(self._records.before(round_, part)).asked}
+        return self._free(_Record.of(self._records.before(round_, part)))
+
+    def _free(self, record: _Record) -> list[str]:
+        taken = {*self.annotators.known, *record.asked}
         return [name for name in self.annotators.pool if name not in taken]
 
     def renew(
@@ -185,7 +188,7 @@ class SiteLabels:
         if saved is None:
             if round_ > 1 and earlier is None:
                 _log.warning(_NO_RECORD, self._site, round_)
-            free = self.free(round_, part)
+            free = self._free(record)
             taken = len(self.annotators.known) + len(record.asked)
             budget = min(len(free), max(0, wanted - taken))
             chosen = choose(free, budget) if budget else ()

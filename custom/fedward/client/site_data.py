@@ -64,7 +64,7 @@ class DataSource:
         return replace(synthetic, annotation="oracle")
 
     def require_same(self, run: str) -> None:
-        """Raise DataError where a run began with a file of the site's and there is none now, or the reverse.
+        """Raise DataError if the run began with a site file that is missing now, or without the one found now.
 
         Args:
             run: the run's id, 32 hexadecimal digits.

@@ -78,15 +78,15 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
 
 def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
     """Compare what run.json says of the run with the line that was written when it began."""
-    told = rows[0]["details"]
-    if digest(info.experiment) != told["experiment"]:
+    begun = rows[0]["details"]
+    if digest(info.experiment) != begun["experiment"]:
         found = f"{digest(info.experiment)}: the experiment was changed"
-        raise fault(1, f"run.json with the experiment of SHA-256 {told['experiment']}", found)
-    sites = {*told["sites"], *(site for row in rows if row["event"] == "joined" for site in row["details"]["sites"])}
+        raise fault(1, f"run.json with the experiment of SHA-256 {begun['experiment']}", found)
+    sites = {*begun["sites"], *(site for row in rows if row["event"] == "joined" for site in row["details"]["sites"])}
     for name in ("engine", "seed", "versions"):
-        if (found := getattr(info, name)) != told[name]:
-            raise fault(1, f"run.json with {name} {told[name]}", f"{found}: it was changed")
-    if not set(told["sites"]) <= set(info.sites) <= sites:
+        if (found := getattr(info, name)) != begun[name]:
+            raise fault(1, f"run.json with {name} {begun[name]}", f"{found}: it was changed")
+    if not set(begun["sites"]) <= set(info.sites) <= sites:
         raise fault(1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info.sites)}")
 
 
@@ -121,9 +121,9 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
             raise fault(end + 1, "nothing after the end of the run but its report", "more: lines were added")
         return 0
     row = rows[end - 1]
-    told, found = row["details"]["files"], outputs(folder)
-    for name in sorted({*told, *found}):
-        _same(row, name, told.get(name), found.get(name))
+    recorded, found = row["details"]["files"], outputs(folder)
+    for name in sorted({*recorded, *found}):
+        _same(row, name, recorded.get(name), found.get(name))
     if (run.info.audit or {})["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
         raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
     report = folder / REPORT
@@ -132,7 +132,7 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
         _same(reported[-1], REPORT, reported[-1]["details"]["report"], now)
     elif report.exists():
         raise fault(end + 1, f"a line with the hash of {REPORT}", "none; `fedward report` makes it anew, and the line")
-    return len(told)
+    return len(recorded)
 
 
 def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -> None:
@@ -152,9 +152,9 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
         raise fault(len(rows), f"a line that asks for round {exchange[0]} with {file.name}", "none")
 
 
-def _same(row: Row, name: str, told: str | None, found: str | None) -> None:
-    if not told and found:
+def _same(row: Row, name: str, recorded: str | None, found: str | None) -> None:
+    if not recorded and found:
         raise fault(row["seq"], f"no file {name}", "a file of that name")
-    if told != found:
+    if recorded != found:
         changed = f"{found}: the file was changed" if found else "no such file"
-        raise fault(row["seq"], f"{name} with SHA-256 {told}", changed)
+        raise fault(row["seq"], f"{name} with SHA-256 {recorded}", changed)

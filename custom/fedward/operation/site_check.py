@@ -111,15 +111,15 @@ def _check_request(rows: Sequence[Row], asked: Mapping[str, Row], record: SiteRe
     if row["task"] == DECRYPT:
         return
     details, site = line["details"], row["site"]
-    told = {"task": details["tasks"].get(site, "idle"), "model": details["model"], "peers": details["peers"].get(site)}
-    for name, value in {**told, "experiment": rows[0]["details"]["experiment"]}.items():
+    sent = {"task": details["tasks"].get(site, "idle"), "model": details["model"], "peers": details["peers"].get(site)}
+    for name, value in {**sent, "experiment": rows[0]["details"]["experiment"]}.items():
         if row[name] != value:
             where = f"the {name} that {site} was sent, {row[name]} ({record.file}, line {row['seq']})"
             raise fault(line["seq"], where, str(value))
 
 
 def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> None:
-    """Raise where the server tells of an answer that the site's log, which reaches beyond it, does not know."""
+    """Raise where the server names an answer that the site's log, which reaches beyond it, does not know."""
     to_it = [row for row in record.rows if (row["site"], row["last_hash"]) == (site, asked["hash"])]
     given = [row for row in to_it if row["event"] == "answered" and row["task"] != DECRYPT]
     if not given:
@@ -127,20 +127,20 @@ def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> No
         raise fault(answered["seq"], expected, f"one to line {asked['seq']}, which it does not know")
     update = answered["details"]["updates"].get(site)
     if update and update not in [row["gave"] for row in given]:
-        told = ", ".join(str(row["gave"]) for row in given)
-        where = f"the update that {site} gave, SHA-256 {told} ({record.file}, line {given[-1]['seq']})"
+        gave = ", ".join(str(row["gave"]) for row in given)
+        where = f"the update that {site} gave, SHA-256 {gave} ({record.file}, line {given[-1]['seq']})"
         raise fault(answered["seq"], where, update)
 
 
 def _check_metrics(folder: Path, record: SiteRecord, reached: Mapping[str, int]) -> None:
-    """Raise where metrics.jsonl tells other numbers of a site than it gave."""
-    told: dict[tuple[str, int], list[Any]] = {}
+    """Raise where metrics.jsonl has other numbers of a site than it gave."""
+    reported: dict[tuple[str, int], list[Any]] = {}
     for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         site, round_ = row.pop("site"), row.pop("round")
         if site in reached and round_ < reached[site] and row["split"] in get_args(Split):
-            told.setdefault((site, round_), []).append(row)
-    for (site, round_), found in told.items():
+            reported.setdefault((site, round_), []).append(row)
+    for (site, round_), found in reported.items():
         given = {row["metrics"] for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}
         if digest(found) not in given:
             expected = f"the numbers that the site gave, by {record.file}"
@@ -155,10 +155,10 @@ def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError
     wanted = f"{shown} in round {row['round']}, part {row['part']}"
     asked = [line for line in rows if line["event"] == "asked"]
     if there := [line["seq"] for line in asked if _exchange(line) == exchange]:
-        return fault(there[-1], wanted, "another: this line or one before it was written anew, or not all are told")
+        return fault(there[-1], wanted, "another: this line or one before it was written anew, or some are missing")
     if None not in exchange and (later := [line["seq"] for line in asked if _exchange(line) > exchange]):
         return fault(later[0], wanted, "a later round: lines before this one were removed, or never written")
-    return fault(len(rows) + 1, wanted, "the end of the log: it was cut, or the request is not told")
+    return fault(len(rows) + 1, wanted, "the end of the log: it was cut, or the request is missing")
 
 
 def _exchange(row: Row) -> tuple[int, int]:

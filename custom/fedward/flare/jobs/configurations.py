@@ -110,7 +110,7 @@ def described(method: str, arguments: Mapping[str, Any], where: str) -> dict[str
 
 
 def experiment_in(config: Path) -> "Experiment":
-    """Return the experiment of a job's app, from its folder ``config``; ConfigError: there is none, or it is wrong."""
+    """Return the experiment of a job's app, from its folder ``config``; ConfigError: it is missing or wrong."""
     from fedward.config import Experiment
 
     return Experiment.parse(described_in(config), _WHERE)

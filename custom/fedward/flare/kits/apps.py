@@ -47,7 +47,7 @@ _PARTS: dict[str, type[BaseModel]] = {"data": DataSpec, "synthetic": SyntheticDa
 _INTERVAL = (0.05, 60.0)
 """Seconds between two questions of a site for work that a job may set."""
 
-_TOLD = 200
+_LONGEST_TEXT = 200
 """Characters of what was found that an error repeats: the job's lead chose them, others read them."""
 
 _log = logging.getLogger(__name__)
@@ -113,8 +113,8 @@ def _check_files(app: Path, role: Role) -> None:
     ]
     if strangers:
         files = ", ".join(sorted(_KNOWN[role] - _SIGNATURES))
-        told = [name for name in strangers if PurePath(name).name not in _SIGNATURE] or strangers
-        raise _refused("app", f"nothing but {files}", ", ".join(map(repr, told)))
+        named = [name for name in strangers if PurePath(name).name not in _SIGNATURE] or strangers
+        raise _refused("app", f"nothing but {files}", ", ".join(map(repr, named)))
     for name, path in paths.items():
         if name not in (_FOLDER, _WEIGHTS) and (size := path.stat().st_size) > _LARGEST:
             raise _refused(f"app, file {name}", f"at most {_LARGEST} bytes", f"{size}")
@@ -186,7 +186,7 @@ def values(content: Any) -> Iterator[Any]:
 
 
 def _refused(where: str, expected: str, found: str) -> ConfigError:
-    told = found.encode("unicode_escape").decode("ascii")
-    told = told if len(told) <= _TOLD else f"{told[:_TOLD]}..."
+    text = found.encode("unicode_escape").decode("ascii")
+    text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
     remedy = "Export the job with `fedward jobs`, and send it as it is."
-    return ConfigError(where, expected=expected, found=told, remedy=remedy)
+    return ConfigError(where, expected=expected, found=text, remedy=remedy)
