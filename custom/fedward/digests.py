@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
 
 def canonical(value: Any) -> str:
     """Return JSON of which there is one for each value: keys sorted, no spaces, ASCII; NaN as Python writes it."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return _CANONICAL.encode(value)
 
 
 def digest(value: Any) -> str:

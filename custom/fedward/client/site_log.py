@@ -74,8 +74,8 @@ class SiteLog:
         """Of the request that is being answered; None where it names none, or the log is broken."""
         self._asked: dict[str, Any] = {}
         self._admitted = False
-        self._named: set[str] = set()
-        """Runs that requests have named so far."""
+        self._logs: dict[str, chain.Checked] = {}
+        """Of the runs that requests have named so far."""
 
     def admit(self, message: Message) -> Request:
         """Record a request and return what it asks; refuse one that must not be answered.
@@ -89,9 +89,8 @@ class SiteLog:
         if (run := said.get("run")) is None:  # no log that a line could go to
             read_request(message.meta)
             raise _refused("request", "the id of a run", "nothing")
-        if self._job and run not in self._named and len(self._named) == _MOST_RUNS:
+        if self._job and run not in self._logs and len(self._logs) == _MOST_RUNS:
             raise _refused("run of this job", f"one of {_MOST_RUNS} that it has named", run, "Send a job for each run.")
-        self._named.add(run)
         given = self._given(run)
         self._run, self._asked = run, _recorded(said, message.arrays)
         if (found := said.get("versions", {}).get("fedward", "none")) != (ours := versions()["fedward"]):
@@ -127,9 +126,8 @@ class SiteLog:
 
     def _given(self, run: str) -> list[dict[str, Any]]:
         """Return the lines of this site's answers in a run; RunError if somebody changed the log."""
-        lines, _ = chain.read(self._path(run))
-        rows = chain.checked(lines, run, f"{FOLDER}/{run}.jsonl")
-        return [row for row in rows if (row.get("site"), row.get("event")) == (self._site, "answered")]
+        log = self._logs.setdefault(run, chain.Checked(self._path(run), run, f"{FOLDER}/{run}.jsonl"))
+        return [row for row in log.rows() if (row.get("site"), row.get("event")) == (self._site, "answered")]
 
     def _path(self, run: str) -> Path:
         return self._folder / f"{run}.jsonl"

@@ -157,8 +157,9 @@ def _check_metrics(
 ) -> None:
     if rows and not asked:
         _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
+    of_job, overall = frozenset(classes), (*OVERALL, *metrics)
     for row in rows:
-        _check_metric(where, row, frozenset(classes), (*OVERALL, *metrics))
+        _check_metric(where, row, of_job, overall)
     if len({(row.split, row.name) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
     for split in get_args(Split):  # all rows of a split are of the same images

@@ -17,7 +17,7 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
     for site, answer in sorted(result.answers.items()):
         counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
         for metric in answer.metrics:
-            run.append("metrics", {"round": exchange.round - 1, "site": site, **metric.model_dump()})
+            run.append("metrics", MetricRow(exchange.round - 1, site, **dict(metric)))
         for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
             run.append("metrics", MetricRow(exchange.round, site, "train", name, value, sum(counts.values())))
         if labels := answer.label_counts:

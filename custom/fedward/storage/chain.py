@@ -65,6 +65,26 @@ class Chain:
         return row
 
 
+class Checked:
+    """Reader of a chain that grows: each line is parsed and checked once, unless what lies before it has changed.
+
+    ``path``, ``start`` and ``name`` are those of :class:`Chain` and :func:`checked`.
+    """
+
+    def __init__(self, path: Path, start: str, name: str) -> None:
+        self._path, self._start, self._name = path, start, name
+        self._lines, self._rows = list[bytes](), list[dict[str, Any]]()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the content of all whole lines; RunError names the first that is wrong."""
+        lines, _ = read(self._path)
+        if lines[: len(self._lines)] != self._lines:
+            self._lines, self._rows = [], []
+        self._rows = [*self._rows, *checked(lines, self._start, self._name, self._rows)]
+        self._lines = lines
+        return self._rows
+
+
 def read(path: Path) -> tuple[list[bytes], bytes]:
     """Return a chain's whole lines, without their newlines, and what follows the last newline; nothing of no file."""
     *lines, rest = (path.read_bytes() if path.exists() else b"").split(b"\n")
@@ -82,14 +102,16 @@ def parse(line: bytes) -> dict[str, Any] | None:
     return row if row.get("hash") == digest({key: row[key] for key in row if key != "hash"}) else None
 
 
-def checked(lines: Sequence[bytes], start: str, name: str) -> Iterator[dict[str, Any]]:
+def checked(
+    lines: Sequence[bytes], start: str, name: str, known: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[dict[str, Any]]:
     """Yield the content of a chain's lines, as long as each is what was written, where it was written.
 
-    ``start``: what the first line names as ``previous``. ``name``: of the file. RunError names the first line that is
-    wrong.
+    ``start``: what the first line names as ``previous``. ``name``: of the file. ``known``: the content of the first
+    lines, if they have been checked before; they are not yielded. RunError names the first line that is wrong.
     """
-    previous = start
-    for number, line in enumerate(lines, 1):
+    previous = known[-1]["hash"] if known else start
+    for number, line in enumerate(lines[len(known) :], len(known) + 1):
         row = parse(line)
         if row is None:
             raise fault(name, number, "what its hash was made of", "something else: the line was changed")

@@ -60,7 +60,7 @@ class StoredState(Mapping[str, torch.Tensor]):
     def __getitem__(self, key: str) -> torch.Tensor:
         entry = self._header[key]
         tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
-        with self._path.open("rb", buffering=0) as file:
+        with open(self._path, "rb", buffering=0) as file:
             file.seek(self._start + entry["data_offsets"][0])
             read = file.readinto(tensor.flatten().view(torch.uint8).numpy().data)
         if read != tensor.nbytes:

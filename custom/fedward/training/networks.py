@@ -1,6 +1,7 @@
 """The networks of one process, into which models are loaded."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ class Networks:
         self[place].load_state_dict(state)
         return self[place]
 
-    @property
+    @cached_property
     def template(self) -> State:
         """Names, shapes and dtypes of a model's tensors; the values are those that were loaded or trained last."""
         state: State = self[0].state_dict()
