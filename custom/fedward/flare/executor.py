@@ -56,25 +56,25 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
         except Exception as error:
             self.log_exception(fl_ctx, f"round {round_}: {error}")
             return pack_answer({"site": name, "round": round_, **_told(error)}, {})
-        finally:
-            self._memory.trim()
         restarts = int(os.environ.get(RESTARTS, "0"))  # how often this job's process was killed at its site
         return pack_answer({**answer.meta, **({"restarts": restarts} if restarts else {})}, answer.arrays)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Write an answer into the site's log once FLARE's filters have had it; then send its scalars, for tracking.
-
-        What cannot be written stays here.
-        """
+        """Log an answer once FLARE's filters have had it, and free memory once the answer has left."""
         super().handle_event(event_type, fl_ctx)
-        if event_type != EventType.AFTER_TASK_RESULT_FILTER or self._client is None:
-            return
+        if event_type == EventType.AFTER_TASK_RESULT_FILTER and self._client is not None:
+            self._log(self._client, fl_ctx)
+        elif event_type == EventType.AFTER_SEND_TASK_RESULT:
+            self._memory.trim()
+
+    def _log(self, client: "Client", fl_ctx: FLContext) -> None:
+        """Write an answer into the site's log, then send its scalars, for tracking. What cannot be written stays here."""
         from fedward.protocol.wire import Message
 
         leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
         try:
             answer = Message(*unpack(leaving))
-            self._client.log.add(answer)
+            client.log.add(answer)
         except Exception as error:
             self.log_exception(fl_ctx, f"the site's log: {error}")
             leaving.clear()

@@ -49,6 +49,7 @@ class FlareTransport:
                     tasks[site] = self._send(site, request, timeout, answers)
                 else:
                     deliver(site, _failed(site, request, "not connected to this job"))
+            self._memory.trim()  # while the sites work
             while tasks:
                 if self._controller.abort_signal.triggered:
                     remedy = "Resume it when wanted."
@@ -64,7 +65,6 @@ class FlareTransport:
         finally:
             for task in tasks.values():
                 self._controller.cancel_task(task)
-            self._memory.trim()
 
     def _send(self, site: str, request: Message, timeout: int, answers: Queue[tuple[str, Message]]) -> Task:
         def received(client_task: ClientTask, **_: Any) -> None:
