@@ -195,6 +195,16 @@ def test_the_server_is_told_of_restarts(tmp_path, sent, monkeypatch):
     assert "restarts" not in run(executor, request(), tmp_path)[0]
 
 
+def test_memory_is_freed_when_the_answer_has_left(tmp_path, sent, monkeypatch):
+    freed = []
+    monkeypatch.setattr("fedward.flare.process_memory.cleanup_memory", lambda: freed.append(True))
+    executor = executor_of(tmp_path, tiny("fedavg"))
+    leaving(executor, answered(executor, tmp_path), tmp_path)
+    assert not freed, "the server waits for the answer"
+    executor.handle_event(EventType.AFTER_SEND_TASK_RESULT, Context(tmp_path))
+    assert freed == [True]
+
+
 # --- the site's log
 
 

@@ -68,7 +68,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             self._memory.trim()
 
     def _log(self, client: "Client", fl_ctx: FLContext) -> None:
-        """Write an answer into the site's log, then send its scalars, for tracking. What cannot be written stays here."""
+        """Write an answer into the site's log, then send its scalars, for tracking. What is not logged stays here."""
         from fedward.protocol.wire import Message
 
         leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
