@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedward.errors import ConfigError
+from fedward.nets.depthwise import quicken
 from fedward.registry import NETWORKS
 from fedward.seeds import derive
 
@@ -56,6 +57,7 @@ def build(
         net = _network(name, classes, channels, pretrained)
         if extend is not None:
             extend(net)
+        quicken(net)
         return net
 
 
