@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, precision_recall_fscore_support, roc_auc_score
 
 from fedward.errors import DataError
 from fedward.evaluation import classification_metrics
@@ -206,8 +207,38 @@ def test_every_value_is_a_share_and_weighted_recall_is_accuracy(problem):
     assert sum(v for name, v in found.items() if name.startswith("support/")) == len(truth)
 
 
-def test_importing_evaluation_stays_light():
-    """A command that evaluates nothing must not wait for scikit-learn, scipy or torch."""
-    code = "import sys, fedward.evaluation; print(sorted({'sklearn', 'scipy', 'torch'} & set(sys.modules)))"
+@st.composite
+def odd_problems(draw):
+    """Labels of few classes, and probabilities that are constant, equal in parts, tiny or a hair beside each other."""
+    k, n = draw(st.integers(2, 9)), draw(st.integers(1, 40))
+    labels = draw(st.lists(st.integers(0, draw(st.integers(0, k - 1))), min_size=n, max_size=n))
+    levels = st.sampled_from([0.0, 1e-300, 1e-16, 0.1, 0.1 + 1e-16, 0.1 + 1e-12, 0.5, 1 - 1e-16, 1.0])
+    levels = draw(st.sampled_from([levels, st.just(0.5), st.floats(0, 1)]))
+    return np.array(draw(st.lists(st.lists(levels, min_size=k, max_size=k), min_size=n, max_size=n))), labels, k
+
+
+@given(odd_problems())
+def test_equal_to_scikit_learn(problem):
+    scores, truth, k = problem
+    present, guesses = np.unique(truth), scores.argmax(axis=1)
+    found = values(scores, truth, [f"c{i}" for i in range(k)])
+    table = precision_recall_fscore_support(truth, guesses, labels=present, average=None, zero_division=0.0)
+    for kind, column in zip(("precision", "recall", "f1"), table[:3], strict=True):
+        expected = np.average(column, weights=table[3])
+        assert found[f"{kind}_weighted"] == pytest.approx(expected, abs=1e-14), kind
+    for index, f1 in zip(present, table[2], strict=True):
+        assert found[f"f1/c{index}"] == pytest.approx(f1, abs=1e-14)
+        one = np.array(truth) == index
+        if not one.all():
+            assert found[f"auroc/c{index}"] == pytest.approx(roc_auc_score(one, scores[:, index]), abs=1e-14)
+            assert found[f"auprc/c{index}"] == pytest.approx(average_precision_score(one, scores[:, index]), abs=1e-14)
+
+
+def test_evaluation_stays_light():
+    """A process that evaluates must not wait for scikit-learn, scipy or torch."""
+    code = (
+        "import sys, numpy as np, fedward.evaluation as e; e.classification_metrics(np.eye(2), np.arange(2), 'ab')\n"
+        "print(sorted({'sklearn', 'scipy', 'torch'} & set(sys.modules)))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"

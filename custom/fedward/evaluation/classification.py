@@ -98,21 +98,33 @@ def _overall(
 
 def _per_class(scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64]) -> dict[str, Array]:
     """(K,) arrays of precision, recall, f1, auroc and auprc; NaN where not defined."""
-    table = {kind: np.full(len(support), np.nan) for kind in ("precision", "recall", "f1", "auroc", "auprc")}
-    if not len(truth):
-        return table
-    # Here, because scikit-learn costs about a second and most commands never get this far.
-    from sklearn.metrics import average_precision_score, precision_recall_fscore_support, roc_auc_score
-
-    present, guesses = np.flatnonzero(support), scores.argmax(axis=1)
-    found = precision_recall_fscore_support(truth, guesses, labels=present, average=None, zero_division=0.0)
-    for kind, column in zip(table, found[:3], strict=False):
-        table[kind][present] = column
-    if len(present) > 1:
-        for index in present:
-            table["auroc"][index] = roc_auc_score(truth == index, scores[:, index])
-            table["auprc"][index] = average_precision_score(truth == index, scores[:, index])
+    guesses, nan = scores.argmax(axis=1), np.full(len(support), np.nan)
+    hits, said = (np.bincount(chosen, minlength=len(support)) for chosen in (truth[guesses == truth], guesses))
+    present = support > 0
+    table = {
+        "precision": np.where(present, hits / np.maximum(said, 1), nan),
+        "recall": np.where(present, hits / np.maximum(support, 1), nan),
+        "f1": np.where(present, 2 * hits / np.maximum(said + support, 1), nan),
+        "auroc": nan.copy(),
+        "auprc": nan.copy(),
+    }
+    for index in np.flatnonzero(present & (support < len(truth))):
+        table["auroc"][index], table["auprc"][index] = _ranking(scores[:, index], truth == index)
     return table
+
+
+def _ranking(scores: Array, inside: NDArray[np.bool_]) -> tuple[float, float]:
+    """Return area under the ROC curve and average precision of N scores, by which of them belong to the class.
+
+    Equal scores are one step of both curves. Some scores belong to the class and some do not.
+    """
+    order = np.argsort(-scores)
+    last = np.flatnonzero(np.diff(scores[order], append=-np.inf))  # of each run of equal scores
+    found = np.cumsum(inside[order])[last]
+    wrong = last + 1 - found
+    new, before = np.diff(found, prepend=0), np.concatenate([[0], found[:-1]])
+    area = np.diff(wrong, prepend=0) @ (before + found) / (2 * found[-1] * wrong[-1])
+    return float(area), float(new / found[-1] @ (found / (found + wrong)))
 
 
 def _checked(

@@ -14,6 +14,7 @@ from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.training.batches import RoundBatches
 from fedward.training.monai_trainer import Trainer
+from fedward.training.optimizers import optimizer_of
 
 
 @dataclass(frozen=True)
@@ -26,23 +27,6 @@ class Trained:
     """Mean over all batches of the loss, its terms and what else was to be reported."""
     memory: Mapping[str, Mapping[str, Tensor]]
     """Models that the site is to keep, by role."""
-
-
-def _optimizer(net: nn.Module, settings: Settings, learning_rate: float) -> torch.optim.Optimizer:
-    common: dict[str, Any] = {"lr": learning_rate, "weight_decay": settings.weight_decay, "fused": True}
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(net.parameters(), momentum=settings.momentum, **common)
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(_decayed_apart(net), **common)
-    return torch.optim.Adam(net.parameters(), **common)
-
-
-def _decayed_apart(net: nn.Module) -> list[dict[str, Any]]:
-    """Return two groups of parameters: matrices and kernels, which decay, and biases and scales, which do not."""
-    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for name, parameter in net.named_parameters():
-        groups[parameter.dim() > 1 and not name.endswith("relative_position_bias_table")].append(parameter)
-    return [{"params": groups[True]}, {"params": groups[False], "weight_decay": 0.0}]
 
 
 def train(
@@ -75,7 +59,7 @@ def train(
     net.train()
     objective = phase.objective
     state = objective.init(net, inputs)
-    optimizer = _optimizer(net, settings, phase.learning_rate)
+    optimizer = optimizer_of(net, settings, phase.learning_rate)
     sums, steps = dict[str, Tensor](), 0  # the sums stay on the device, so that no step waits for one
 
     compute = shared or (lambda losses_of: losses_of(net))
