@@ -23,28 +23,21 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
 )
 
-WHOLE_COMMAND = "import sys; from fedward.cli import main; sys.exit(main())"
-ITS_OWN_PART = """
-import argparse, sys
-from fedward.annotation.command import add_annotate
-parser = argparse.ArgumentParser()
-add_annotate(parser.add_subparsers())
-options = parser.parse_args()
-sys.exit(options.command(options))
+_COMMAND = """
+import signal, sys
+from fedward.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
 """
-"""The same without the other commands, which import PyTorch: a tenth of the time to start."""
-_HEARS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 """A shell that runs tests in the background ignores it, and what they start inherits that."""
 
 
 class Server:
     """``fedward annotate`` in a process of its own."""
 
-    def __init__(
-        self, site_file: Path, classes: Sequence[str], port: int = 0, *options: str, code: str = ITS_OWN_PART
-    ) -> None:
+    def __init__(self, site_file: Path, classes: Sequence[str], port: int = 0, *options: str) -> None:
         words = ["annotate", str(site_file), "--classes", *classes, "--port", str(port), *options]
-        command = [sys.executable, "-c", _HEARS_CTRL_C + code, *words]
+        command = [sys.executable, "-c", _COMMAND, *words]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()

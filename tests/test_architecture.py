@@ -71,7 +71,7 @@ MAY_USE: dict[str, set[str]] = {
         *("storage", "terminal"),
     },
     "run_command": {"config", "errors", "flare", "jobs", "local", "sites", "storage", "terminal"},
-    "cli": {"annotation", "errors", "flare", "operation", "run_command", "sites", "terminal"},
+    "cli": {"errors", "terminal"},
 }
 """The rooms of the package, and which others each may import; imports for type checkers alone do not count."""
 

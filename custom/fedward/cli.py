@@ -4,18 +4,34 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from pkgutil import resolve_name
 
 from safetensors import SafetensorError
 
 from fedward import __version__
-from fedward.annotation.command import add_annotate
 from fedward.errors import ConfigError, FedwardError
-from fedward.flare.command import add_flare
-from fedward.operation.command import add_operation
-from fedward.run_command import add_run
-from fedward.sites.command import add_partition
 from fedward.terminal import printing_safely
+
+_COMMANDS = {
+    "run": ("run_command:add_run", "run a job in this process or in the FLARE simulator, or resume a run"),
+    "partition": ("sites.command:add_partition", "write site files that cut a data set into ten sites"),
+    "jobs": ("flare.command:add_jobs", "export the jobs, or check that exported ones are fresh"),
+    "submit": ("flare.command:add_submit", "send a clinical job to a running federation, wait, fetch its run"),
+    "approve": ("flare.command:add_approve", "let a job run at a site whose policy asks for approval"),
+    "doctor": ("operation.command:add_doctor", "check a site's data, or a FLARE startup kit, before it joins"),
+    "status": ("operation.command:add_status", "tell how far a run is, or all jobs that run in a federation"),
+    "report": ("operation.command:add_report", "write report.html of a run anew"),
+    "audit": ("operation.command:add_audit", "check a run's audit log"),
+    "runs": ("operation.command:add_runs", "list runs and their models, with what they came from"),
+    "prune": ("operation.command:add_prune", "list what old runs and kits no longer need, or remove it"),
+    "revoke": ("operation.command:add_revoke", "make the server refuse users who left or whose key is lost"),
+    "annotate": (
+        "annotation.command:add_annotate",
+        "answer a federation's queries on a site's images, in a browser",
+    ),
+}
+"""Name -> what adds its arguments, in the package, and what it does. Only the one that is called is imported."""
 
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 """What the operating system says of a disk without naming a file."""
@@ -28,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options, code = _parser().parse_args(arguments), 1
+    words = sys.argv[1:] if arguments is None else arguments
+    options, code = _parser(words).parse_args(words), 1
     try:
         code = options.command(options)
         sys.stdout.flush()  # here, since what fails at the interpreter's end is told in its words
@@ -72,12 +89,15 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Container[str]) -> argparse.ArgumentParser:
+    """Return a parser that knows all subcommands, and the arguments of those that are among the words."""
     about = "Federated learning for hospitals that are short of labels."
     parser = argparse.ArgumentParser("fedward", description=about)
     parser.set_defaults(hint="")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (add_run, add_partition, add_flare, add_operation, add_annotate):
-        add(commands)
+    for name, (target, about) in _COMMANDS.items():
+        command = commands.add_parser(name, help=about)
+        if name in words:
+            resolve_name(f"fedward.{target}")(command)
     return parser

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
@@ -14,9 +13,9 @@ from fedward.jobs import JOBS, SETTING_HELP, load_experiment, simulated_sites, s
 from fedward.terminal import subcommand
 
 
-def add_run(commands: Any) -> None:
-    """Add ``run`` to the ``fedward`` command."""
-    add = subcommand(commands, "run", _run, "run a job in this process or in the FLARE simulator, or resume a run")
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``run``."""
+    add = subcommand(parser, _run)
     add("job", nargs="?", metavar="JOB", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
     add("--out", type=Path, metavar="FOLDER", help="new run folder (default: runs/JOB)")
     engine = "this process, or FLARE's simulator (default: local)"

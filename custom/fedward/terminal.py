@@ -2,7 +2,7 @@
 
 import re
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -39,11 +39,10 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def subcommand(commands: Any, name: str, command: Callable[[Namespace], int], about: str) -> Callable[..., Any]:
-    """Add a subcommand to a parser's, and return what adds arguments to it."""
-    parser = commands.add_parser(name, help=about)
+def subcommand(parser: ArgumentParser, command: Callable[[Namespace], int]) -> Callable[..., Any]:
+    """Let a subcommand's parser lead to what runs it, and return what adds arguments to it."""
     parser.set_defaults(command=command)
-    return parser.add_argument  # type: ignore[no-any-return]
+    return parser.add_argument
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from chromium import ITS_OWN_PART, WHOLE_COMMAND, Server, Tab, start_browser
+from chromium import Server, Tab, start_browser
 
 pytestmark = pytest.mark.browser
 
@@ -49,8 +49,8 @@ def serve(big_clinic: Any) -> Iterator[Callable[..., Server]]:
     """Start the command on the big clinic; it is ended with the test."""
     servers: list[Server] = []
 
-    def start(port: int = 0, *options: str, code: str = ITS_OWN_PART) -> Server:
-        servers.append(Server(big_clinic.site_file, CLASSES, port, *options, code=code))
+    def start(port: int = 0, *options: str) -> Server:
+        servers.append(Server(big_clinic.site_file, CLASSES, port, *options))
         return servers[-1]
 
     yield start
@@ -237,7 +237,7 @@ def test_a_killed_server_loses_no_answer_and_the_page_goes_on(
 def test_a_page_of_a_former_server_says_its_answer_is_unsaved(
     tab: Tab, serve: Callable[..., Server], big_clinic: Any
 ) -> None:
-    server = serve(code=WHOLE_COMMAND)
+    server = serve()
     tab.open(server.address)
     code, text = server.end(signal.SIGINT)
     assert (code, "saved" in text) == (0, True)

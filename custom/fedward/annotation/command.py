@@ -3,10 +3,11 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
+from fedward.terminal import subcommand
 
 if TYPE_CHECKING:
     from fedward.annotation.pictures import Pictures
@@ -15,11 +16,9 @@ if TYPE_CHECKING:
 PORT = 8765
 
 
-def add_annotate(commands: Any) -> None:
-    """Add ``annotate`` to the ``fedward`` command."""
-    annotate = commands.add_parser("annotate", help="answer a federation's queries about a site's images, in a browser")
-    annotate.set_defaults(command=_annotate)
-    add, classes = annotate.add_argument, DataSpec().classes
+def add_annotate(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``annotate``."""
+    add, classes = subcommand(parser, _annotate), DataSpec().classes
     add("site_file", type=Path, metavar="SITE_FILE", help="the file that describes the site's images")
     names = f"the job's classes, in its order (default: {' '.join(classes)})"
     add("--classes", nargs="+", default=list(classes), metavar="CLASS", help=names)
@@ -27,7 +26,7 @@ def add_annotate(commands: Any) -> None:
     add("--readers", type=int, default=1, metavar="N", help=readers)
     add("--port", type=int, default=PORT, help=f"where the page listens, 0 for any free port (default: {PORT})")
     add("--host", default="127.0.0.1", help="address of the page (default: 127.0.0.1, for this machine alone)")
-    files = annotate.add_mutually_exclusive_group()
+    files = parser.add_mutually_exclusive_group()
     export = "write the open questions for another tool and end; FORM is csv, label-studio or monai-label"
     files.add_argument("--export", nargs=2, metavar=("FORM", "PATH"), help=export)
     back = "read the answers in files of another tool and end (default: open the page)"

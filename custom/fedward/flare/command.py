@@ -5,7 +5,6 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from fedward.config import Experiment
@@ -17,9 +16,9 @@ _PATIENCE = 600.0
 """Seconds for which a supervised job waits for a server that cannot be reached."""
 
 
-def add_flare(commands: Any) -> None:
-    """Add ``jobs``, ``submit`` and ``approve`` to the ``fedward`` command."""
-    add = subcommand(commands, "jobs", _jobs, "export the jobs, or check that exported ones are fresh")
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``jobs``."""
+    add = subcommand(parser, _jobs)
     add("folder", type=Path, metavar="FOLDER", help="where each job gets a folder of its own name")
     add("--check", action="store_true", help="fail if an exported job is stale, and write nothing (default: export)")
     add("--only", choices=sorted(JOBS), metavar="JOB", help=f"one job (default: all): {', '.join(sorted(JOBS))}")
@@ -31,7 +30,10 @@ def add_flare(commands: Any) -> None:
     init = "start from the last model of this finished run, which the job carries (default: fresh weights)"
     add("--init", type=Path, metavar="RUN_FOLDER", help=init)
 
-    add = subcommand(commands, "submit", _submit, "send a clinical job to a running federation, wait, fetch its run")
+
+def add_submit(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``submit``."""
+    add = subcommand(parser, _submit)
     add("kit", type=Path, metavar="KIT", help="startup kit of a lead or a project admin")
     add("job", type=Path, metavar="JOB", help="folder of a job that `fedward jobs --clinical` exported")
     add("--out", type=Path, default=Path("runs"), help="folder for the results (default: runs)")
@@ -42,7 +44,10 @@ def add_flare(commands: Any) -> None:
     timeout = "how long to wait for the run, but not with --supervise (default: for ever)"
     add("--timeout", type=float, default=0.0, metavar="SECONDS", help=timeout)
 
-    add = subcommand(commands, "approve", _approve, "let a job run at a site whose policy asks for approval")
+
+def add_approve(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``approve``."""
+    add = subcommand(parser, _approve)
     add("kit", type=Path, metavar="KIT", help="startup kit of the site")
     add("digest", nargs="?", metavar="DIGEST", help="the job's, from the list (default: list the jobs that wait)")
     add("--withdraw", action="store_true", help="take the approval back (default: give it)")

@@ -9,23 +9,16 @@ import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
-
-from fedward.config import DataSpec, explain
 from fedward.errors import ConfigError, FedwardError
 from fedward.terminal import subcommand
 
 
-def add_operation(commands: Any) -> None:
-    """Add the commands of whoever runs a site or a federation to the ``fedward`` command."""
-    for add in (_add_doctor, _add_watching, _add_runs):
-        add(commands)
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``doctor``."""
+    from fedward.config import DataSpec
 
-
-def _add_doctor(commands: Any) -> None:
-    add = subcommand(commands, "doctor", _doctor, "check a site's data, or a FLARE startup kit, before it joins")
+    add = subcommand(parser, _doctor)
     add("subject", type=Path, metavar="SITE_FILE|KIT", help="the file that describes a site's data, or a kit's folder")
     add("--job", type=Path, metavar="FOLDER", help="with a kit: also check that it would run this exported job")
     data = DataSpec()
@@ -36,30 +29,40 @@ def _add_doctor(commands: Any) -> None:
     add("--out", type=Path, default=Path(), help="with a site file: folder for the contact sheet (default: this one)")
 
 
-def _add_watching(commands: Any) -> None:
-    add = subcommand(commands, "status", _status, "tell how far a run is, or all jobs that run in a federation")
+def add_status(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``status``."""
+    add = subcommand(parser, _status)
     add("subject", type=Path, metavar="RUN_FOLDER|KIT", help="a run folder, or the startup kit of any user")
     add("job", nargs="?", metavar="JOB_ID", help="with a kit: only this job (default: all that run)")
 
-    add = subcommand(commands, "report", _report, "write report.html of a run anew")
+
+def add_report(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``report``."""
+    add = subcommand(parser, _report)
     add("run", type=Path, metavar="RUN_FOLDER", help="the run, in whose folder report.html is written")
     compare = "other runs to draw in the same figures (default: none)"
     add("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help=compare)
 
-    audit = commands.add_parser("audit", help="check a run's audit log")
-    audit = audit.add_subparsers(required=True, metavar="COMMAND")
+
+def add_audit(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of ``audit``, each with its arguments."""
     about = "check that a run is as it was written; if not, tell why and exit with 1"
-    add = subcommand(audit, "verify", _verify, about)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add = subcommand(commands.add_parser("verify", help=about), _verify)
     add("run", type=Path, nargs="?", metavar="RUN_FOLDER", help="the run to check (default: the sites' logs alone)")
     add("--site", type=Path, nargs="+", default=[], metavar="FILE", help="sites' logs of their answers (default: none)")
 
 
-def _add_runs(commands: Any) -> None:
-    add = subcommand(commands, "runs", _runs, "list runs and their models, with what they came from")
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``runs``."""
+    add = subcommand(parser, _runs)
     add("folders", type=Path, nargs="+", metavar="FOLDER", help="a run folder, or one with runs below it")
     add("--json", action="store_true", help="print all that is known of each run as JSON (default: a table)")
 
-    add = subcommand(commands, "prune", _prune, "list what old runs and kits no longer need, or remove it")
+
+def add_prune(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``prune``."""
+    add = subcommand(parser, _prune)
     add("folder", type=Path, metavar="FOLDER", help="a kit, a run folder, or one with runs below it")
     age = "only what has not changed for so many days (default: 180d)"
     add("--older-than", type=_days, default=180, metavar="DAYS", help=age)
@@ -67,7 +70,10 @@ def _add_runs(commands: Any) -> None:
     add("--models", action="store_true", help=models)
     add("--delete", action="store_true", help="remove what is listed (default: nothing is changed)")
 
-    add = subcommand(commands, "revoke", _revoke, "make the server refuse users who left or whose key is lost")
+
+def add_revoke(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``revoke``."""
+    add = subcommand(parser, _revoke)
     add("kit", type=Path, metavar="KIT", help="the server's startup kit, where the rule is written")
     add("names", nargs="+", metavar="USER", help="a user's name as in the certificate, such as lead@hospital-a.org")
 
@@ -127,6 +133,9 @@ def _doctor(options: argparse.Namespace) -> int:
         from fedward.flare.kits import doctor
 
         return doctor.run(options.subject, options.job)
+    from pydantic import ValidationError
+
+    from fedward.config import DataSpec, explain
     from fedward.sites.doctor import run
 
     try:

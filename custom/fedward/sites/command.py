@@ -2,18 +2,16 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+
+from fedward.terminal import subcommand
 
 
-def add_partition(commands: Any) -> None:
-    """Add ``partition`` to the ``fedward`` command."""
-    partition = commands.add_parser("partition", help="write site files that cut a data set into ten sites")
-    partition.add_argument("dataset", type=Path, help="folder with manifest.csv and images")
-    partition.add_argument("--out", type=Path, required=True, help="folder for the site files")
-    partition.add_argument(
-        "--labelled", type=_share, default=0.1, help="share of training labels in use (default: 0.1)"
-    )
-    partition.set_defaults(command=_partition)
+def add_partition(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``partition``."""
+    add = subcommand(parser, _partition)
+    add("dataset", type=Path, help="folder with manifest.csv and images")
+    add("--out", type=Path, required=True, help="folder for the site files")
+    add("--labelled", type=_share, default=0.1, help="share of training labels in use (default: 0.1)")
 
 
 def _share(text: str) -> float:
