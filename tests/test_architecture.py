@@ -15,7 +15,7 @@ ROOT = Path(fedward.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 LONGEST_MODULE, LONGEST_FUNCTION = 300, 60
 """Lines; of a function without its docstring, which is to be as long as it needs."""
-LONGEST_CHAIN = 12
+LONGEST_CHAIN = 11
 """Imports from one module to the next, counted along the longest way down."""
 
 MAY_USE: dict[str, set[str]] = {

@@ -1,0 +1,97 @@
+"""What processes cost before they work: CPU seconds and memory, each in fresh processes.
+
+    python benchmarks/startup.py [--repeats 5]
+
+- **torch**: imports PyTorch and does nothing.
+- **evaluates**: predicts with a small network and computes its metrics.
+- **trains**: one step of MONAI's trainer with torch's Adam, with all that a site's client imports.
+- **--help**, **--version**: the command line.
+
+Seconds are user and system time of the whole process. ``beyond torch`` is the median of the differences to the process
+with PyTorch alone that ran in the same repeat. Private memory is what the process alone would free (USS); resident
+memory (RSS) also counts the files of libraries that processes share.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+AT_END = """
+import atexit, json, os, sys
+
+def tell():
+    seconds = sum(os.times()[:2])
+    import psutil
+    memory = psutil.Process().memory_full_info()
+    print(json.dumps([seconds, memory.uss / 1e6, memory.rss / 1e6]), file=sys.stderr)
+
+atexit.register(tell)
+"""
+CLIENT = """
+import torch
+import fedward.client.client, fedward.client.site_data
+from fedward.nets import build
+
+net, images, labels = build("small_cnn", 8), torch.rand(16, 3, 32, 32), torch.arange(16) % 8
+"""
+EVALUATES = f"""{CLIENT}
+from fedward.evaluation import classification_metrics
+from fedward.methods.local import probabilities_in_evaluation_mode
+
+found = probabilities_in_evaluation_mode(net, images).detach()
+classification_metrics(found.numpy(), labels.numpy(), "abcdefgh")
+"""
+TRAINS = f"""{CLIENT}
+from fedward.methods.fedavg import Supervised
+from fedward.methods.local import Batch, Phase, RoundInputs
+from fedward.methods.settings import Settings
+from fedward.training.trainer import train
+
+phase, inputs, settings = Phase(Supervised(), 0.001), RoundInputs(torch.ones(8)), Settings(images_per_round=16)
+train(net, [Batch(images, labels)], phase, inputs, settings, device=torch.device("cpu"), aborted=bool)
+"""
+PROCESSES = {
+    "torch": "import torch",
+    "evaluates": EVALUATES,
+    "trains": TRAINS,
+    **{f"--{word}": f"from fedward.cli import main; main(['--{word}'])" for word in ("help", "version")},
+}
+LIMITS = {"evaluates": 0.3, "trains": 1.0, "--help": 0.3, "--version": 0.3}
+"""CPU seconds; of the first two, beyond those of torch."""
+PRIVATE = 600
+"""MB."""
+
+
+def measure(code: str) -> list[float]:
+    """Return CPU seconds, and MB of private and of resident memory, of a new process."""
+    command, environment = [sys.executable, "-c", AT_END + code], {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found: list[float] = json.loads(done.stderr.strip().splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    for code in PROCESSES.values():
+        measure(code)  # not counted: it reads files from the disk
+    found: dict[str, list[list[float]]] = {name: [] for name in PROCESSES}
+    for _ in range(repeats):
+        for name, code in PROCESSES.items():
+            found[name].append(measure(code))
+    print(f"{'':12}{'CPU s':>8}{'beyond torch':>14}{'limit':>8}{'private MB':>12}{'resident MB':>13}")
+    for name, rows in found.items():
+        seconds, private, resident = (statistics.median(column) for column in zip(*rows, strict=True))
+        above = statistics.median(row[0] - torch[0] for row, torch in zip(rows, found["torch"], strict=True))
+        beyond = f"{above:.2f}" if name in ("evaluates", "trains") else ""
+        missed = (above if beyond else seconds) > LIMITS.get(name, float("inf")) or private > PRIVATE
+        limit = f"{LIMITS[name]:.1f}" if name in LIMITS else ""
+        print(f"{name:12}{seconds:8.2f}{beyond:>14}{limit:>8}{private:12.0f}{resident:13.0f}{'  missed' * missed}")
+
+
+if __name__ == "__main__":
+    main()
