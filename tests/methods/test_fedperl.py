@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -227,8 +228,8 @@ def test_equal_models_without_direction_resemble_each_other(scale: str) -> None:
     """Rows 0 and 2 are zero, with minmax because they are the lowest in every feature."""
     found = similarity(torch.tensor([[0.0, 0.0], [1.0, 2.0], [-0.0, 0.0]]), scale)
     assert found.tolist() == [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]
-    assert top_peers(found, 2, 1, [0, 1, 2]) == [0]
-    assert top_peers(found, 0, 1, [0, 1, 2]) == [2]
+    assert top_peers(found[2], 2, 1, [0, 1, 2]) == [0]
+    assert top_peers(found[0], 0, 1, [0, 1, 2]) == [2]
 
 
 @grid
@@ -283,6 +284,15 @@ def test_similarity_refuses_unknown_scales() -> None:
         similarity(torch.ones(2, 2), scale="zscore")  # type: ignore[arg-type]
 
 
+@grid
+@given(sites=st.integers(1, 9), seed=st.integers(0, 1000), scale=st.sampled_from(["none", "minmax"]), data=st.data())
+def test_rows_of_similarities_are_those_of_the_matrix(sites: int, seed: int, scale: Any, data: st.DataObject) -> None:
+    """To the last bit, and in the order asked for; some models are equal, or all zero."""
+    moments = random_moments(sites, 6, seed)[[0, *range(sites - 1)]] * (torch.arange(sites) != 3)[:, None]
+    rows = data.draw(st.lists(st.integers(0, sites - 1), max_size=5))
+    assert torch.equal(similarity(moments, scale, rows), similarity(moments, scale)[rows])
+
+
 # --- top_peers
 
 
@@ -315,7 +325,7 @@ MATRIX = torch.tensor(
     ],
 )
 def test_top_peers_by_hand(site: int, committee: int, seen: Collection[int], peers: list[int]) -> None:
-    assert top_peers(MATRIX, site, committee, seen) == peers
+    assert top_peers(MATRIX[site], site, committee, seen) == peers
 
 
 @grid
@@ -332,25 +342,25 @@ def test_top_peers_equal_a_loop(sites: int, seed: int, committee: int, data: st.
         assert best is not None
         expected.append(best)
         left.remove(best)
-    assert top_peers(matrix, site, committee, seen) == expected
-    assert top_peers(matrix, site, committee, seen[::-1]) == expected
+    assert top_peers(matrix[site], site, committee, seen) == expected
+    assert top_peers(matrix[site], site, committee, seen[::-1]) == expected
 
 
 @grid
 @given(seed=st.integers(0, 10_000), order=st.permutations(range(6)))
 def test_top_peers_follow_the_names_of_the_sites(seed: int, order: list[int]) -> None:
     matrix = similarity(random_moments(6, 8, seed), "none")
-    peers = top_peers(matrix[order][:, order], 0, 3, range(6))
-    assert [order[peer] for peer in peers] == top_peers(matrix, order[0], 3, range(6))
+    peers = top_peers(matrix[order[0]][order], 0, 3, range(6))
+    assert [order[peer] for peer in peers] == top_peers(matrix[order[0]], order[0], 3, range(6))
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_top_peers_refuse_a_broken_similarity_of_candidates(value: float) -> None:
-    matrix = MATRIX.clone()
-    matrix[0, 3] = value
+    row = MATRIX[0].clone()
+    row[3] = value
     with pytest.raises(ConfigError, match="sites 0 and 3"):
-        top_peers(matrix, 0, 2, [1, 3])
-    assert top_peers(matrix, 0, 2, [1, 2]) == [2, 1]
+        top_peers(row, 0, 2, [1, 3])
+    assert top_peers(row, 0, 2, [1, 2]) == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -359,7 +369,7 @@ def test_top_peers_refuse_a_broken_similarity_of_candidates(value: float) -> Non
 )
 def test_top_peers_refuse_what_is_no_site(site: int, committee: int, seen: list[int]) -> None:
     with pytest.raises(ConfigError):
-        top_peers(MATRIX, site, committee, seen)
+        top_peers(MATRIX[0], site, committee, seen)
 
 
 # --- random_peers
@@ -678,16 +688,16 @@ def test_gated_validation_policy_keeps_peers_at_the_gate(peers: list[int], thres
 def test_gated_similarity_policy_keeps_peers_at_the_gate(
     peers: list[int], site: int, threshold: float, kept: list[int]
 ) -> None:
-    assert gated_similarity_policy(peers, MATRIX, site, threshold) == kept
+    assert gated_similarity_policy(peers, MATRIX[site], site, threshold) == kept
 
 
 @grid
 @given(seed=st.integers(0, 10_000), site=st.integers(0, 5), threshold=st.sampled_from([-0.5, 0.0, 0.25, 0.75]))
 def test_gated_similarity_looks_along_the_row_of_the_site(seed: int, site: int, threshold: float) -> None:
-    matrix = random_similarity(6, seed)
-    peers = top_peers(matrix, site, 4, range(6))
-    kept = gated_similarity_policy(peers, matrix, site, threshold)
-    assert kept == [peer for peer in peers if matrix[site, peer].item() >= threshold]
+    row = random_similarity(6, seed)[site]
+    peers = top_peers(row, site, 4, range(6))
+    kept = gated_similarity_policy(peers, row, site, threshold)
+    assert kept == [peer for peer in peers if row[peer].item() >= threshold]
     assert kept == peers[: len(kept)]  # top peers come by falling similarity, so a gate cuts a tail
 
 
@@ -696,7 +706,7 @@ def test_policies_drop_what_is_not_a_number() -> None:
     assert validation_policy([1, 2], accuracy, 0) == [2]
     assert validation_policy([0, 2], accuracy, 1) == []
     assert gated_validation_policy([0, 1, 2], accuracy, 0.0) == [0, 2]
-    assert gated_similarity_policy([1, 2], torch.tensor([[1.0, NAN, 0.5]] * 3), 0, -1.0) == [2]
+    assert gated_similarity_policy([1, 2], torch.tensor([1.0, NAN, 0.5]), 0, -1.0) == [2]
 
 
 @pytest.mark.parametrize("unknown", [3, -1])
@@ -713,7 +723,7 @@ def test_validation_policies_refuse_unknown_sites(unknown: int) -> None:
 @pytest.mark.parametrize(("peers", "site"), [([1, 5], 0), ([1, -1], 0), ([1], 5), ([1], -1)])
 def test_gated_similarity_refuses_unknown_sites(peers: list[int], site: int) -> None:
     with pytest.raises(ConfigError, match="known site"):
-        gated_similarity_policy(peers, MATRIX, site, 0.5)
+        gated_similarity_policy(peers, MATRIX[0], site, 0.5)
 
 
 def test_policies_leave_the_peers_alone() -> None:

@@ -14,7 +14,7 @@ from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
 from fedward.methods.fedal import ActiveSettings, FedAL
 from fedward.methods.fedavg import FedAvg, draw_participants, mean_of
-from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments
+from fedward.methods.fedperl import FedPerl, FedPerlState, layer_moments, similarity, top_peers
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
 
@@ -208,10 +208,38 @@ def test_peers_are_the_most_similar_ones() -> None:
     for exchange in exchanges[1:]:
         for site, peers in chosen(exchange).items():
             assert set(peers) == set(SITES[:3] if site < "site-4" else SITES[3:]) - {site}
-        similarity = torch.tensor(exchange.record["peers"]["similarity"])
-        assert similarity.shape == (6, 6)
-        assert (similarity[:3, :3] == 1).all()
-        assert (similarity[:3, 3:] < 1).all()
+        row = exchange.record["peers"]
+        for site, nearest, values in zip(row["sites"], row["nearest"], row["similarity"], strict=True):
+            assert set(nearest) == set(SITES) - {site}
+            assert values[:2] == pytest.approx([1, 1])
+            assert max(values[2:]) < 1
+
+
+def test_a_row_names_participants_and_thirty_sites_near_each() -> None:
+    """All of forty sites have trained in the first round; then three a round are compared with all of them."""
+    sites = [f"site-{number:02d}" for number in range(40)]
+    server = Server({"rounds": 1}, sites=sites)
+    server.run()
+    assert isinstance(server.state, FedPerlState)
+    moments = torch.stack([server.state.moments[site] for site in sites])
+    peers, record = server.method.choose_peers(sites[5:8], 2, server.state, server.federation)
+    row, matrix = record["peers"], similarity(moments)
+    assert row["sites"] == sites[5:8]
+    for index, nearest, values in zip(range(5, 8), row["nearest"], row["similarity"], strict=True):
+        expected = top_peers(matrix[index], index, 30, range(40))
+        assert nearest == [sites[other] for other in expected]
+        assert values == matrix[index, expected].tolist()
+        assert peers[sites[index]] == nearest[:2]
+
+
+def test_a_row_leaves_out_who_has_not_trained() -> None:
+    server = Server({"rounds": 1}, fails=lambda round_, site: site == "site-2")
+    server.run()
+    assert isinstance(server.state, FedPerlState)
+    _, record = server.method.choose_peers(["site-1", "site-2"], 2, server.state, server.federation)
+    row = record["peers"]
+    assert (row["sites"], row["chosen"]["site-2"]) == (["site-1"], [])
+    assert set(row["nearest"][0]) == set(SITES) - {"site-1", "site-2"}
 
 
 def test_moments_are_those_of_each_sites_last_reply() -> None:
@@ -283,8 +311,8 @@ def test_gated_similarity_keeps_those_at_the_gate() -> None:
     kept = 0
     for exchange in exchanges[1:]:
         row = exchange.record["peers"]
-        for index, site in enumerate(row["sites"]):
-            expected = {s for j, s in enumerate(row["sites"]) if j != index and row["similarity"][index][j] >= 0.5}
+        for site, nearest, values in zip(row["sites"], row["nearest"], row["similarity"], strict=True):
+            expected = {other for other, value in zip(nearest, values, strict=True) if value >= 0.5}
             assert set(chosen(exchange)[site]) == expected
             kept += len(expected)
     assert 0 < kept < 30 * len(exchanges[1:]), "the gate decides something"

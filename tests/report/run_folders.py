@@ -61,7 +61,7 @@ def write_run(
     if groups:
         metrics = [row for row in metrics if row["name"] != "kept"]
     head = {
-        "format": 2,
+        "format": 3,
         "id": "0123456789abcdef" * 2,
         "method": method,
         "engine": "local",
@@ -107,7 +107,8 @@ def _measured(draw: Any, round_: int, site: str, split: str, place: int, level: 
         values |= {f"{kind}/{name}": noisy(shift) if there else None for kind, shift in KINDS.items()}
         values[f"support/{name}"] = float(supports.get(name, 0))
     where = {"round": round_, "site": site, "split": split}
-    return [where | {"name": name, "value": value, "n": n, "classes": present} for name, value in values.items()]
+    rows = [where | {"name": name, "value": value, "n": n} for name, value in values.items()]
+    return [rows[0] | {"classes": present}, *rows[1:]]
 
 
 KINDS = {"f1": 0.0, "auroc": 0.17, "auprc": 0.02}
@@ -125,7 +126,7 @@ def _trained(draw: Any, round_: int, site: str, rounds: int, labelled: int) -> l
     values = {"loss": 2.1 - progress, "kept": 0.2 + 0.6 * progress, "seconds": 3.0}
     values = {name: value + 0.03 * draw.random() for name, value in values.items()}
     values |= {"labelled": float(labelled), "unlabelled": 144.0}
-    where = {"round": round_, "site": site, "split": "train", "n": 160, "classes": []}
+    where = {"round": round_, "site": site, "split": "train", "n": 160}
     return [where | {"name": name, "value": value} for name, value in values.items()]
 
 
@@ -134,12 +135,14 @@ def _peers(draw: Any, round_: int, sites: tuple[str, ...], asked: list[str]) -> 
     matrix = np.where(groups[:, None] == groups[None, :], 0.85, 0.45) + draw.normal(0, 0.04, (len(sites), len(sites)))
     matrix = np.clip((matrix + matrix.T) / 2, 0, 1)
     np.fill_diagonal(matrix, 1)
-    chosen = {}
-    for site in asked:
-        row = matrix[sites.index(site)]
-        chosen[site] = [sites[i] for i in np.argsort(-row) if sites[i] != site][:2]
-    similarity = matrix.round(6).tolist()
-    return {"round": round_, "sites": list(sites), "similarity": similarity, "chosen": chosen, "anonymised": True}
+    nearest, similarity = [], []
+    for place in map(sites.index, asked):
+        order = [i for i in np.argsort(-matrix[place]) if i != place][:30]
+        nearest.append([sites[i] for i in order])
+        similarity.append(matrix[place, order].round(6).tolist())
+    chosen = {site: near[:2] for site, near in zip(asked, nearest, strict=True)}
+    row = {"round": round_, "sites": asked, "nearest": nearest, "similarity": similarity}
+    return row | {"chosen": chosen, "anonymised": True}
 
 
 def _round(

@@ -215,7 +215,8 @@ def test_withheld_classes_and_absent_ones_look_alike(make_run):
     lines = [json.loads(line) for line in path.open()]
     for round_ in (0, 1):
         rows = [row for row in lines if (row["site"], row["split"], row["round"]) == ("site-10", "test", round_)]
-        for row, told in zip(rows, withhold_small_counts(rows), strict=True):
+        whole = [row | {"classes": rows[0]["classes"]} for row in rows]
+        for row, told in zip(rows, withhold_small_counts(whole), strict=True):
             row.update(told)
     path.write_text("".join(json.dumps(row) + "\n" for row in lines))
     _, page = report(folder)
@@ -308,7 +309,7 @@ def test_a_report_of_no_run_is_refused(tmp_path, make_run):
 def test_peer_shares_and_bytes_worked_by_hand(make_run):
     folder = make_run(rounds=1, sites=("a", "b", "c"))
     rows = [
-        {"round": r, "sites": [], "similarity": [], "chosen": chosen, "anonymised": True}
+        {"round": r, "sites": [], "nearest": [], "similarity": [], "chosen": chosen, "anonymised": True}
         for r, chosen in enumerate([{"a": ["b", "c"]}, {"a": ["b"], "b": []}, {"a": ["b"]}])
     ]
     (folder / "peers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -340,6 +341,22 @@ def test_alike_sites_become_neighbours():
     assert order in ([0, 0, 0, 1, 1], [1, 1, 0, 0, 0])
     assert sorted(figures.community_order(matrix)) == list(range(5))
     assert figures.community_order([[1.0, 0.2], [0.2, 1.0]]) == [0, 1]
+
+
+def test_similarities_are_those_of_the_last_comparison(make_run):
+    """In round 2 only a is compared: with b anew; b and c keep what round 1 told, a and d never met."""
+    folder, common = make_run(rounds=1, sites=("a", "b", "c", "d")), {"chosen": {}, "anonymised": True}
+    rows = [
+        {"round": 1, "sites": ["b"], "nearest": [["c", "a", "d"]], "similarity": [[0.9, 0.2, 0.1]]},
+        {"round": 2, "sites": ["a"], "nearest": [["b"]], "similarity": [[0.4]]},
+    ]
+    (folder / "peers.jsonl").write_text("".join(json.dumps(row | common) + "\n" for row in rows))
+    sites, matrix = groups.similarity(Run.load(folder))
+    known = {(sites[i], sites[j]): matrix[i][j] for i in range(4) for j in range(i) if matrix[i][j] == matrix[j][i]}
+    assert known == {("b", "a"): 0.4, ("c", "b"): 0.9, ("d", "b"): 0.1}
+    assert [matrix[i][i] for i in range(4)] == [1.0] * 4
+    assert sorted(figures.community_order(matrix)) == list(range(4))
+    assert "Similarity of the sites" in report(folder)[0]
 
 
 def test_many_sites_and_equal_values_still_draw():

@@ -224,9 +224,10 @@ def test_equal_lines_have_hashes_that_nobody_can_guess(tmp_path):
 
 def test_a_methods_notes_are_decisions(tmp_path):
     folder = new_run(tmp_path / "run", tiny(), SITES, "local")
-    row = {"round": 1, "sites": ["a", "b"], "similarity": [[1.0, 0.5], [0.5, 1.0]], "chosen": {}, "anonymised": True}
+    lists = {"nearest": [["b", "c"], ["a"]], "similarity": [[1.0, 0.5], [0.5]]}
+    row = {"round": 1, "sites": ["a", "b"], **lists, "chosen": {}, "anonymised": True}
     folder.record("peers", row)
-    told = {**row, "similarity": {"sha256": digest(row["similarity"])}}
+    told = {**row, **{name: {"sha256": digest(value)} for name, value in lists.items()}}
     assert log_of(tmp_path / "run")[-1]["details"] == {"log": "peers", "row": told}
 
 

@@ -31,7 +31,7 @@ class MetricRow:
     n: int = 0
     """Images the number was computed on."""
     classes: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Classes present among them, as far as the site tells."""
+    """Classes present among them, as far as the site tells; said once, in the first row of a site, round and split."""
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,13 @@ def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> No
 def _check_metrics(folder: Path, record: SiteRecord, reached: Mapping[str, int]) -> None:
     """Raise where metrics.jsonl has other numbers of a site than it gave."""
     reported: dict[tuple[str, int], list[Any]] = {}
+    classes: dict[tuple[str, int, str], Any] = {}
+    """As the first row of a site, round and split says for all."""
     for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         site, round_ = row.pop("site"), row.pop("round")
         if site in reached and round_ < reached[site] and row["split"] in get_args(Split):
+            row["classes"] = classes.setdefault((site, round_, row["split"]), row.get("classes", []))
             reported.setdefault((site, round_), []).append(row)
     for (site, round_), found in reported.items():
         given = {row["metrics"] for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}

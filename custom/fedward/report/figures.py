@@ -146,16 +146,19 @@ def durations(seconds: Mapping[int, float]) -> Markup:
 
 
 def heat_map(sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str, down: str, across: str) -> Markup:
-    """A square table as colours, with numbers while they fit; rows ``down``, columns ``across``."""
+    """A square table as colours, with numbers while they fit; rows ``down``, columns ``across``, NaN an empty field."""
     values = np.asarray(matrix, dtype=float)
     figure, axes = _axes(5.2, 4.6, across, down)
-    lowest, highest = float(values.min()), float(values.max())
+    lowest, highest = float(np.nanmin(values)), float(np.nanmax(values))
     scaled = (values - lowest) / (highest - lowest or 1.0)
-    axes.pcolormesh(scaled, cmap=mpl.colormaps["cividis"], vmin=0, vmax=1, edgecolor=SHADE, linewidth=0.4)
+    axes.pcolormesh(
+        np.ma.masked_invalid(scaled), cmap=mpl.colormaps["cividis"], vmin=0, vmax=1, edgecolor=SHADE, linewidth=0.4
+    )
     if len(sites) <= _MANY:
         for (row, column), value in np.ndenumerate(values):
             colour = "#111111" if scaled[row, column] > 0.55 else "#ffffff"  # cividis is darkest at 0
             text = f"{value:.2f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.1f}"
+            text = "" if np.isnan(value) else text
             axes.text(column + 0.5, row + 0.5, text, color=colour, ha="center", va="center")
     ticks, names = np.arange(len(sites)) + 0.5, [site if len(site) <= 14 else f"{site[:13]}…" for site in sites]
     axes.set_xticks(ticks, names, rotation=90)
@@ -171,14 +174,15 @@ def heat_map(sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str
 def community_order(matrix: Sequence[Sequence[float]]) -> list[int]:
     """Return an order of sites in which alike ones are neighbours: the leaves of average-linkage clustering.
 
-    The matrix is a similarity (S, S), finite, the larger the more alike; it is made symmetric first.
+    The matrix is a similarity (S, S), the larger the more alike; it is made symmetric first. NaN, if unknown, counts as
+    not alike at all.
     """
     values: Values = np.asarray(matrix, dtype=float)
     if len(values) < 3:
         return list(range(len(values)))
     from scipy.cluster.hierarchy import leaves_list, linkage  # type: ignore[import-untyped,unused-ignore]
 
-    values = (values + values.T) / 2
+    values = np.nan_to_num((values + values.T) / 2, nan=float(np.nanmin(values)))
     upper = np.triu_indices(len(values), 1)
     distance = np.max(values[upper]) - values[upper]
     return [int(leaf) for leaf in leaves_list(linkage(distance, "average", optimal_ordering=True))]

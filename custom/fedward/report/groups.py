@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 from fedward.evaluation.selection import mean
 from fedward.report.run import Run
@@ -77,6 +78,24 @@ def peer_bytes(run: Run) -> dict[int, float]:
     for row in run.bytes:
         total[row.round] = total.get(row.round, 0.0) + row.down * row.peer_models / (row.peer_models + 1)
     return total
+
+
+def similarity(run: Run) -> tuple[list[str], list[list[float]]]:
+    """Return (sites, S): how alike the models of two sites were when they were compared last; NaN if they never were.
+
+    1 on the diagonal.
+    """
+    sites = sorted(
+        {site for row in run.peers for site in (*row.sites, *(near for each in row.nearest for near in each))}
+    )
+    place = {site: index for index, site in enumerate(sites)}
+    matrix = [[1.0 if i == j else nan for j in place] for i in place]
+    for row in run.peers:
+        for site, nearest, values in zip(row.sites, row.nearest, row.similarity, strict=True):
+            for other, value in zip(nearest, values, strict=True):
+                i, j = place[site], place[other]
+                matrix[i][j] = matrix[j][i] = value
+    return sites, matrix
 
 
 def peer_shares(run: Run) -> tuple[list[str], list[list[float]]]:

@@ -98,10 +98,11 @@ def _peers(run: Run) -> dict[str, Any] | None:
     if not run.peers:
         return None
     newest = run.peers[-1]
-    order = figures.community_order(newest.similarity)
-    sites = [newest.sites[i] for i in order]
-    matrix = [[newest.similarity[i][j] for j in order] for i in order]
-    title = f"Similarity of the sites' models, round {newest.round}"
+    known, similarity = groups.similarity(run)
+    order = figures.community_order(similarity)
+    sites = [known[i] for i in order]
+    matrix = [[similarity[i][j] for j in order] for i in order]
+    title = f"Similarity of the sites' models, up to round {newest.round}"
     names, shares = groups.peer_shares(run)
     at = sorted(range(len(names)), key=lambda i: sites.index(names[i]) if names[i] in sites else len(sites))
     chosen, frequency = [names[i] for i in at], [[shares[i][j] for j in at] for i in at]

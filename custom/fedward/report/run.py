@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedward.evaluation.selection import MetricRow
+from fedward.report.metrics import Metrics
 from fedward.storage.info import RunInfo, read_info
 from fedward.storage.rows import LOGS, ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, read_rows
 
@@ -17,7 +17,7 @@ class Run:
 
     folder: Path
     info: RunInfo
-    metrics: tuple[MetricRow, ...]
+    metrics: Metrics
     rounds: tuple[RoundRow, ...]
     peers: tuple[PeerRow, ...]
     groups: tuple[GroupRow, ...]
@@ -44,15 +44,16 @@ class Run:
         - no run.json, or another format: :class:`RunError`
         """
         info, notes = read_info(folder), list[str]()
-        read = [name for name in LOGS if name in cls.__annotations__]
+        metrics = Metrics(read_rows(folder / "metrics.jsonl", MetricRow, notes), info.sites)
+        read = [name for name in LOGS if name in cls.__annotations__ and name != "metrics"]
         rows: Any = {name: tuple(read_rows(folder / f"{name}.jsonl", LOGS[name], notes)) for name in read}
-        return cls(folder, info, **rows, notes=tuple(notes))
+        return cls(folder, info, metrics, **rows, notes=tuple(notes))
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The data set's class names; those seen in the metrics where run.json does not say."""
         named = (self.info.experiment.get("data") or {}).get("classes")
-        return tuple(named) if named else tuple(dict.fromkeys(name for row in self.metrics for name in row.classes))
+        return tuple(named) if named else self.metrics.classes()
 
     @property
     def key_metric(self) -> str:
@@ -70,26 +71,14 @@ class Run:
             return min((row.round for row in self.groups if row.group != "labelled"), default=1) - 1
         return min((row.round for row in self.rounds if row.peer_models), default=1) - 1
 
+    def at(self, site: str, split: str, round_: int | None) -> Mapping[str, MetricRow]:
+        """Return name -> row of one site and split after one round; empty where nothing was measured."""
+        return self.metrics.at(site, split, round_)
+
     def series(self, split: str, name: str) -> dict[str, dict[int, float]]:
         """Return site -> round -> value of one metric; undefined values are left out, sites keep the run's order."""
         table: dict[str, dict[int, float]] = {site: {} for site in self.info.sites}
-        for row in self.metrics:
-            if row.split == split and row.name == name and row.value is not None:
+        for row in self.metrics.named(name):
+            if row.split == split and row.value is not None:
                 table.setdefault(row.site, {})[row.round] = row.value
         return {site: dict(sorted(values.items())) for site, values in table.items() if values}
-
-    def at(self, site: str, split: str, round_: int | None) -> Mapping[str, MetricRow]:
-        """Return name -> row of one site and split after one round; empty where nothing was measured."""
-        return self._index.get((site, split, round_), {})
-
-    def newest(self, site: str, split: str, name: str) -> MetricRow | None:
-        """Return the last row of one metric at one site, or None."""
-        rows = [row for row in self.metrics if (row.site, row.split, row.name) == (site, split, name)]
-        return max(rows, key=lambda row: row.round, default=None)
-
-    @cached_property
-    def _index(self) -> Mapping[tuple[str, str, int | None], dict[str, MetricRow]]:
-        index: dict[tuple[str, str, int | None], dict[str, MetricRow]] = {}
-        for row in self.metrics:
-            index.setdefault((row.site, row.split, row.round), {})[row.name] = row
-        return index

@@ -42,7 +42,7 @@ class Choices:
     @classmethod
     def of(cls, run: Run, metric: str) -> "Choices":
         """Select rounds from a run's rows; the best single one of a finished run is that of its best.safetensors."""
-        relevant = [row for row in run.metrics if row.name == metric]
+        relevant = list(run.metrics.named(metric))
         if metric == run.key_metric and "best_round" in run.info.summary.model_fields_set:
             shared = kept_round(relevant, metric, run.info.summary.best_round)
         else:
@@ -85,32 +85,37 @@ def site_lines(run: Run) -> list[SiteLine]:
     trained = Counter(site for row in merged_rounds(run) for site in row.replied)
     failed = Counter(site for row in run.rounds for site, reason in row.failed.items() if not took_no_step(reason))
     failed.update(run.info.summary.not_evaluated.keys())
-    return [_site_line(run, site, trained[site], failed[site]) for site in run.info.sites]
+    newest = [run.metrics.newest("train", name) for name in ("labelled", "unlabelled")]
+    newest += [run.metrics.newest(split, "accuracy") for split in ("val", "test")]
+    absent = {name: _none_of(run, name) for name in run.classes}
+    lines = []
+    for site in run.info.sites:
+        labelled, unlabelled, val, test = (rows.get(site) for rows in newest)
+        others = [name for name in run.classes if name not in test.classes] if test else []
+        line = SiteLine(
+            site=site,
+            labelled=_whole(labelled),
+            unlabelled=_whole(unlabelled),
+            val=val.n if val else 0,
+            test=test.n if test else 0,
+            trained=trained[site],
+            failures=failed[site],
+            present=test.classes if test else (),
+            absent=tuple(name for name in others if site in absent[name]),
+            untold=tuple(name for name in others if site not in absent[name]),
+        )
+        lines.append(line)
+    return lines
+
+
+def _none_of(run: Run, name: str) -> set[str]:
+    """Return the sites that report to have no test image of a class."""
+    return {site for site, row in run.metrics.newest("test", f"support/{name}").items() if row.value == 0}
 
 
 def took_no_step(reason: str) -> bool:
     """Return whether the reason of a failure only says that a site had nothing to train on."""
     return reason.startswith("took no step")
-
-
-def _site_line(run: Run, site: str, trained: int, failures: int) -> SiteLine:
-    labelled, unlabelled = (run.newest(site, "train", name) for name in ("labelled", "unlabelled"))
-    val, test = (run.newest(site, split, "accuracy") for split in ("val", "test"))
-    others = [name for name in run.classes if name not in test.classes] if test else []
-    rows = run.at(site, "test", test.round) if test else {}
-    absent = tuple(name for name in others if _value(rows, f"support/{name}") == 0)
-    return SiteLine(
-        site=site,
-        labelled=_whole(labelled),
-        unlabelled=_whole(unlabelled),
-        val=val.n if val else 0,
-        test=test.n if test else 0,
-        trained=trained,
-        failures=failures,
-        present=test.classes if test else (),
-        absent=absent,
-        untold=tuple(name for name in others if name not in absent),
-    )
 
 
 def _whole(row: MetricRow | None) -> int | None:
@@ -151,31 +156,26 @@ class ClassLine:
 
 def class_lines(run: Run, round_: int | None) -> list[ClassLine]:
     """Return one line per class for the model after ``round_`` rounds."""
-    tests = [run.at(site, "test", round_) for site in run.info.sites]
-    return [_class_line(name, tests) for name in run.classes]
+    return [_class_line(run, name, round_) for name in run.classes]
 
 
-def _class_line(name: str, tests: Sequence[Mapping[str, MetricRow]]) -> ClassLine:
-    at = tuple(_class_at_site(name, rows) for rows in tests)
-    f1, auroc, auprc = (mean(_value(rows, f"{kind}/{name}") for rows in tests) for kind in ("f1", "auroc", "auprc"))
+def _class_line(run: Run, name: str, round_: int | None) -> ClassLine:
+    kinds = ("support", "f1", "auroc", "auprc")
+    values = {kind: run.metrics.values("test", f"{kind}/{name}", round_) for kind in kinds}
+    at = tuple(_class_at_site(values["auroc"].get(site), values["support"], site) for site in run.info.sites)
+    f1, auroc, auprc = (mean(values[kind].values()) for kind in kinds[1:])
     told, untold = sum(bool(here.support) for here in at), sum(here.why == _UNTOLD for here in at)
     return ClassLine(name, sum(here.support or 0 for here in at), told, untold, f1, auroc, auprc, at)
 
 
-def _class_at_site(name: str, rows: Mapping[str, MetricRow]) -> ClassAtSite:
-    auroc, count = _value(rows, f"auroc/{name}"), rows.get(f"support/{name}")
-    if count is None:
+def _class_at_site(auroc: float | None, supports: Mapping[str, float | None], site: str) -> ClassAtSite:
+    if site not in supports:
         return ClassAtSite(auroc, None, "not measured")
-    if count.value is None:
+    if (count := supports[site]) is None:
         return ClassAtSite(None, None, _UNTOLD)
-    if not count.value:
+    if not count:
         return ClassAtSite(None, 0, "absent")
-    return ClassAtSite(auroc, round(count.value), "only class" if auroc is None else "")
-
-
-def _value(rows: Mapping[str, MetricRow], name: str) -> float | None:
-    row = rows.get(name)
-    return row.value if row else None
+    return ClassAtSite(auroc, round(count), "only class" if auroc is None else "")
 
 
 @dataclass(frozen=True)
@@ -244,8 +244,9 @@ def _ends(folders: Sequence[Path]) -> list[str]:
 
 def test_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:
     """Return site -> test value of the model after ``round_`` rounds, where defined."""
-    rows = {site: run.at(site, "test", round_).get(metric) for site in run.info.sites}
-    return {site: row.value for site, row in rows.items() if row is not None and row.value is not None}
+    values = run.metrics.values("test", metric, round_)
+    found = {site: values.get(site) for site in run.info.sites}
+    return {site: value for site, value in found.items() if value is not None}
 
 
 def merged_rounds(run: Run) -> list[RoundRow]:

@@ -16,8 +16,12 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
     """Write what each site has sent, and the method's decisions."""
     for site, answer in sorted(result.answers.items()):
         counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
+        told = set[str]()
         for metric in answer.metrics:
-            run.append("metrics", MetricRow(exchange.round - 1, site, **dict(metric)))
+            # All rows of a split have the same classes: the first says them.
+            said = {name: value for name, value in metric if name != "classes" or metric.split not in told}
+            told.add(metric.split)
+            run.append("metrics", MetricRow(exchange.round - 1, site, **said))
         for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
             run.append("metrics", MetricRow(exchange.round, site, "train", name, value, sum(counts.values())))
         if labels := answer.label_counts:

@@ -25,7 +25,7 @@ event           details
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,18 @@ def rows(run: Path, *events: str) -> Iterator[dict[str, Any]]:
 
     Whether a line stands in its place is open.
     """
-    for row in map(chain.parse, reversed(chain.read(run / LOG)[0])):
+    yield from _contents(reversed(chain.read(run / LOG)[0]), events)
+
+
+def _contents(lines: Iterable[bytes], events: Collection[str]) -> Iterator[dict[str, Any]]:
+    for row in map(chain.parse, lines):
         if row and set(row) == _FIELDS and (not events or row["event"] in events):
             yield row
+
+
+def oldest(run: Path, event: str) -> dict[str, Any] | None:
+    """Return the content of the first whole line of an event in a run's log, as :func:`rows`; None if there is none."""
+    return next(_contents(chain.read(run / LOG)[0], (event,)), None)
 
 
 def check_chain(lines: Sequence[bytes], run: str) -> list[dict[str, Any]]:

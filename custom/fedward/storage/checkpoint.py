@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,51 +110,62 @@ def by_role(tensors: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Te
 
 
 class SiteModels(Mapping[str, State]):
-    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``; others may not look into the folder."""
+    """Each site's newest model, as ``<folder>/<site>/<round>.safetensors``; others may not look into the folder.
+
+    The folder is listed once: with thousands of sites each look would take longer than a round.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    @cached_property
+    def _rounds(self) -> dict[str, list[int]]:
+        """Site -> the rounds of its models, rising; a site without any is absent."""
+        found: dict[str, list[int]] = {}
+        for path in self._folder.glob("*/*.safetensors"):
+            found.setdefault(path.parent.name, []).append(int(path.stem))
+        return {site: sorted(rounds) for site, rounds in found.items()}
 
     def put(self, site: str, round_: int, state: State) -> State:
         """Store a site's model of a round and return it as it now lies on disk."""
         path = self._path(site, round_)
         make_folder(path.parent, PRIVATE)
         save_model(path, state)
+        self._rounds[site] = sorted({*self._rounds.get(site, ()), round_})
         return StoredState(path)
 
     def forget_after(self, round_: int) -> None:
         """Drop models newer than ``round_``: a run resumed there must not see what an interrupted round left."""
-        for path in self._folder.glob("*/*.safetensors"):
-            if int(path.stem) > round_:
-                path.unlink()
+        for site in list(self._rounds):
+            for newer in [each for each in self._rounds[site] if each > round_]:
+                self.forget(site, newer)
 
     def forget(self, site: str, round_: int) -> None:
         """Drop a site's model of a round, if it is there; an earlier one is its newest again."""
         self._path(site, round_).unlink(missing_ok=True)
+        left = [each for each in self._rounds.pop(site, ()) if each != round_]
+        if left:
+            self._rounds[site] = left
 
     def prune(self, round_: int) -> None:
         """Drop all models of a site before its newest after ``round_`` rounds: a resumed run needs no others."""
-        for site in self:
-            for path in [path for path in self._paths(site) if int(path.stem) <= round_][:-1]:
-                path.unlink()
+        for site in [site for site, rounds in self._rounds.items() if len(rounds) > 1]:
+            for old in [each for each in self._rounds[site] if each <= round_][:-1]:
+                self.forget(site, old)
 
     def clear(self) -> None:
         """Drop all models: who fetches a finished run must not get single hospitals' models with it."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._rounds.clear()
 
     def __getitem__(self, site: str) -> State:
-        if not (paths := self._paths(site)):
-            raise KeyError(site)
-        return StoredState(paths[-1])
+        return StoredState(self._path(site, self._rounds[site][-1]))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({path.parent.name for path in self._folder.glob("*/*.safetensors")}))
+        return iter(sorted(self._rounds))
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
-
-    def _paths(self, site: str) -> list[Path]:
-        return sorted((self._folder / site).glob("*.safetensors"), key=lambda path: int(path.stem))
+        return len(self._rounds)
 
     def _path(self, site: str, round_: int) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", site):

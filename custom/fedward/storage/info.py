@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedward.errors import RunError
 
-FORMAT = 2
+FORMAT = 3
 """Of all that a run folder holds; any other is refused."""
 
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]

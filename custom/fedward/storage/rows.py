@@ -39,21 +39,24 @@ class RoundRow:
 @with_config(CLOSED)
 @dataclass(frozen=True)
 class PeerRow:
-    """One row of peers.jsonl: how alike the sites' models were, and whose model went to whom."""
+    """One row of peers.jsonl: which models were most like those of the participants, and whose model went to whom."""
 
     round: int
     sites: Names
-    """Sites with a known model, in the order of the matrix."""
+    """Participants with a known model."""
+    nearest: Annotated[tuple[Names, ...], Field(strict=False)]
+    """For each of them, at most thirty sites with the models most like its own, by falling similarity."""
     similarity: Annotated[tuple[_Numbers, ...], Field(strict=False)]
-    """(S, S) similarity of their models."""
+    """How alike each of these models is."""
     chosen: Mapping[str, Names]
     """Site -> the peers it was helped by."""
     anonymised: bool
     """True when peers travel as one averaged model."""
 
     def __post_init__(self) -> None:
-        if {len(self.similarity), *map(len, self.similarity)} != {len(self.sites)}:
-            raise ValueError(f"similarity is not {len(self.sites)} x {len(self.sites)}")
+        sites, nearest, similarity = len(self.sites), *([*map(len, rows)] for rows in (self.nearest, self.similarity))
+        if nearest != similarity or len(nearest) != sites:
+            raise ValueError(f"{sites} sites, {sum(nearest)} sites near them, {sum(similarity)} similarities")
 
 
 @with_config(CLOSED)
@@ -132,6 +135,11 @@ LOGS: Mapping[str, type[Row]] = {
 }
 """Name of a log, without ``.jsonl`` -> type of its rows."""
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in LOGS.values()}
+
+
+def written(row: Row) -> str:
+    """Return a row as a line of its log; a list of no classes is not written."""
+    return json.dumps({name: value for name, value in vars(row).items() if name != "classes" or value}) + "\n"
 
 
 def row_of(kind: type[RowT], line: str) -> RowT:

@@ -21,7 +21,7 @@ from fedward.storage.checkpoint import SiteModels, StateT, load_state, save_json
 from fedward.storage.disk import append
 from fedward.storage.info import FORMAT, RunInfo, Status, Summary, read_info
 from fedward.storage.outputs import REPORT, outputs
-from fedward.storage.rows import LOGS, Row, row_of
+from fedward.storage.rows import LOGS, Row, row_of, written
 from fedward.storage.saved_states import SavedStates, recorded_states
 
 _KEPT_STATES = 2
@@ -132,8 +132,8 @@ class RunFolder:
     @property
     def first_model(self) -> str | None:
         """SHA-256 of the model that the first exchange sent, by the audit log; None before it."""
-        asked = list(audit.rows(self.path, "asked"))
-        return asked[-1]["details"]["model"] if asked else None
+        asked = audit.oldest(self.path, "asked")
+        return asked["details"]["model"] if asked else None
 
     def record(self, log: str, row: dict[str, Any]) -> None:
         """Remember a row as :meth:`append` does, of a decision that the audit log holds from now on."""
@@ -153,7 +153,8 @@ class RunFolder:
             raise ConfigError(f"log {log!r} of the run folder", expected=expected, found=found, remedy=remedy)
         if isinstance(row, Mapping) and log in LOGS:
             row = row_of(LOGS[log], json.dumps(row))
-        self._lines.setdefault(log, []).append(json.dumps(row if isinstance(row, Mapping) else vars(row)) + "\n")
+        line = json.dumps(row) + "\n" if isinstance(row, Mapping) else written(row)
+        self._lines.setdefault(log, []).append(line)
 
     def commit(self, round_: int, state: Any) -> None:
         """Write the buffered rows and the state after ``round_`` rounds; the audit log says so once all is on the disk.

@@ -18,15 +18,34 @@ from fedward.methods.local import Phase
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
 
+_LOGGED = 30
+"""So many sites most like a participant are in the log of peers: its rows do not grow with the federation."""
+
 
 @dataclass
 class FedPerlState(ServerState):
     """The server's state between two rounds; sites' models themselves are the federation's."""
 
-    moments: Mapping[str, Tensor] = field(default_factory=dict)
-    """Layer moments (2L,) of each site's last model; a site is seen once it stands here."""
+    seen: list[str] = field(default_factory=list)
+    """The sites that have trained, sorted."""
+    rows: Mapping[str, Tensor] = field(default_factory=dict)
+    """Their ``moments`` (M, 2L), in this order: one tensor, since there may be thousands of sites."""
     accuracy: dict[str, float] = field(default_factory=dict)
     """Accuracy of each site's last model on the server's validation images, if a policy asks for it."""
+
+    @property
+    def moments(self) -> dict[str, Tensor]:
+        """Layer moments (2L,) of each site's last model."""
+        return dict(zip(self.seen, self.rows.get("moments", ()), strict=True))
+
+    def remember(self, moments: Mapping[str, Tensor]) -> None:
+        """Put moments (2L,) of sites in the place of those of their models before, if any."""
+        if not moments:
+            return
+        place = {site: index for index, site in enumerate([*self.seen, *moments])}  # the later one of two
+        self.seen = sorted(place)
+        rows = torch.cat([*self.rows.values(), torch.stack(list(moments.values()))])
+        self.rows = {"moments": rows[[place[site] for site in self.seen]]}
 
 
 class FedPerl(Algorithm[FedPerlState]):
@@ -74,29 +93,34 @@ class FedPerl(Algorithm[FedPerlState]):
                 record,
             )
             state.model = mean_of(updates, "train", self.weight, self.settings, state.model)
-            for update in (update for update in updates if update.steps):
-                state.moments = {**state.moments, update.site: layer_moments(update.state)}
-                if federation.validate is not None:
-                    state.accuracy[update.site] = federation.validate(update.state)
+            trained = [update for update in updates if update.steps]
+            state.remember({update.site: layer_moments(update.state) for update in trained})
+            if federation.validate is not None:
+                state.accuracy |= {update.site: federation.validate(update.state) for update in trained}
             state.round = round_
 
     def choose_peers(
         self, sites: Sequence[str], round_: int, state: FedPerlState, federation: Federation
     ) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return each site's peers Omega by name, and a row for the log of peers (none during the warm-up)."""
-        seen = sorted(state.moments)
-        if round_ <= self.settings.warm_up or not seen:
-            return {site: [] for site in sites}, {}
-        matrix = similarity(torch.stack([state.moments[name] for name in seen]), self.settings.similarity_scale)
-        accuracy = {seen.index(site): value for site, value in state.accuracy.items()}
-        chosen: dict[str, list[str]] = {site: [] for site in sites}
-        for site in sorted(set(sites) & set(seen)):
+        choice, seen, chosen = self.settings, state.seen, dict[str, list[str]]({site: [] for site in sites})
+        if round_ <= choice.warm_up or not seen:
+            return chosen, {}
+        index = {site: place for place, site in enumerate(seen)}
+        known = [site for site in sorted(sites) if site in index]
+        matrix = similarity(state.rows["moments"], choice.similarity_scale, [index[site] for site in known])
+        accuracy = {index[site]: value for site, value in state.accuracy.items()}
+        nearest, values = list[list[str]](), list[list[float]]()
+        for site, row in zip(known, matrix, strict=True):
             generator = torch_generator(federation.seed, "peers", round_, site)
-            peers = self._committee(seen.index(site), matrix, accuracy, generator)
-            lone = self.settings.anonymise and len(peers) == 1 and not self.settings.allow_single_peer
+            closest = _closest(row, index[site], max(choice.committee, _LOGGED))
+            peers = self._committee(index[site], row, closest, accuracy, generator)
+            lone = choice.anonymise and len(peers) == 1 and not choice.allow_single_peer
             chosen[site] = [] if lone else [seen[peer] for peer in peers]
-        row = {"sites": seen, "similarity": matrix.tolist(), "chosen": chosen}
-        return chosen, {"peers": {**row, "anonymised": self.settings.anonymise}}
+            nearest.append([seen[peer] for peer in closest[:_LOGGED]])
+            values.append(row[closest[:_LOGGED]].tolist())
+        record = {"sites": known, "nearest": nearest, "similarity": values, "chosen": chosen}
+        return chosen, {"peers": {**record, "anonymised": choice.anonymise}}
 
     def peer_models(self, peers: Sequence[str], federation: Federation) -> dict[str, State]:
         """Return what is sent: one anonymous model, or each peer's own."""
@@ -106,21 +130,31 @@ class FedPerl(Algorithm[FedPerlState]):
         return {f"peer{index}": model for index, model in enumerate(models)}
 
     def _committee(
-        self, site: int, matrix: Tensor, accuracy: Mapping[int, float], generator: torch.Generator
+        self,
+        site: int,
+        similarities: Tensor,
+        closest: Sequence[int],
+        accuracy: Mapping[int, float],
+        generator: torch.Generator,
     ) -> list[int]:
-        choice, everyone = self.settings, range(len(matrix))
+        choice, peers = self.settings, list(closest[: self.settings.committee])
         if choice.peers == "random":
-            peers = random_peers(site, choice.committee, everyone, generator)
-        else:
-            peers = top_peers(matrix, site, choice.committee, everyone)
+            peers = random_peers(site, choice.committee, range(len(similarities)), generator)
         if choice.policy == "validation":
             return validation_policy(peers, accuracy, site)
         if choice.policy == "gated_validation":
             return gated_validation_policy(peers, accuracy, choice.gate)
         if choice.policy == "gated_similarity":
             # Min-max scaled features of fewer than three sites are 0, 1 or constant: no gate can use them.
-            return gated_similarity_policy(peers, matrix, site, choice.gate) if len(matrix) > 2 else []
+            enough = len(similarities) > 2
+            return gated_similarity_policy(peers, similarities, site, choice.gate) if enough else []
         return peers
+
+
+def _closest(similarities: Tensor, site: int, count: int) -> list[int]:
+    """Return :func:`top_peers` of a site among all others; the few that can be among them are told apart first."""
+    lowest = similarities.topk(min(count + 1, len(similarities))).values[-1]  # one more: the site is in its own row
+    return top_peers(similarities, site, count, (similarities >= lowest).nonzero().flatten().tolist())
 
 
 def _lone_peers(settings: FedPerlSettings) -> str:

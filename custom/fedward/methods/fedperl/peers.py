@@ -1,6 +1,5 @@
 """FedPerl's choice of peers, and what is sent of them (Bdair et al., MELBA 2022, Alg. 1, eq. (6))."""
 
-import math
 from collections.abc import Collection, Sequence
 
 import torch
@@ -19,7 +18,7 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     Source: Bdair et al., MELBA 2022, Alg. 1.
 
     Args:
-        similarity: ω (M, M), finite where used.
+        similarity: ω_m (M,), the site's row of :func:`fedward.methods.fedperl.similarity`, finite where used.
         site: index m in [0, M).
         committee: T >= 0.
         seen: indices in [0, M) of the sites the server holds a model of; m itself may be among them.
@@ -27,7 +26,7 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     Returns:
         At most T distinct indices, never m, by falling similarity and, where equal, by rising index.
 
-    Raises ConfigError: a site outside the matrix, a negative T, a similarity that is NaN or infinite.
+    Raises ConfigError: a site outside the row, a negative T, a similarity that is NaN or infinite.
 
     Edge cases: fewer than T others seen: all of them. nobody else seen, or T = 0: none: the site trains without a peer.
 
@@ -37,12 +36,13 @@ def top_peers(similarity: Tensor, site: int, committee: int, seen: Collection[in
     candidates = _candidates(site, committee, seen)
     if (largest := max([site, *candidates])) >= len(similarity):
         raise _bad_site("top_peers", largest)
-    row: list[float] = similarity[site].tolist()
-    for index in candidates:
-        if not math.isfinite(row[index]):
-            where, remedy = f"fedperl.top_peers, sites {site} and {index}", "Use a matrix of fedperl.similarity."
-            raise ConfigError(where, expected="a finite similarity", found=f"{row[index]}", remedy=remedy)
-    return sorted(candidates, key=lambda index: (-row[index], index))[:committee]
+    values = similarity[candidates]
+    if broken := (~values.isfinite()).nonzero().flatten().tolist():
+        where = f"fedperl.top_peers, sites {site} and {candidates[broken[0]]}"
+        remedy, found = "Use a row of fedperl.similarity.", f"{values[broken[0]]}"
+        raise ConfigError(where, expected="a finite similarity", found=found, remedy=remedy)
+    order: list[int] = values.argsort(descending=True, stable=True)[:committee].tolist()
+    return [candidates[position] for position in order]
 
 
 def random_peers(site: int, committee: int, seen: Collection[int], generator: torch.Generator) -> list[int]:
@@ -100,5 +100,5 @@ def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
 
 
 def _bad_site(where: str, index: int) -> ConfigError:
-    remedy = "Pass indices of the similarity matrix."
+    remedy = "Pass indices of models with a known similarity."
     return ConfigError(f"fedperl.{where}", expected="the index of a site", found=f"{index}", remedy=remedy)

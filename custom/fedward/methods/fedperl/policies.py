@@ -57,11 +57,11 @@ def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int,
     Source: Bdair et al., MELBA 2022, Sec. 2.3.5 (ρ of 0.75, 0.85 and 0.95).
 
     Args:
-        similarity: ω (M, M) in [-1, 1], of :func:`fedward.methods.fedperl.similarity`.
+        similarity: ω_m (M,) in [-1, 1], the site's row of :func:`fedward.methods.fedperl.similarity`.
         site: index m in [0, M).
         threshold: ρ in [-1, 1].
 
-    Raises ConfigError: the site or a peer has no row in the matrix.
+    Raises ConfigError: the site or a peer is outside the row.
 
     Edge cases: exactly ρ: kept. NaN: not kept. fewer than three sites: min-max scaled similarities are degenerate, and
     the workflow does not gate by them.
@@ -69,8 +69,7 @@ def gated_similarity_policy(peers: Sequence[int], similarity: Tensor, site: int,
     for index in (site, *peers):
         if not 0 <= index < len(similarity):
             raise _unknown("gated_similarity_policy", index, f"{len(similarity)} sites")
-    row: list[float] = similarity[site].tolist()
-    return [peer for peer in peers if row[peer] >= threshold]
+    return [peer for peer in peers if similarity[peer].item() >= threshold]
 
 
 def _accuracy_of(index: int, accuracy: Accuracy) -> float:

@@ -1,5 +1,6 @@
 """FedPerl's measure of how alike models are: the moments of their tensors (Bdair et al., MELBA 2022, Sec. 2.3.1)."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -45,8 +46,10 @@ def layer_moments(state: State) -> Tensor:
 
 
 @torch.no_grad()
-def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> Tensor:
-    """Return the cosine similarity of models, from their moments.
+def similarity(
+    moments: Tensor, scale: Literal["minmax", "none"] = "minmax", rows: Sequence[int] | None = None
+) -> Tensor:
+    """Return the cosine similarity of models to all models, from their moments.
 
     ``ω_mk = F̃_m · F̃_k / (‖F̃_m‖ ‖F̃_k‖)``; with "minmax", ``F̃_mj = (F_mj - min_k F_kj) / (max_k F_kj - min_k F_kj)``,
     or 1 for a feature that is equal in all models.
@@ -56,10 +59,12 @@ def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> 
         moments: (M, 2L) finite, one row of :func:`layer_moments` for each model, M and 2L >= 1.
         scale: "minmax" scales each feature to [0, 1] over the M models; "none" is the paper's text, where a few large
             BatchNorm variances decide and all similarities are close to 1.
+        rows: R indices in [0, M) of the models m that are compared with all M; by default all.
 
     Returns:
-        (M, M) float64, exactly symmetric, exactly 1 on the diagonal, in [0, 1] with "minmax", else in [-1, 1]. Equal
-        models are equally similar to any other, to the last bit.
+        (R, M) float64: those rows of the matrix (M, M), to the last bit. That is exactly symmetric, exactly 1 on the
+        diagonal, in [0, 1] with "minmax", else in [-1, 1]. Equal models are equally similar to any other, to the last
+        bit.
 
     Raises ConfigError: not two-dimensional, empty, NaN or infinite (the error names the row), or an unknown scale.
 
@@ -76,9 +81,14 @@ def similarity(moments: Tensor, scale: Literal["minmax", "none"] = "minmax") -> 
     norms = features.norm(dim=1, keepdim=True)
     directions = features / norms.where(norms > 0, 1.0)
     # Row by row: the blocks of a matrix product may round equal pairs differently, and so break ties by chance.
-    cosine = torch.stack([(directions * row).sum(dim=1) for row in directions])
-    zero = ~features.any(dim=1, keepdim=True)  # without a direction, but equal to each other
-    return cosine.clamp(-1.0, 1.0).masked_fill(zero & zero.T, 1.0).fill_diagonal_(1.0)
+    compared = torch.arange(len(features)) if rows is None else torch.tensor(rows, dtype=torch.long)
+    cosine: Tensor = directions.new_empty(len(compared), len(features))
+    for row, direction in zip(cosine, directions[compared], strict=True):
+        row.copy_((directions * direction).sum(dim=1))
+    zero = ~features.any(dim=1)  # without a direction, but equal to each other
+    cosine.clamp_(-1.0, 1.0).masked_fill_(zero[compared, None] & zero, 1.0)
+    cosine[torch.arange(len(compared)), compared] = 1.0
+    return cosine
 
 
 def _finite_rows(moments: Tensor) -> Tensor:
