@@ -320,7 +320,7 @@ def hand_run(folder: Path, validation: dict[int, float], site: str = "hospital-A
     """A run of one hospital whose test scores tell the round: 0.01 for each."""
     folder.mkdir(exist_ok=True)
     experiment: Experiment = experiment_of(Cell("tiny", "images", "fedal", 1))
-    head = {"format": 2, "method": "fedal", "experiment": experiment.model_dump(mode="json"), "versions": {}, "seed": 1}
+    head = {"format": 3, "method": "fedal", "experiment": experiment.model_dump(mode="json"), "versions": {}, "seed": 1}
     head |= {"id": "0" * 32, "sites": [site], "started": "", "engine": "local", "status": "finished"}
     (folder / "run.json").write_text(json.dumps(head))
     rows = [

@@ -105,7 +105,7 @@ def test_a_run_of_another_version_or_a_damaged_one_is_told(whole: Path, tmp_path
     require_same(file.parent, experiment)
     content = file.read_text()
     changed(file, format=99)
-    with pytest.raises(RunError, match=r"run\.json: expected format 2, found format 99\. .* version that wrote it"):
+    with pytest.raises(RunError, match=r"run\.json: expected format 3, found format 99\. .* version that wrote it"):
         require_same(file.parent, experiment)
     file.write_text(content)
     changed(file, experiment={**json.loads(content)["experiment"], "gone": 1})

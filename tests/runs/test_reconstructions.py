@@ -73,7 +73,7 @@ def test_synthetic_runs_show_server_images_after_phase_1(tmp_path: Path) -> None
     """Also where the server neither contrasts nor judges; 60 % of 49 units are hidden."""
     experiment = pretraining(options={"rounds": 2})
     run = run_local(experiment, tmp_path / "run", sites=SITES)
-    assert about(run) == {"format": 2, "round": 1, "hidden": 0.6, "names": NAMES, "images": 6}
+    assert about(run) == {"format": 3, "round": 1, "hidden": 0.6, "names": NAMES, "images": 6}
     check_pictures(run, public_images(experiment, tmp_path, []).learner.images.data.val.pixels[:6], 30)
     for other in ("val", "test", "train"):
         assert not list((run / FOLDER).glob(f"*{other}*"))
@@ -110,7 +110,7 @@ def on_files(tmp_path: Path, server: str | None) -> Path:
 
 def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:
     run = on_files(tmp_path, None)
-    assert about(run) == {"format": 2, "round": 1, "hidden": 0.6, "names": [], "images": 0}
+    assert about(run) == {"format": 3, "round": 1, "hidden": 0.6, "names": [], "images": 0}
     assert [path.name for path in (run / FOLDER).iterdir()] == ["about.json"]
 
 

@@ -166,7 +166,7 @@ def change(file: Path, **values: Any) -> None:
 def test_a_run_without_a_last_model_is_refused(selffed: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     shutil.copytree(selffed, tmp_path / "run")
     damage(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json of format 2"):
+    with pytest.raises(ConfigError, match=r"--init .*expected model\.safetensors and model\.json of format 3"):
         Weights.of(tmp_path / "run")
 
 
@@ -334,9 +334,9 @@ def overwrite(folder: Path) -> None:
     [
         (
             remove("model.safetensors"),
-            r"expected model\.safetensors and model\.json of format 2, found FileNotFoundError",
+            r"expected model\.safetensors and model\.json of format 3, found FileNotFoundError",
         ),
-        (remove("model.json"), r"expected model\.safetensors and model\.json of format 2, found FileNotFoundError"),
+        (remove("model.json"), r"expected model\.safetensors and model\.json of format 3, found FileNotFoundError"),
         (overwrite, r"expected SHA-256 [0-9a-f]{64}, on record .* found [0-9a-f]{64}\."),
     ],
 )
