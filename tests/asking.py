@@ -29,7 +29,7 @@ def requests(
 ) -> dict[str, Message]:
     """Return the requests of an exchange."""
     evaluating = list(evaluate)
-    return wire.requests(exchange, wire.models(exchange, evaluating), evaluating, facts(experiment, run))
+    return wire.requests(exchange, wire.models(exchange, evaluating, dict), evaluating, facts(experiment, run))
 
 
 class AdmitsAll(SiteLog):

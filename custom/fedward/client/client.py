@@ -130,7 +130,7 @@ class Client:
     ) -> LocalUpdate:
         """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
         learner, algorithm, template = self.learner, self._algorithm, self._networks.template
-        peers = [wire.unflatten(role, request.arrays, template) for role in wire.roles(request.arrays)]
+        peers = [wire.decode_peer(role, request.arrays, template) for role in wire.roles(request.arrays)]
         data, processes = learner.images.data, self.data.processes
         self.admission.check_training(algorithm.phases(asked.task, asked.round, len(data.labelled)), data)
         train: Callable[..., LocalUpdate] = learner.train

@@ -6,6 +6,7 @@ from typing import Any
 
 from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
 from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from fedward.errors import FedwardError, RunError
@@ -22,7 +23,8 @@ class FlareTransport:
     """Carries messages as FLARE tasks of a controller.
 
     Each site gets a task of its own through ``Controller.send``, which reports how a task failed and does not copy the
-    model for each site. FLARE itself drops answers that come twice or after the deadline.
+    model for each site. A task has its data only while FLARE takes them to send: what a request holds on the disk is
+    read for one site at a time. FLARE itself drops answers that come twice or after the deadline.
     """
 
     def __init__(self, controller: ModelController) -> None:
@@ -71,7 +73,14 @@ class FlareTransport:
             result, client_task.result = client_task.result, None
             answers.put((site, _answer(site, request, result)))
 
-        task = Task(TASK, pack_request(request.meta, request.arrays), timeout=timeout, result_received_cb=received)
+        def fill(client_task: ClientTask, **_: Any) -> None:
+            client_task.task.data = pack_request(request.meta, request.arrays)
+
+        def empty(client_task: ClientTask, **_: Any) -> None:
+            client_task.task.data = Shareable()
+
+        callbacks = {"before_task_sent_cb": fill, "after_task_sent_cb": empty, "result_received_cb": received}
+        task = Task(TASK, Shareable(), timeout=timeout, **callbacks)
         self._controller.send(task, self._controller.fl_ctx, targets=[site])
         return task
 

@@ -123,7 +123,7 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     """
     where = "aggregation.weighted_average"
     shares = _shares(where, states, weights)
-    _require_keys(where, states)
+    require_keys(where, states)
     return {key: _average_key(where, states, shares, key) for key in states[0]}
 
 
@@ -157,7 +157,7 @@ def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
     if not states or not 0 <= trim <= _MOST_TRIMMED:
         expected, found = "one or more states, and a trim from 0 to 0.5", f"{len(states)} states, trim {trim}"
         raise ConfigError(where, expected=expected, found=found, remedy="Average accepted replies; 0.5 is the median.")
-    _require_keys(where, states)
+    require_keys(where, states)
     cut = min(math.ceil(round(trim * len(states), 9)), (len(states) - 1) // 2)
     return {key: _trimmed_key(where, states, cut, key) for key in states[0]}
 
@@ -208,7 +208,8 @@ def _shares(where: str, states: Sequence[State], weights: Sequence[float]) -> li
     return [weight / total for weight in weights]
 
 
-def _require_keys(where: str, states: Sequence[State]) -> None:
+def require_keys(where: str, states: Sequence[State]) -> None:
+    """Raise ConfigError, which begins with ``where``, unless all states have the keys of the first."""
     for index, state in enumerate(states):
         if different := set(states[0]).symmetric_difference(state):
             raise _mismatch(where, index, min(different), "the keys of state 0", "a missing or an additional key")

@@ -1,19 +1,21 @@
 """The wire list: exactly what may pass between a site and the server, in both engines.
 
-A request carries ``model/<tensor>`` (the global model) and, for peers, ``<role>/<tensor>``. An answer carries
-``diff/<tensor>`` (trained minus received) and the numbers named in :mod:`fedward.protocol.messages`, of its training
-those that the algorithm declares (:class:`~fedward.methods.algorithm.Requirements`). Arrays are float32. What is not
-listed is refused by the sender, and again by the receiver (:mod:`fedward.protocol.wire_checks`). Integer buffers do not
-travel. Tensors that a task does not train, or that are private to the sites, come down with the model and stay there.
+A request carries ``model/<tensor>`` (the global model, float32) and ``<role>`` for each peer: its difference to the
+global model, with matrices in int8 (:mod:`fedward.protocol.encoding`). An answer carries ``diff/<tensor>`` (trained
+minus received, float32), or ``diff`` where the job's updates are float16, and the numbers named in
+:mod:`fedward.protocol.messages`, of its training those that the algorithm declares
+(:class:`~fedward.methods.algorithm.Requirements`). What is not listed is refused by the sender, and again by the
+receiver (:mod:`fedward.protocol.wire_checks`). Integer buffers do not travel. Tensors that a task does not train, or
+that are private to the sites, come down with the model and stay there.
 
 Under secure aggregation an answer carries ``cipher/<number>`` in place of the differences, and the fingerprint of the
 key. A second request carries ``sum/<number>``, and its answer ``mean/<tensor>``. Ciphertexts are bytes, as uint8.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +23,8 @@ import torch
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.methods.workflow import SCORE, Exchange, State
+from fedward.protocol.encoding import decode, encode
+from fedward.protocol.fields import refusal
 from fedward.protocol.requests import TaskRequest
 
 UNTRAINED = ("idle", SCORE)
@@ -31,16 +35,24 @@ CIPHER_VALUES = 4096
 """Numbers of an update in one ciphertext."""
 LARGEST_CIPHER = 270_000
 """Bytes of one ciphertext at most: two polynomials of 8192 coefficients, in two residues of 8 bytes, and headers."""
+UPDATE = "diff"
+"""Name of the one array of an update in float16."""
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+"""By name. Those of a request may read one from the disk whenever it is asked for."""
+Keep: TypeAlias = Callable[[dict[str, np.ndarray]], Arrays]
+"""Puts arrays away, and returns them."""
 
 
 @dataclass
 class Message:
-    """What travels: JSON-able ``meta`` and flat ``arrays``, float32 or bytes of ciphertexts."""
+    """What travels: JSON-able ``meta`` and flat ``arrays``, float32 or bytes."""
 
     meta: dict[str, Any]
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
     further: int = 0
-    """Bytes that travelled for this message besides its arrays, as encryption makes them."""
+    """Bytes that travelled for this message besides its arrays, as encryption makes them; below 0 where the arrays
+    were decoded."""
     received: str | None = None
     """SHA-256 of the arrays that a site sent, where others stand in their place: the ciphertexts of its update."""
 
@@ -62,18 +74,18 @@ def flatten(role: str, state: State) -> dict[str, np.ndarray]:
     }
 
 
-def model_digest(arrays: Mapping[str, np.ndarray]) -> str:
+def model_digest(arrays: Arrays) -> str:
     """Return the SHA-256 of the global model that a message carries."""
-    return arrays_digest({name: array for name, array in arrays.items() if name.startswith("model/")})
+    return arrays_digest({name: arrays[name] for name in arrays if name.startswith("model/")})
 
 
-def peers_digest(arrays: Mapping[str, np.ndarray]) -> str | None:
-    """Return the SHA-256 of all other models that a request carries, together; None if it carries none."""
-    peers = {name: array for name, array in arrays.items() if not name.startswith(("model/", "sum/"))}
+def peers_digest(arrays: Arrays) -> str | None:
+    """Return the SHA-256 of all peers that a request carries, together and encoded; None if it carries none."""
+    peers = {name: arrays[name] for name in arrays if not name.startswith(("model/", "sum/"))}
     return arrays_digest(peers) if peers else None
 
 
-def sent(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Any]:
+def sent(arrays: Mapping[str, Arrays]) -> dict[str, Any]:
     """Return what the requests of an exchange carry: the SHA-256 of the model of all, and site -> that of its peers."""
     first = next(iter(arrays.values()), None)
     peers = {site: peers_digest(models) for site, models in arrays.items()}
@@ -83,13 +95,13 @@ def sent(arrays: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, Any]:
     }
 
 
-def norm(arrays: Mapping[str, np.ndarray]) -> float:
+def norm(arrays: Arrays) -> float:
     """Return the L2 norm over all elements of all arrays, in float64."""
     return math.hypot(*(float(np.linalg.norm(array.ravel().astype(np.float64))) for array in arrays.values()))
 
 
-def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> dict[str, torch.Tensor]:
-    """Return the model a message carries under ``role``; integer buffers and dtypes are the template's.
+def unflatten(role: str, arrays: Arrays, template: State) -> dict[str, torch.Tensor]:
+    """Return the model a message carries as ``<role>/<tensor>``; integer buffers and dtypes are the template's.
 
     Raises WireError when a tensor is missing or has another shape than in the template.
     """
@@ -108,18 +120,61 @@ def unflatten(role: str, arrays: Mapping[str, np.ndarray], template: State) -> d
     return state
 
 
-def models(exchange: Exchange, evaluate: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
-    """Return the arrays for each site with a task or in ``evaluate``; those of the global model are not copied."""
-    arrays = {}
+def encode_peer(peer: State, model: State) -> np.ndarray:
+    """Return a peer as it travels: its difference to the global model of the same request, encoded.
+
+    Raises RunError where the difference is not finite.
+    """
+    return encode((_difference(peer, model, key) for key in sorted(travelling(model))), int8=True)
+
+
+def decode_peer(role: str, arrays: Arrays, template: State) -> dict[str, torch.Tensor]:
+    """Return the peer that a request carries under ``role``; integer buffers and dtypes are the template's.
+
+    Raises WireError unless it is the encoding of finite tensors as in the template.
+    """
+    names, where = sorted(travelling(template)), f"peer {role}"
+    differences = decode(where, arrays[role], [tuple(template[key].shape) for key in names], int8=True)
+    with np.errstate(over="ignore"):
+        peer = {f"{role}/{key}": arrays[f"model/{key}"] + array for key, array in zip(names, differences, strict=True)}
+    if not all(np.isfinite(array).all() for array in peer.values()):
+        raise refusal(where, "a model of finite numbers", "others")
+    return unflatten(role, peer, template)
+
+
+class _Joined(Mapping[str, np.ndarray]):
+    """The arrays that all sites share, and those of one site."""
+
+    def __init__(self, shared: Arrays, own: Arrays) -> None:
+        self._shared, self._own = shared, own
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._own[name] if name in self._own else self._shared[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._shared
+        yield from self._own
+
+    def __len__(self) -> int:
+        return len(self._shared) + len(self._own)
+
+
+def models(exchange: Exchange, evaluate: Iterable[str], keep: Keep) -> dict[str, Arrays]:
+    """Return the arrays for each site with a task or in ``evaluate``.
+
+    Those of the global model are shared. Those of one site are encoded, and given to ``keep``, before the next site's
+    are made.
+    """
+    arrays: dict[str, Arrays] = {}
     model = flatten("model", exchange.model)
     for site in sorted({*evaluate, *exchange.tasks}):
         own = exchange.tasks[site].models if site in exchange.tasks else {}
-        arrays[site] = model | {name: array for role in own for name, array in flatten(role, own[role]).items()}
+        arrays[site] = _Joined(model, keep({role: encode_peer(own[role], exchange.model) for role in own}))
     return arrays
 
 
 def requests(
-    exchange: Exchange, arrays: Mapping[str, dict[str, np.ndarray]], evaluate: Iterable[str], facts: Mapping[str, Any]
+    exchange: Exchange, arrays: Mapping[str, Arrays], evaluate: Iterable[str], facts: Mapping[str, Any]
 ) -> dict[str, Message]:
     """Return the request to each site.
 
@@ -138,15 +193,40 @@ def requests(
     return messages
 
 
-def roles(arrays: Mapping[str, np.ndarray]) -> list[str]:
+def roles(arrays: Arrays) -> list[str]:
     """Return the roles of the extra models a request carries, sorted, ``model`` left out."""
     return sorted({name.split("/", 1)[0] for name in arrays} - {"model"})
 
 
 def difference(trained: State, received: State, withheld: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
     """Return ``diff/<tensor>`` = trained - received in float32, what a site uploads."""
-    names = travelling(received, withheld)
-    return {f"diff/{key}": (trained[key].float() - received[key].float()).numpy() for key in names}
+    return {f"diff/{key}": _difference(trained, received, key) for key in travelling(received, withheld)}
+
+
+def _difference(state: State, received: State, key: str) -> np.ndarray:
+    return (state[key].float() - received[key].float()).numpy()
+
+
+def encode_update(answer: Message) -> Message:
+    """Return an answer with its update in float16, as the one array ``diff``; one without an update as it is."""
+    if not answer.arrays:
+        return answer
+    return Message(answer.meta, {UPDATE: encode((answer.arrays[name] for name in sorted(answer.arrays)), int8=False)})
+
+
+def decode_update(answer: Message, model: Mapping[str, tuple[int, ...]]) -> Message:
+    """Return an answer with its update in float32, as ``diff/<tensor>``; one without ``diff`` as it is.
+
+    ``model``: name -> shape of the tensors that were trained. Raises RefusedError unless ``diff`` is their encoding.
+    """
+    if UPDATE not in answer.arrays:
+        return answer
+    names, encoded = sorted(model), answer.arrays[UPDATE]
+    tensors = decode("update", encoded, [model[name] for name in names], int8=False)
+    arrays = {name: array for name, array in answer.arrays.items() if name != UPDATE}
+    arrays |= {f"diff/{name}": array for name, array in zip(names, tensors, strict=True)}
+    further = answer.nbytes - sum(array.nbytes for array in arrays.values())
+    return Message(answer.meta, arrays, further, arrays_digest(answer.arrays))
 
 
 def rebuild(model: State, answer: Message) -> dict[str, torch.Tensor]:
@@ -163,5 +243,6 @@ def uploaded_names(answer: Message) -> list[str]:
 
 def shapes(request: Message, withheld: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor that a site sends after training a request's model, in the model's order."""
-    model = {name.split("/", 1)[1]: array.shape for name, array in request.arrays.items() if name.startswith("model/")}
+    arrays = request.arrays
+    model = {name.split("/", 1)[1]: arrays[name].shape for name in arrays if name.startswith("model/")}
     return {name: shape for name, shape in model.items() if not name.startswith(withheld)}

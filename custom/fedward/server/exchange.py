@@ -16,6 +16,7 @@ from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 from fedward.server.consent import Consent
 from fedward.storage.run_folder import RunFolder
+from fedward.storage.spill import Spill
 from fedward.terminal import reason
 
 _NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
@@ -101,7 +102,8 @@ class Communicator:
 
     def _requests(self, exchange: Exchange, evaluate: Sequence[str]) -> dict[str, Message]:
         """Return the requests, which name the line of the audit log that was written about them."""
-        models, run, init = wire.models(exchange, evaluate), self._run, self._run.info.init
+        run, init = self._run, self._run.info.init
+        models = wire.models(exchange, evaluate, Spill(run.path).put)
         tasks = {site: task.name for site, task in exchange.tasks.items()}
         asked = {"tasks": tasks, "evaluate": list(evaluate), "decisions": exchange.record, **wire.sent(models)}
         last_hash = run.audit.add("asked", round=exchange.round, part=exchange.part, **asked)

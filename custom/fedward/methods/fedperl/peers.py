@@ -1,12 +1,12 @@
 """FedPerl's choice of peers, and what is sent of them (Bdair et al., MELBA 2022, Alg. 1, eq. (6))."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fedward.errors import ConfigError
-from fedward.methods.aggregation import weighted_average
+from fedward.methods.aggregation import require_keys, weighted_average
 from fedward.methods.workflow import State
 
 
@@ -68,7 +68,23 @@ def random_peers(site: int, committee: int, seen: Collection[int], generator: to
     return [candidates[position] for position in order[:committee]]
 
 
-def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
+class _Mean(Mapping[str, Tensor]):
+    """The mean of models, each tensor computed when it is read: one for every site would fill the server's memory."""
+
+    def __init__(self, states: Sequence[State]) -> None:
+        self._states = states
+
+    def __getitem__(self, key: str) -> Tensor:
+        return weighted_average([{key: state[key]} for state in self._states], [1.0] * len(self._states))[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states[0])
+
+    def __len__(self) -> int:
+        return len(self._states[0])
+
+
+def anonymise(states: Sequence[State]) -> State:
     """Average the peers' models into one, so that no site receives another site's model.
 
     ``φ_a = (1/|Ω|) Σ_{t in Ω} φ_t``.
@@ -78,14 +94,19 @@ def anonymise(states: Sequence[State]) -> dict[str, Tensor]:
         states: one or more state_dicts with equal keys, shapes and dtypes, possibly lazy (read tensor by tensor).
 
     Returns:
-        A new state_dict; parameters and BatchNorm statistics averaged, integer tensors those of the first state.
+        A state_dict that reads and averages a tensor whenever it is asked for; parameters and BatchNorm statistics
+        averaged, integer tensors those of the first state.
 
-    Raises ConfigError: no state, or states that do not match.
+    Raises ConfigError: no state, or states with other keys; when a tensor is read, other shapes or dtypes.
 
     Edge cases: one peer: an exact copy of its model: nothing is anonymous about it. no peer: refused: where nobody is
     left, the workflow sends no model. order: irrelevant up to the last bit, integer tensors excepted.
     """
-    return weighted_average(states, [1.0] * len(states))
+    where = "fedperl.anonymise"
+    if not states:
+        raise ConfigError(where, expected="one or more states", found="0 states", remedy="Send no model instead.")
+    require_keys(where, states)
+    return _Mean(states)
 
 
 def _candidates(site: int, committee: int, seen: Collection[int]) -> list[int]:
