@@ -82,6 +82,8 @@ class Experiment(_Frozen):
     """Seconds a site has for one exchange, queueing included."""
     largest_update: float = Field(100.0, gt=0)
     """An update whose norm is over this many times that of the model it was trained from is refused."""
+    update_dtype: Literal["float32", "float16"] = "float32"
+    """In what sites send their updates: float16 takes half of the bytes or less, and 11 bits of each number."""
     threads: int = Field(1, ge=0)
     """CPU threads of one site's training, up to as many as it has cores; 1 gives equal results whatever the machine, 0
     leaves torch's own choice."""
@@ -134,6 +136,9 @@ class Experiment(_Frozen):
         return self
 
     def _must_do_with_means(self, algorithm: "Algorithm[Any]") -> None:
+        if self.update_dtype != "float32":
+            expected, remedy = "update_dtype = float32: ciphertexts have no other", "Leave one of the two out."
+            raise ConfigError("secure_aggregation", expected=expected, found=self.update_dtype, remedy=remedy)
         where, participants = f"secure_aggregation with {self.method}", algorithm.settings.participants
         if reason := algorithm.requirements.single_models:
             expected = "a method that needs no more than the mean of the sites' models"

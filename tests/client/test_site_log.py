@@ -87,7 +87,7 @@ def test_a_line_holds_what_was_asked_and_what_was_given(site):
     assert row["event"] == "answered"
     assert (row["site"], row["round"], row["part"], row["task"], row["last_hash"]) == ("s", 2, 0, "train", LAST_HASH)
     assert row["model"] == wire.model_digest(asked.arrays) == arrays_digest(wire.flatten("model", model()))
-    assert row["peers"] == arrays_digest(wire.flatten("peer0", model(7)))
+    assert row["peers"] == arrays_digest({"peer0": wire.encode_peer(model(7), model(3))})
     assert row["experiment"] == EXPERIMENT.digest
     assert row["versions"] == {"server": versions(), "site": versions()}
     assert (row["gave"], row["norm"]) == (arrays_digest(answer.arrays), 1.0)

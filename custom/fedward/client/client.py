@@ -167,7 +167,7 @@ class Client:
             wire_checks.check_norm(self.name, answer, model, spec.largest_update)
             answer = seal(answer, request.meta["task"], method.weight, self.key)
             wire_checks.check_answer(answer, *listed, encrypted=True)
-        return answer
+        return wire.encode_update(answer) if spec.update_dtype == "float16" else answer
 
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:
         template = self._networks.template

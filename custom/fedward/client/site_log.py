@@ -14,7 +14,8 @@ field                        content
 ``last_hash``                of the server's audit log, when it asked
 ``experiment``               SHA-256 of the job's settings, by the server's word
 ``versions``                 of the server and of this site
-``gave``, ``norm``           SHA-256 of the update that left, and its L2 norm unless it was encrypted
+``gave``                     SHA-256 of the update that left, as it left
+``dtype``, ``norm``          float32 or float16, and its L2 norm as the server reads it, unless it was encrypted
 ``labelled`` ...             counts that left, and the SHA-256 of the metrics
 ``error``                    the text that left in place of an answer
 ``ledger``                   last hash of the site's privacy ledger, where it has one
@@ -73,6 +74,8 @@ class SiteLog:
         self._run: str | None = None
         """Of the request that is being answered; None where it names none, or the log is broken."""
         self._asked: dict[str, Any] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        """Of the update that the request asks for."""
         self._admitted = False
         self._logs: dict[str, chain.Checked] = {}
         """Of the runs that requests have named so far."""
@@ -96,6 +99,7 @@ class SiteLog:
         if (found := said.get("versions", {}).get("fedward", "none")) != (ours := versions()["fedward"]):
             raise _refused("version of fedward", f"{ours}, as here", f"{found} at the server")
         request = read_request(message.meta)
+        self._shapes = wire.shapes(message, self._algorithm.requirements.withheld(request.task))
         if request.experiment != (ours := self._experiment.digest):
             expected, found = f"SHA-256 {ours}, as in this site's job", f"{request.experiment} at the server"
             raise _refused("settings of the job", expected, found)
@@ -116,13 +120,35 @@ class SiteLog:
             return
         event = "refused" if not self._admitted else "failed" if "error" in answer.meta else "answered"
         path = self._path(run)
-        row = {"time": now(), "site": self._site, "job": self._job, "event": event, **self._asked, **_given(answer)}
+        row = {
+            "time": now(),
+            "site": self._site,
+            "job": self._job,
+            "event": event,
+            **self._asked,
+            **self._given_away(answer),
+        }
         with locked(path):
             if event == "answered":
                 check_turn(self._given(run), self._asked)
             rows = map(chain.parse, chain.read(path)[0])
             if event == "answered" or sum(row.get("event") != "answered" for row in rows if row) < _MOST_ERRORS:
                 chain.Chain(path, run).add({**row, "ledger": last_hash(self._ledger) or None})
+
+    def _given_away(self, answer: Message) -> dict[str, Any]:
+        """Return what an answer gives away, fit for a line."""
+        meta, arrays = answer.meta, answer.arrays
+        halved = wire.UPDATE in arrays
+        update = wire.decode_update(answer, self._shapes).arrays if halved else arrays
+        plain = bool(update) and all(array.dtype == np.float32 for array in update.values())
+        return {
+            "gave": arrays_digest(arrays) if arrays else None,
+            "dtype": ("float16" if halved else "float32") if plain else None,
+            "norm": wire.norm(update) if plain else None,
+            **{name: meta.get(name) for name in _COUNTS},
+            "metrics": digest(meta["metrics"]) if meta.get("metrics") else None,
+            "error": meta.get("error"),
+        }
 
     def _given(self, run: str) -> list[dict[str, Any]]:
         """Return the lines of this site's answers in a run; RunError if somebody changed the log."""
@@ -189,19 +215,6 @@ def _recorded(said: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict
         "model": model,
         "peers": wire.peers_digest(arrays),
         "versions": {"server": theirs, "site": versions()},
-    }
-
-
-def _given(answer: Message) -> dict[str, Any]:
-    """Return what an answer gives away, fit for a line."""
-    meta, arrays = answer.meta, answer.arrays
-    plain = bool(arrays) and all(array.dtype == np.float32 for array in arrays.values())
-    return {
-        "gave": arrays_digest(arrays) if arrays else None,
-        "norm": wire.norm(arrays) if plain else None,
-        **{name: meta.get(name) for name in _COUNTS},
-        "metrics": digest(meta["metrics"]) if meta.get("metrics") else None,
-        "error": meta.get("error"),
     }
 
 

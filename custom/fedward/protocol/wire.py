@@ -215,16 +215,18 @@ def encode_update(answer: Message) -> Message:
 
 
 def decode_update(answer: Message, model: Mapping[str, tuple[int, ...]]) -> Message:
-    """Return an answer with its update in float32, as ``diff/<tensor>``; one without ``diff`` as it is.
+    """Return an answer with its update in float32, as ``diff/<tensor>``; one without an update as it is.
 
-    ``model``: name -> shape of the tensors that were trained. Raises RefusedError unless ``diff`` is their encoding.
+    ``model``: name -> shape of the tensors that were trained. Raises RefusedError unless the answer carries ``diff``
+    alone, and that is their encoding.
     """
-    if UPDATE not in answer.arrays:
+    if not answer.arrays:
         return answer
-    names, encoded = sorted(model), answer.arrays[UPDATE]
-    tensors = decode("update", encoded, [model[name] for name in names], int8=False)
-    arrays = {name: array for name, array in answer.arrays.items() if name != UPDATE}
-    arrays |= {f"diff/{name}": array for name, array in zip(names, tensors, strict=True)}
+    if set(answer.arrays) != {UPDATE}:
+        raise refusal("arrays of an update in float16", UPDATE, ", ".join(sorted(answer.arrays))[:200])
+    names = sorted(model)
+    tensors = decode("update", answer.arrays[UPDATE], [model[name] for name in names], int8=False)
+    arrays = {f"diff/{name}": array for name, array in zip(names, tensors, strict=True)}
     further = answer.nbytes - sum(array.nbytes for array in arrays.values())
     return Message(answer.meta, arrays, further, arrays_digest(answer.arrays))
 

@@ -163,7 +163,6 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
     lone = algorithm.requirements.lone_peers
     lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
     lone_asked = f"the job says {lone}" if lone else "the job sends none"
-    noise = f"this site's privacy scope adds {'some' if known.noise else 'none'}"
     return [
         _named("methods", policy.methods, experiment.method, "method" in foreign),
         _named("nets", policy.nets, experiment.net, "network" in foreign),
@@ -179,7 +178,7 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
         Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
         _most_images(policy, algorithm),
         Finding("maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)),
-        Finding("noise", policy.noise, noise, known.noise or policy.noise == "optional"),
+        _noise(policy, experiment, known.noise),
         _starting_weights(policy, known.weights),
     ]
 
@@ -233,6 +232,14 @@ def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:
     images = algorithm.settings.images_per_round
     allowed, asked, kept = at_most(policy.maximum_images, (images or 0) * algorithm.requirements.exchanges)
     return Finding("maximum_images", allowed, asked if images else "as many as this site's images make", kept)
+
+
+def _noise(policy: Policy, experiment: Experiment, added: bool) -> Finding:
+    """Return what the rule says; noise is for plain numbers, and whoever must add it sends no others."""
+    asked = f"this site's privacy scope adds {'some' if added else 'none'}"
+    if (added or policy.noise == "required") and experiment.update_dtype != "float32":
+        return Finding("noise", f"{policy.noise}, to float32 alone", f"the job says {experiment.update_dtype}", False)
+    return Finding("noise", policy.noise, asked, added or policy.noise == "optional")
 
 
 def _starting_weights(policy: Policy, weights: str | None) -> Finding:

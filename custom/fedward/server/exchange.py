@@ -135,7 +135,10 @@ class Communicator:
     def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
         """Check an answer and add it to the result; WireError if it cannot be used."""
         spec, request = self._experiment, result.requests[site]
-        listed = (self._algorithm.requirements, spec.data.classes, spec.metrics)
+        needs = self._algorithm.requirements
+        if spec.update_dtype == "float16":
+            answer = wire.decode_update(answer, wire.shapes(request, needs.withheld(request.meta["task"])))
+        listed = (needs, spec.data.classes, spec.metrics)
         checked = wire_checks.check_answer(answer, site, request, *listed)
         if isinstance(checked, ErrorAnswer):
             result.failed[site] = reason(checked.error)
