@@ -175,7 +175,8 @@ def test_a_run_of_too_few_sites_is_refused(tmp_path, members):
 def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, roles):
     experiment = hospital(method)
     message = request(experiment)
-    message.arrays |= {name: array for role in roles for name, array in wire.flatten(role, fresh(experiment)).items()}
+    model = fresh(experiment)
+    message.arrays = {**message.arrays, **{role: wire.encode_peer(model, model) for role in roles}}
     assert f"the request brings {len(roles)}" in refusal(site(tmp_path, experiment), message)
 
 

@@ -24,7 +24,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fedward.errors import RunError
+from fedward.errors import WireError
 from fedward.protocol.fields import refusal
 
 VERSION = 1
@@ -34,8 +34,8 @@ _FLOAT16 = 15
 """Values in float16 are below 2 to this power."""
 _SMALLEST_EXPONENT = -126
 """Of a scale: below it, float32 loses digits."""
-_LARGEST_SCALE = float(np.finfo(np.float32).max) / 2**_FLOAT16
-"""Every value times it is finite."""
+_LARGEST = 2.0**100
+"""Of values, and thus of scales: a value times its scale is finite."""
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -48,16 +48,16 @@ def encode(tensors: Iterable[np.ndarray], *, int8: bool) -> np.ndarray:
         int8: whether tensors of two or more dimensions become int8; all others, and without it all, become float16.
 
     Raises:
-        RunError: a value is not finite.
+        WireError: a value that is not finite, or beyond 2^100.
 
     Edge cases: a row or tensor of zeros: exact. values so small that no scale can hold them: 0. no tensor, or one
     without elements: fine.
     """
     scales, halves, bytes_ = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     for tensor in tensors:
-        if not np.isfinite(tensor).all():
-            remedy = "A model has diverged. Lower the learning rate or largest_update, and start a new run."
-            raise RunError("difference of two models", expected="finite numbers", found="others", remedy=remedy)
+        if not (np.abs(tensor) <= _LARGEST).all():
+            expected, remedy = "finite numbers up to 2^100", "Lower the learning rate, and start a new run."
+            raise WireError("difference of two models", expected=expected, found="others", remedy=remedy)
         in_rows = int8 and tensor.ndim > 1
         scale, values = _in_int8(tensor) if in_rows else _in_float16(tensor)
         scales.append(scale)
@@ -83,8 +83,8 @@ def decode(where: str, encoded: np.ndarray, shapes: Sequence[Shape], *, int8: bo
     ends = [4 * sum(counts), 4 * sum(counts) + 2 * (sum(sizes) - whole)]
     raw = _decompressed(where, encoded, ends[-1] + whole)
     scales, halves = _from_planes(raw[: ends[0]], "<f4"), _from_planes(raw[ends[0] : ends[1]], "<f2")
-    if not ((scales >= 0) & (scales <= _LARGEST_SCALE)).all() or not np.isfinite(halves).all():
-        raise refusal(where, f"finite values and scales from 0 to {_LARGEST_SCALE:.3g}", "others")
+    if not ((scales >= 0) & (scales <= _LARGEST)).all() or not np.isfinite(halves).all():
+        raise refusal(where, "finite values and scales from 0 to 2^100", "others")
     bytes_, tensors = raw[ends[1] :].view(np.int8), []
     for shape, rows, size, count in zip(shapes, in_rows, sizes, counts, strict=True):
         values, rest = np.split(bytes_ if rows else halves, [size])

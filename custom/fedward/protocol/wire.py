@@ -123,7 +123,7 @@ def unflatten(role: str, arrays: Arrays, template: State) -> dict[str, torch.Ten
 def encode_peer(peer: State, model: State) -> np.ndarray:
     """Return a peer as it travels: its difference to the global model of the same request, encoded.
 
-    Raises RunError where the difference is not finite.
+    Raises WireError where the difference is not finite, or beyond 2^100.
     """
     return encode((_difference(peer, model, key) for key in sorted(travelling(model))), int8=True)
 
