@@ -96,6 +96,19 @@ def test_a_line_holds_what_was_asked_and_what_was_given(site):
     assert read_site_log(site.source.folder / "answers" / f"{RUN}.jsonl").sites == ["s"]
 
 
+def test_the_norm_of_a_float16_update_is_what_the_server_reads(site, tmp_path):
+    experiment = EXPERIMENT.model_copy(update={"update_dtype": "float16"})
+    client = new_client("site-1", experiment, tmp_path / "halved")
+    exchange = Exchange(1, model(), {"site-1": ClientTask()})
+    asked = requests(experiment, exchange)["site-1"]
+    answer = client.handle(asked)
+    (row,) = lines(client)
+    assert (row["dtype"], row["gave"]) == ("float16", arrays_digest(answer.arrays))
+    assert row["norm"] == wire.norm(wire.decode_update(answer, wire.shapes(asked)).arrays) > 0
+    site.handle(request())
+    assert [row["dtype"] for row in lines(site)] == ["float32"]
+
+
 def test_an_error_is_in_the_log_as_it_left(site):
     site.fails = True
     answer = site.handle(request())

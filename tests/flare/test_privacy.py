@@ -18,6 +18,7 @@ from scipy import stats
 from fedward.errors import ConfigError, WireError
 from fedward.flare.privacy import GaussianUpdateFilter, norm, privatise
 from fedward.flare.shareables import pack_answer, pack_request, unpack
+from fedward.protocol.wire import Message, encode_update
 from fedward.security.ledger import epsilon
 
 DELTA = 1e-5
@@ -231,6 +232,7 @@ def with_data(value, kind=DataKind.WEIGHT_DIFF):
         (with_data({"a": np.int64([1])}), "a of type int64"),
         (with_data({"a": np.complex64([1])}), "a of type complex64"),
         (with_data({"a": [1.0, 2.0]}), "a of type list"),
+        (pack_answer(META, encode_update(Message(META, update())).arrays), "diff of type uint8"),
         (with_data({"a": 1.0, **update()}), "a of type float"),
     ],
 )

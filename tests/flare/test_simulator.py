@@ -28,7 +28,8 @@ pytestmark = pytest.mark.simulator
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     options = {"upload": "encoder"} if method == "selffed" else {}  # what sites keep needs a process that remembers
     synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")
-    experiment = tiny(method, synthetic=synthetic, options=options)
+    dtype = "float16" if method == "fedperl" else "float32"
+    experiment = tiny(method, synthetic=synthetic, options=options, update_dtype=dtype)
     export_job(experiment, tmp_path / "job")
     process = start(tmp_path / "job", tmp_path / "workspace", threads)
     local = run_local(experiment, tmp_path / "local", sites=SITES)

@@ -339,6 +339,12 @@ def test_a_job_that_needs_single_models_is_refused(method, options, reason):
     assert f"secure_aggregation with {method}" in str(error.value)
 
 
+def test_updates_in_float16_are_not_encrypted():
+    raw = tiny("fedavg").model_dump(mode="json") | {"secure_aggregation": True, "update_dtype": "float16"}
+    with pytest.raises(ConfigError, match=r"secure_aggregation: expected update_dtype = float32"):
+        Experiment.parse(raw, "job")
+
+
 def test_a_job_may_ask_for_more_than_two():
     assert secure().smallest_sum == 2
     assert secure(minimum_replies=3).smallest_sum == 3

@@ -153,6 +153,22 @@ def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
     assert "error" not in site(tmp_path / "with", experiment, policy, noise=True).handle(request(experiment)).meta
 
 
+@pytest.mark.proves(
+    "server", "a job with updates in float16 at a site that adds noise", "refused: noise is added to float32 alone"
+)
+@pytest.mark.parametrize(("rule", "noise"), [("required", True), ("required", False), ("optional", True)])
+def test_noise_is_not_for_updates_in_float16(tmp_path, rule, noise):
+    experiment = hospital(update_dtype="float16")
+    text = refusal(site(tmp_path, experiment, Policy(noise=rule), noise=noise), request(experiment))
+    assert f"noise: {rule}, to float32 alone, the job says float16" in text
+
+
+def test_updates_in_float16_need_no_permission_without_noise(tmp_path):
+    experiment = hospital(update_dtype="float16")
+    answer = site(tmp_path, experiment, Policy()).handle(request(experiment))
+    assert list(answer.arrays) == ["diff"]
+
+
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.proves("lead", "a job that is sent to one or two hospitals alone", "refused by them: minimum_sites")
 def test_a_run_of_too_few_sites_is_refused(tmp_path, members):

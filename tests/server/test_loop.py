@@ -117,7 +117,7 @@ def test_peers_travel_after_the_warm_up_only_and_are_counted(tmp_path):
     chosen = [row["chosen"] for row in rows(folder, "peers")]
     assert all(site not in peers for row in chosen for site, peers in row.items())
     model = sum(row["down"] for row in rows(folder, "bytes") if row["round"] == 1) // 3
-    assert all(row["down"] == 2 * model for row in rows(folder, "bytes") if row["round"] == 2)
+    assert all(model < row["down"] < 1.25 * model for row in rows(folder, "bytes") if row["round"] == 2)
 
 
 def test_equal_seeds_give_equal_weights_and_other_seeds_others(tmp_path):
