@@ -44,7 +44,7 @@ def encrypted_round(model: State, trained: list[State], key: SiteKey, adder: Add
         total = adder.add(total, read) if total else read
     asked = adder.write(total)
     clocks.append(time.process_time())
-    shapes = wire.shapes(Message({}, wire.models(Exchange(1, model, {"s": ClientTask()}), [])["s"]))
+    shapes = wire.shapes(Message({}, wire.models(Exchange(1, model, {"s": ClientTask()}), [], dict)["s"]))
     for _ in trained:
         numbers = key.decrypt(list(asked.values()), len(trained))
         mean = dict(mean_of(numbers, STEPS * len(trained), shapes))
