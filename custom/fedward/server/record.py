@@ -19,7 +19,9 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
         told = set[str]()
         for metric in answer.metrics:
             # All rows of a split have the same classes: the first says them.
-            said = {name: value for name, value in metric if name != "classes" or metric.split not in told}
+            said = {
+                name: value for name, value in vars(metric).items() if name != "classes" or metric.split not in told
+            }
             told.add(metric.split)
             run.append("metrics", MetricRow(exchange.round - 1, site, **said))
         for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():

@@ -61,9 +61,12 @@ class StoredState(Mapping[str, torch.Tensor]):
     def __getitem__(self, key: str) -> torch.Tensor:
         entry = self._header[key]
         tensor = torch.empty(entry["shape"], dtype=_DTYPES[entry["dtype"]])
-        with open(self._path, "rb", buffering=0) as file:
-            file.seek(self._start + entry["data_offsets"][0])
-            read = file.readinto(tensor.flatten().view(torch.uint8).numpy().data)
+        file = os.open(self._path, os.O_RDONLY)
+        try:
+            place = self._start + entry["data_offsets"][0]
+            read = os.preadv(file, [tensor.flatten().view(torch.uint8).numpy().data], place)
+        finally:
+            os.close(file)
         if read != tensor.nbytes:
             where, remedy = f"tensor {key} in {self._path}", "The file is damaged; restore it, or start a new run."
             raise RunError(where, expected=f"{tensor.nbytes} bytes", found=f"{read}", remedy=remedy)
