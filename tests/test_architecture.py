@@ -47,7 +47,12 @@ MAY_USE: dict[str, set[str]] = {
         *("client", "config", "digests", "errors", "evaluation", "methods", "protocol", "report", "sites"),
         *("storage", "terminal", "training"),
     },
-    "local": {"client", "config", "methods", "protocol", "report", "security", "server", "sites", "storage"},
+    "workers": {"errors", "protocol", "terminal"},
+    "local": {
+        *("client", "config", "errors", "methods", "protocol", "registry", "report", "security", "server", "sites"),
+        *("storage", "workers"),
+    },
+    "worker": {"client", "local", "protocol", "security", "terminal", "training", "workers"},
     "notebook": {
         *("client", "config", "errors", "jobs", "local", "methods", "nets", "registry", "report", "sites", "storage"),
     },

@@ -1,16 +1,22 @@
-"""The in-process engine: every site in this process, no FLARE, the same messages and the same weights."""
+"""The in-process engine: every site in this process or in some workers, no FLARE, the same messages and weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from fedward.client.admission import Admission
 from fedward.client.client import Client
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
+from fedward.errors import ConfigError
 from fedward.methods import method_of
 from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
+from fedward.registry import registered
 from fedward.report import write_report
 from fedward.report.console import Console
 from fedward.security.encryption import Adder, SiteKey, new_contexts
@@ -20,6 +26,32 @@ from fedward.server.public import refuse_sites_file
 from fedward.sites import named_sites
 from fedward.storage.initial import Source
 from fedward.storage.run_folder import RunFolder
+from fedward.workers import Workers
+
+
+@dataclass(frozen=True)
+class Sites:
+    """What the sites of a run on this machine are made of."""
+
+    experiment: Experiment
+    folder: Path
+    """With a folder for each site."""
+    site_folders: Sequence[Path] = ()
+    """Where their files may lie."""
+    cache: Path | None = None
+    """For decoded images, with a folder for each site; by default they lie in the sites' folders."""
+
+    def client(self, name: str, key: SiteKey | None) -> Client:
+        """Return a site; with secure aggregation ``key`` encrypts its updates."""
+        experiment, own, cache = self.experiment, self.folder / name, self.cache
+        algorithm = method_of(experiment)
+        source = DataSource(name, experiment, own, self.site_folders, cache / name if cache else None)
+        log = SiteLog(own, name, experiment, algorithm)
+        return Client(source, algorithm, log, Admission(name, experiment, algorithm, own), key)
+
+
+SITES = TypeAdapter(Sites)
+"""Writes and reads them as JSON, for worker processes."""
 
 
 class LocalTransport:
@@ -34,15 +66,8 @@ class LocalTransport:
         key: SiteKey | None = None,
         cache: Path | None = None,
     ) -> None:
-        algorithm = method_of(experiment)
-
-        def client(name: str) -> Client:
-            own = folder / name
-            source = DataSource(name, experiment, own, site_folders, cache / name if cache else None)
-            log = SiteLog(own, name, experiment, algorithm)
-            return Client(source, algorithm, log, Admission(name, experiment, algorithm, own), key)
-
-        self._clients = {name: client(name) for name in sorted(names)}
+        made = Sites(experiment, folder, site_folders, cache)
+        self._clients = {name: made.client(name, key) for name in sorted(names)}
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
@@ -52,6 +77,9 @@ class LocalTransport:
         """Let each site answer its request; a site in this process cannot be late, so ``timeout`` is not used."""
         for name, request in sorted(requests.items()):
             deliver(name, self._clients[name].handle(request))
+
+    def close(self) -> None:
+        """Do nothing: there is no process to end."""
 
 
 def run_local(
@@ -63,16 +91,18 @@ def run_local(
     site_folders: Sequence[Path] = (),
     init: Path | None = None,
     cache: Path | None = None,
+    workers: int = 1,
 ) -> Path:
-    """Run an experiment in this process, or resume one; return the run folder.
+    """Run an experiment on this machine, or resume one; return the run folder.
 
     With ``resume`` the experiment and the sites are those the folder was started with. ``init`` is the folder of a
     finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder,
-    where everything lies that sites remember.
+    where everything lies that sites remember. With ``workers`` of 2 or more the sites of a round work beside one
+    another, in so many processes; the weights are the same.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of ``site_folders``
-    holds no site's file or the server's own images are those of a site, and DataError where a resumed run has lost its
-    site files.
+    holds no site's file, the server's own images are those of a site, or ``workers`` is below 1 or above it for an
+    experiment with names that only this process knows; and DataError where a resumed run has lost its site files.
     """
     for named in site_folders:
         named_sites(named)
@@ -83,28 +113,49 @@ def run_local(
             DataSource(site, experiment, folder / "sites" / site, site_folders).require_same(run.info.id)
     assert experiment is not None
     refuse_sites_file(sites, site_folders)
-    transport = local_transport(experiment, sites, folder, site_folders, cache)
     source = Source(init) if init else None
-    return run_experiment(
-        experiment,
-        folder,
-        transport,
-        engine="local",
-        console=Console(),
-        report=write_report,
-        resume=resume,
-        site_folders=site_folders,
-        init=source,
-    )
+    with local_transport(experiment, sites, folder, site_folders, cache, workers) as transport:
+        return run_experiment(
+            experiment,
+            folder,
+            transport,
+            engine="local",
+            console=Console(),
+            report=write_report,
+            resume=resume,
+            site_folders=site_folders,
+            init=source,
+        )
 
 
+@contextmanager
 def local_transport(
-    experiment: Experiment, sites: Sequence[str], folder: Path, site_folders: Sequence[Path], cache: Path | None
-) -> Transport:
-    """Return what carries a run's messages in this process; with secure aggregation it makes a key, kept in memory."""
-    own = folder / "sites"
-    if not experiment.secure_aggregation:
-        return LocalTransport(experiment, sites, own, site_folders, cache=cache)
-    server, site = new_contexts()
-    inner = LocalTransport(experiment, sites, own, site_folders, SiteKey(site), cache)
-    return EncryptedTransport(inner, experiment, method_of(experiment), Adder(server), folder)
+    experiment: Experiment,
+    names: Sequence[str],
+    folder: Path,
+    site_folders: Sequence[Path] = (),
+    cache: Path | None = None,
+    workers: int = 1,
+) -> Iterator[Transport]:
+    """Yield what carries a run's messages; with secure aggregation it makes a key, kept in memory."""
+    server, key = new_contexts() if experiment.secure_aggregation else (b"", b"")
+    sites = Sites(experiment, folder / "sites", site_folders, cache)
+    with closing(_inner(sites, names, key, workers)) as inner:
+        if experiment.secure_aggregation:
+            yield EncryptedTransport(inner, experiment, method_of(experiment), Adder(server), folder)
+        else:
+            yield inner
+
+
+def _inner(sites: Sites, names: Sequence[str], key: bytes, workers: int) -> LocalTransport | Workers:
+    """Return what carries the messages to the sites, each of them encrypted or not."""
+    if workers < 1:
+        raise ConfigError("workers", expected="1 or more", found=f"{workers}", remedy="Name a number above 0.")
+    if workers == 1:
+        own = SiteKey(key) if key else None
+        return LocalTransport(sites.experiment, names, sites.folder, sites.site_folders, own, sites.cache)
+    if known := registered(sites.experiment.model_dump(mode="json")):
+        expected = f"1, as only this process knows {', '.join(known)}"
+        remedy = "Run with one, or let a package offer them (docs/extending.md)."
+        raise ConfigError("workers", expected=expected, found=f"{workers}", remedy=remedy)
+    return Workers(names, workers, SITES.dump_json(sites).decode(), key)

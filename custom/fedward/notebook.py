@@ -53,8 +53,9 @@ def run(
     site_files: Path | str | None = None,
     init: Path | str | None = None,
     resume: bool = False,
+    workers: int = 1,
 ) -> Run:
-    """Run an experiment to its end in this process, all its sites included, and return what it did.
+    """Run an experiment to its end on this machine, all its sites included, and return what it did.
 
     Args:
         experiment: of :func:`experiment`; a run that is resumed has its own, and this one must be equal.
@@ -63,6 +64,7 @@ def run(
         site_files: folder with a file ``SITE.yaml`` for each site, which says where its images are.
         init: folder of a finished run, from whose weights this one starts.
         resume: go on from the last finished round.
+        workers: processes in which the sites of a round work at the same time; the result does not depend on it.
 
     Raises:
         FedwardError: what :func:`fedward.local.run_local` raises.
@@ -71,7 +73,9 @@ def run(
     names = sites or (named_sites(folders[0]) if folders else simulated_sites(experiment))
     if resume:
         RunFolder.reopen(path, experiment)
-    return Run.load(run_local(experiment, path, sites=names, resume=resume, site_folders=folders, init=start))
+    return Run.load(
+        run_local(experiment, path, sites=names, resume=resume, site_folders=folders, init=start, workers=workers)
+    )
 
 
 class TrainedModel(nn.Module):

@@ -198,6 +198,15 @@ def extensions(experiment: Mapping[str, Any]) -> list[Extension]:
     Raises:
         ConfigError: a name that more than one package has.
     """
+    return [found for registry, name in _named(experiment) if (found := registry.extension(name))]
+
+
+def registered(experiment: Mapping[str, Any]) -> list[str]:
+    """Return what an experiment, as plain JSON values, takes from :func:`fedward.register`: kind and name of each."""
+    return [f"{registry.kind} {name}" for registry, name in _named(experiment) if name in registry.registered]
+
+
+def _named(experiment: Mapping[str, Any]) -> list[tuple[Registry[Any], str]]:
     data, options = (part if isinstance(part := experiment.get(key), Mapping) else {} for key in ("data", "options"))
     metrics = experiment.get("metrics")
     named: list[tuple[Registry[Any], Any]] = [
@@ -207,5 +216,4 @@ def extensions(experiment: Mapping[str, Any]) -> list[Extension]:
         (VIEWS, data.get("views")),
         *((METRICS, name) for name in (metrics if isinstance(metrics, list | tuple) else [])),
     ]
-    known = [(registry, name) for registry, name in named if isinstance(name, str) and name in registry]
-    return [found for registry, name in known if (found := registry.extension(name))]
+    return [(registry, name) for registry, name in named if isinstance(name, str) and name in registry]

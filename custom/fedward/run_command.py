@@ -25,6 +25,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     files = "folder with a file SITE.yaml for each site, with data of its own (default: $FEDWARD_SITES)"
     add("--site-files", type=Path, default=os.environ.get("FEDWARD_SITES") or None, metavar="FOLDER", help=files)
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
+    workers = "processes in which the sites of a round work at the same time (default: 1; see README)"
+    add("--workers", type=int, default=1, metavar="N", help=workers)
     init = "start from the last model of this finished run (default: fresh weights)"
     add("--init", type=Path, metavar="RUN_FOLDER", help=init)
     add("--resume", type=Path, metavar="RUN_FOLDER", help="continue this interrupted run (default: start a new one)")
@@ -43,11 +45,15 @@ def _run(options: argparse.Namespace) -> int:
     named = [name for folder in folders for name in named_sites(folder)]
     sites = (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)
     if options.engine == "simulator":
+        if options.workers != 1:
+            remedy = "Leave --workers away: the simulator gives each site a process."
+            raise ConfigError("--workers", expected="the local engine", found="--engine simulator", remedy=remedy)
         return _simulate(options, experiment, sites)
     from fedward.local import run_local
 
     options.hint = _hint(options)
-    run_local(experiment, options.out, sites=sites, site_folders=folders, init=options.init)
+    init, workers = options.init, options.workers
+    run_local(experiment, options.out, sites=sites, site_folders=folders, init=init, workers=workers)
     return 0
 
 
@@ -68,14 +74,16 @@ def _resume(options: argparse.Namespace) -> int:
         print(f"finished already: {options.out / 'report.html'}")
         return 0
     options.hint = _hint(options)
-    run_local(None, options.out, resume=True, site_folders=[options.site_files] if options.site_files else [])
+    folders = [options.site_files] if options.site_files else []
+    run_local(None, options.out, resume=True, site_folders=folders, workers=options.workers)
     return 0
 
 
 def _hint(options: argparse.Namespace) -> str:
     """Return how to continue a run that is interrupted."""
     files = ["--site-files", str(options.site_files)] if options.site_files else []
-    command = shlex.join(["fedward", "run", "--resume", str(options.out), *files])
+    workers = ["--workers", str(options.workers)] if options.workers != 1 else []
+    command = shlex.join(["fedward", "run", "--resume", str(options.out), *files, *workers])
     return f"; finished rounds are kept, continue with `{command}`"
 
 

@@ -35,7 +35,7 @@ class Hospitals:
 
     def __init__(self, folder: Path, experiment: Experiment, policy: Policy, others: Policy | None = None) -> None:
         self.folder, self.experiment = folder, experiment
-        self.transport = local_transport(experiment, SITES, folder / "run", [], None)
+        self.transport = local_transport(experiment, SITES, folder / "run").__enter__()
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
         algorithm = method_of(experiment)
