@@ -14,7 +14,6 @@ from fedward.config import Experiment
 from fedward.methods import method_of
 from fedward.security.encryption import SiteKey
 from fedward.server.public import PublicImages
-from fedward.training.machine import limit_threads
 
 
 def new_client(
@@ -30,7 +29,6 @@ def new_client(
     kind: type[Client] = Client,
 ) -> Any:
     """Return the client of a site; its policy forbids nothing unless ``admission`` does."""
-    limit_threads(experiment.threads)
     source = DataSource(name, experiment, folder, site_folders)
     algorithm = method_of(experiment)
     log = log or SiteLog(folder, name, experiment, algorithm)

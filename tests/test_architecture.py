@@ -73,7 +73,7 @@ MAY_USE: dict[str, set[str]] = {
     },
     "operation": {
         *("client", "config", "digests", "errors", "flare", "methods", "protocol", "report", "server", "sites"),
-        *("storage", "terminal"),
+        *("storage", "terminal", "training"),
     },
     "run_command": {"config", "errors", "flare", "jobs", "local", "sites", "storage", "terminal"},
     "cli": {"errors", "terminal"},

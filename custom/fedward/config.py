@@ -84,9 +84,6 @@ class Experiment(_Frozen):
     """An update whose norm is over this many times that of the model it was trained from is refused."""
     update_dtype: Literal["float32", "float16"] = "float32"
     """In what sites send their updates: float16 takes half of the bytes or less, and 11 bits of each number."""
-    threads: int = Field(1, ge=0)
-    """CPU threads of one site's training, up to as many as it has cores; 1 gives equal results whatever the machine, 0
-    leaves torch's own choice."""
     secure_aggregation: bool = False
     """Sites send their updates encrypted, and the server learns the mean of at least two; see docs/privacy.md."""
 
@@ -104,6 +101,14 @@ class Experiment(_Frozen):
     def smallest_sum(self) -> int:
         """Encrypted updates a mean needs before a site decrypts it: two, as the mean of one is that one, or more."""
         return max(2, self.minimum_replies)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_threads(cls, raw: Any) -> Any:
+        options = raw.get("options") if isinstance(raw, dict) else None
+        if isinstance(raw, dict) and "threads" in {*raw, *(options if isinstance(options, dict) else {})}:
+            raise ValueError("threads is no setting of a job: write it into the files of sites that use more than one")
+        return raw
 
     @model_validator(mode="after")
     def _known_method(self) -> "Experiment":

@@ -16,7 +16,6 @@ from fedward.local import SITES
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.terminal import printing_safely
-from fedward.training.machine import limit_threads
 from fedward.workers import receive, send
 
 
@@ -43,7 +42,6 @@ def _work(connection: Connection) -> None:
     key, collected = SiteKey(content) if content else None, _Collected()
     logging.basicConfig(level=begin["level"], handlers=[collected], format="%(message)s")
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
-    limit_threads(1)
     clients = dict[str, Client]()
     while True:
         said, arrays = requests.get()

@@ -1,6 +1,5 @@
 """One site: its phases in turn, what it declines, and that a restart or a repeated request changes no answer."""
 
-import os
 import shutil
 from collections.abc import Callable
 
@@ -19,7 +18,6 @@ from fedward.nets import build
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
 from fedward.training.batches import Pixels, RoundBatches
-from fedward.training.machine import limit_threads
 from fedward.training.trainer import train
 from fedward.views import VIEWS, Views
 from isolated import SITES, isolated, write_sites
@@ -47,15 +45,10 @@ def stay() -> bool:
     return False
 
 
-@pytest.mark.proves(
-    "lead", "a job that asks for a million threads at each site", "as many are used as the machine has cores"
-)
-def test_a_job_has_no_more_threads_than_there_are_cores(monkeypatch):
-    used = []
-    monkeypatch.setattr(torch, "set_num_threads", used.append)
-    for threads in (1, 10**6, 0):
-        limit_threads(threads)
-    assert used == [1, os.cpu_count()], "0 leaves torch's own choice"
+@pytest.mark.proves("lead", "a job that asks for a million threads at each site", "it is no job: sites' files say that")
+def test_a_job_cannot_ask_for_threads():
+    with pytest.raises(ValueError, match="threads is no setting of a job: write it into the files of sites"):
+        tiny("fedavg", threads=10**6)
 
 
 # --- phases

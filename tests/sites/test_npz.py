@@ -155,3 +155,25 @@ def test_missing_arrays_are_refused(tmp_path):
     np.savez(tmp_path / "toy.npz", images=np.zeros(3))
     with pytest.raises(DataError, match="train_images and train_labels"):
         load_site(site(tmp_path), SPEC)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"device": "gpu"}, "field device: expected auto, cpu, cuda, or one GPU as in cuda:1, found 'gpu'"),
+        ({"device": "cuda:"}, "field device: "),
+        ({"device": 0}, "field device: "),
+        ({"threads": -1}, "field threads: "),
+        ({"device": "cuda:1", "processes": 2}, "device: cuda or auto, as each of several processes takes a GPU"),
+    ],
+)
+def test_a_device_and_threads_that_cannot_be_are_refused(tmp_path, fields, named):
+    with pytest.raises(DataError, match=named):
+        read_site_file(site(tmp_path, **fields))
+
+
+def test_device_and_threads_come_with_the_data(tmp_path):
+    write(tmp_path)
+    data = load_site(site(tmp_path, device="cpu", threads=3), SPEC)
+    assert (data.device, data.threads) == ("cpu", 3)
+    assert (load_site(site(tmp_path), SPEC).device, load_site(site(tmp_path), SPEC).threads) == ("auto", 1)

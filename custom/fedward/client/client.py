@@ -28,7 +28,7 @@ from fedward.sites import SiteData
 from fedward.terminal import reason, shown
 from fedward.training.device_data import DeviceData
 from fedward.training.learner import Aborted, Learner, LocalUpdate
-from fedward.training.machine import best_device
+from fedward.training.machine import described, device_of, threads_limited
 from fedward.training.networks import Networks
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Client:
     """Answers the requests of one site.
 
     The data of ``source`` are read once a request has been admitted. Under secure aggregation updates are encrypted
-    with ``key``. The site trains on ``device``, by default the GPU, if there is one.
+    with ``key``. The site works on ``device``, by default on that of its file.
     """
 
     def __init__(
@@ -53,10 +53,16 @@ class Client:
         self.name, self.experiment = source.site, source.experiment
         self.source, self.log, self.admission = source, log, admission
         self.key, self._algorithm = key, algorithm
-        self._networks = Networks(source.experiment, algorithm, device or best_device())
+        self._device = device
         self._learner: Learner | None = None
         self._warned = False
         """Whether the log says already that the site has no tensors of its own."""
+
+    @cached_property
+    def _networks(self) -> Networks:
+        device = self._device or device_of(self.data.device, f"site {self.name}")
+        _log.info("site %s works on %s with %d CPU threads", self.name, described(device), self.data.threads)
+        return Networks(self.experiment, self._algorithm, device)
 
     @property
     def learner(self) -> Learner:
@@ -92,7 +98,10 @@ class Client:
                 return waiting
             if isinstance(asked, DecryptRequest):
                 return self._decrypt(asked, request.arrays)
-            return self._work(asked, request, aborted)
+            self.source.require_same(asked.run)
+            self.source.record(asked.run)
+            with threads_limited(self.data.threads):
+                return self._work(asked, request, aborted)
         except Exception as error:
             return self._error(request, error)
 
@@ -104,8 +113,6 @@ class Client:
 
     def _work(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
         memory = site_models(self.source.folder / "memory", asked.run)
-        self.source.require_same(asked.run)
-        self.source.record(asked.run)
         known = {**(memory.before(asked.round, asked.part) or {})}
         model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, asked.round)}
         counts: dict[str, Any] = {}

@@ -55,6 +55,8 @@ class _Request:
     round: int
     task: str
     part: int
+    device: str
+    """``cpu``, or ``cuda`` for a GPU each."""
 
 
 _REQUEST = TypeAdapter(_Request)
@@ -95,7 +97,9 @@ class Processes:
             save_model(folder / "models.safetensors", flat(models))
             save_model(folder / "memory.safetensors", flat(memory))
             labels = labels_in(data) if learner.algorithm.active else None
-            request = _Request(source.resolved(), labels, _digest(data), round_, task, part)
+            request = _Request(
+                source.resolved(), labels, _digest(data), round_, task, part, learner.networks.device.type
+            )
             (folder / "request.json").write_bytes(_REQUEST.dump_json(request))
             launch(__name__, folder, self._count, source.site, aborted)
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
@@ -160,9 +164,9 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
     """Train one process's share of the request in a folder; the first process writes the answer."""
     request = _REQUEST.validate_json((folder / "request.json").read_bytes())
     source, experiment = request.source, request.source.experiment
-    limit_threads(experiment.threads)
-    with group(folder, rank, processes) as device:
-        data = _read(request)
+    data = _read(request)
+    limit_threads(data.threads)
+    with group(folder, rank, processes, request.device) as device:
         learner = rank_learner(source.site, experiment, data, rank=rank, processes=processes, device=device)
         models = by_role(StoredState(folder / "models.safetensors"))
         model, peers = models.pop("model"), [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]

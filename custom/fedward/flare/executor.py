@@ -93,7 +93,6 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     from fedward.flare.encryption import SITE, context_of
     from fedward.methods import method_of
     from fedward.security.encryption import SiteKey
-    from fedward.training.machine import limit_threads
 
     workspace, job_id, name = fl_ctx.get_engine().get_workspace(), fl_ctx.get_job_id(), fl_ctx.get_identity_name()
     config, folder = Path(workspace.get_app_config_dir(job_id)), state_folder(Path(workspace.get_root_dir()))
@@ -102,7 +101,6 @@ def _new_client(fl_ctx: FLContext) -> "Client":
     if rules:  # first: an experiment imports what it names
         admit_extensions(name, rules[0], described_in(config))
     experiment = experiment_in(config)
-    limit_threads(experiment.threads)
     key = SiteKey(context_of(SITE, fl_ctx)) if experiment.secure_aggregation else None
     algorithm = method_of(experiment)
     log = SiteLog(folder, name, experiment, algorithm, job_id)

@@ -10,7 +10,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
-from fedward.errors import ConfigError, FedwardError
+from fedward.errors import ConfigError, DataError, FedwardError
 from fedward.terminal import subcommand
 
 
@@ -142,7 +142,24 @@ def _doctor(options: argparse.Namespace) -> int:
         spec = DataSpec(classes=tuple(options.classes), image_size=options.image_size)
     except ValidationError as error:
         raise explain(error, "fedward doctor") from error
-    return run(options.subject, spec, options.out)
+    return max(run(options.subject, spec, options.out), _look_at_device(options.subject))
+
+
+def _look_at_device(site_file: Path) -> int:
+    """Print where a site works; return 1 if that is not there. A file that cannot be read has been reported."""
+    from fedward.sites.site_file import read_site_file
+    from fedward.training.machine import described, device_of
+
+    try:
+        file = read_site_file(site_file)
+    except DataError:
+        return 0
+    try:
+        print(f"Works on: {described(device_of(file.device, f'site {file.site}'))}")
+    except DataError as error:
+        print(f"Not usable. {error}")
+        return 1
+    return 0
 
 
 def _status(options: argparse.Namespace) -> int:

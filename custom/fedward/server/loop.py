@@ -72,7 +72,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             server's own where the method needs some, or ``init`` cannot be used.
     """
     algorithm = method_of(experiment)
-    limit_threads(experiment.threads)
+    limit_threads(1)  # sums round alike on every machine
     images = PublicImages(experiment, algorithm, folder / "server", site_folders)
     first, taken = (None, None) if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
     with sole_writer(folder):

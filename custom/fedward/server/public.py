@@ -16,7 +16,7 @@ from fedward.methods.workflow import State
 from fedward.sites import SERVER, find_site_file, site_files
 from fedward.training.device_data import DeviceData
 from fedward.training.learner import Learner
-from fedward.training.machine import best_device
+from fedward.training.machine import device_of, threads_limited
 from fedward.training.networks import Networks
 
 
@@ -48,8 +48,9 @@ class PublicImages:
     @cached_property
     def learner(self) -> Learner:
         """Trains on training and validation images, as labels are not looked at, and evaluates on the latter."""
-        networks = Networks(self._experiment, self._algorithm, best_device())
-        images = DeviceData(self._source.read(), networks.device, ("labelled", "unlabelled", "val"))
+        data = self._source.read()
+        networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
+        images = DeviceData(data, networks.device, ("labelled", "unlabelled", "val"))
         return Learner(SERVER, self._experiment, self._algorithm, networks, images)
 
     @property
@@ -65,7 +66,8 @@ class PublicImages:
 
     def accuracy(self, state: State) -> float:
         """Return a model's accuracy on the validation images, in [0, 1]."""
-        rows = self.learner.evaluate(dict(state), ("val",))
+        with threads_limited(self.learner.images.data.threads):
+            rows = self.learner.evaluate(dict(state), ("val",))
         return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
 
     def require(self, uses: Collection[str]) -> None:
@@ -85,7 +87,8 @@ class PublicImages:
         Raises WorkError if the loss is no longer finite.
         """
         try:
-            trained, _, means = self.learner.train(model, [], round_, task=task, memory=memory)
+            with threads_limited(self.learner.images.data.threads):
+                trained, _, means = self.learner.train(model, [], round_, task=task, memory=memory)
         except WorkError as error:
             where, remedy = f"{SERVER}, {task}, round {round_}", "Lower contrastive_rate or set clip_gradient."
             raise WorkError(where, expected=error.expected, found=error.found, remedy=remedy) from error

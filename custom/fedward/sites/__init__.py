@@ -70,5 +70,5 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> S
     check_rejected(file, rejected, total)
     rng = numpy_generator(file.split.seed, "labelled")
     data = divide(file.site, spec.classes, rows, pixels, file.labelled, rng)
-    kept = ("processes", "annotation", "wait_for_labels", "minutes_per_label")
+    kept = ("device", "threads", "processes", "annotation", "wait_for_labels", "minutes_per_label")
     return replace(data, rejected=tuple(rejected), **{name: getattr(file, name) for name in kept})

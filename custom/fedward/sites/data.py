@@ -96,6 +96,10 @@ class SiteData:
     val: Images
     test: Images
     rejected: tuple[Rejected, ...] = ()
+    device: str = "auto"
+    """Where the site works, as its file says."""
+    threads: int = 1
+    """CPU threads of its work; 0: all cores."""
     processes: int = 1
     """How many are to train on them together, as the site's file says."""
     annotation: Annotation = "none"

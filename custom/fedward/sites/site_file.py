@@ -1,5 +1,6 @@
 """The file in which a site says what its data is: read, checked, and turned into named errors."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -20,6 +21,12 @@ _NO_SITE = (f"{SERVER}.yaml", "fedward_policy.yaml")
 def _not_empty(value: object) -> object:
     if value in (None, ""):
         raise ValueError("a path")
+    return value
+
+
+def _device(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
+        raise ValueError("auto, cpu, cuda, or one GPU as in cuda:1")
     return value
 
 
@@ -73,6 +80,10 @@ class _SiteFile(_Part):
     share: tuple[int, int] | None = None
     """(i, k): this site is the i-th of k group-disjoint parts of the rows, i from 1."""
     split: Split = Split()
+    device: Annotated[str, BeforeValidator(_device)] = "auto"
+    """Where the site works; ``auto``: on the first GPU, if there is one, else on the CPU."""
+    threads: int = Field(1, ge=0)
+    """CPU threads of the site's work, at most one for each core; 0: all cores. Other numbers round sums otherwise."""
     processes: int = Field(1, ge=1)
     """Processes that train here together, one for each GPU; each takes the job's batch size."""
     annotation: Annotation = "none"
@@ -86,6 +97,12 @@ class _SiteFile(_Part):
     def _share_within(self) -> "_SiteFile":
         if self.share is not None and not 1 <= self.share[0] <= self.share[1]:
             raise ValueError("share: [i, k] with 1 <= i <= k")
+        return self
+
+    @model_validator(mode="after")
+    def _one_gpu_each(self) -> "_SiteFile":
+        if self.processes > 1 and ":" in self.device:
+            raise ValueError("device: cuda or auto, as each of several processes takes a GPU of its own")
         return self
 
 

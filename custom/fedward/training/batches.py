@@ -11,6 +11,7 @@ from fedward.methods.settings import Settings
 from fedward.seeds import torch_generator
 from fedward.sites import Images
 from fedward.sites.sampling import virtual_client
+from fedward.training.machine import has_bfloat16
 from fedward.views import VIEWS, Views
 
 _CHUNK_IMAGES = 256
@@ -42,6 +43,10 @@ class Pixels:
         if len(filled) == 1:
             return filled[0]
         return cls(torch.cat([part.pixels for part in parts]), torch.cat([part.labels for part in parts]))
+
+    def split(self, sizes: list[int]) -> list["Pixels"]:
+        """Return views of as many images each as ``sizes`` say, which add up to all."""
+        return [Pixels(*both) for both in zip(self.pixels.split(sizes), self.labels.split(sizes), strict=True)]
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -155,5 +160,5 @@ def batch_sizes(images: int, batch: int) -> list[int]:
 @torch.no_grad()
 def predictions(nets: Sequence[nn.Module], images: Tensor) -> Tensor:
     """Return float32 softmax outputs (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images."""
-    with torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=has_bfloat16(images.device)):
         return torch.stack([torch.softmax(net(images).float(), dim=1) for net in nets])

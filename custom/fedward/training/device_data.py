@@ -29,7 +29,9 @@ class DeviceData:
     def __getitem__(self, part: str) -> Pixels:
         """Return ``labelled``, ``unlabelled``, ``all``, ``val`` or ``test``."""
         if part == "all" and part not in self._parts:
-            self._parts[part] = Pixels.together([self[name] for name in self._whole])
+            sizes = [len(self[name]) for name in self._whole]
+            whole = Pixels.together([self[name] for name in self._whole])
+            self._parts |= {"all": whole, **dict(zip(self._whole, whole.split(sizes), strict=True))}  # kept once
         elif part not in self._parts:
             self._parts[part] = Pixels.of(getattr(self.data, part), self._device)
         return self._parts[part]

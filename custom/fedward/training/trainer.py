@@ -13,6 +13,7 @@ from fedward.errors import WorkError
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.training.batches import RoundBatches
+from fedward.training.machine import has_bfloat16
 from fedward.training.monai_trainer import Trainer
 from fedward.training.optimizers import optimizer_of
 
@@ -42,7 +43,8 @@ def train(
 ) -> Trained:
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
-    The optimiser starts anew, as in FedPerl's rounds. On CUDA the forward passes run in bfloat16. A batch with nothing
+    The optimiser starts anew, as in FedPerl's rounds. The forward passes run in bfloat16 on a GPU that has it,
+    elsewhere in float32: an older GPU would need float16 and a scaled loss. A batch with nothing
     to learn from, as the objective says (no labelled images, no pseudo-label kept, no peers), changes no parameter and
     is no step: Adam would else move by momentum. BatchNorm's statistics follow its images all the same.
 
@@ -68,7 +70,7 @@ def train(
         nonlocal steps, state
         if aborted():
             raise WorkError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device)):
             losses = compute(lambda trained: objective.losses(trained, batch, inputs, state))
             total = torch.stack(list(losses.terms.values())).sum()
         for name, value in {"loss": total, **losses.terms, **losses.logs}.items():

@@ -24,9 +24,9 @@ _PATIENCE = timedelta(minutes=30)
 
 
 @contextmanager
-def group(folder: Path, rank: int, processes: int) -> Iterator[torch.device]:
-    """Join the processes of one machine, by a file in ``folder``, and yield this one's GPU, else the CPU."""
-    cuda = torch.cuda.is_available()
+def group(folder: Path, rank: int, processes: int, kind: str = "cpu") -> Iterator[torch.device]:
+    """Join the processes of one machine, by a file in ``folder``, and yield the CPU, or for ``cuda`` this one's GPU."""
+    cuda = kind == "cuda"
     device = torch.device("cuda", rank) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
