@@ -1,10 +1,13 @@
 """What the federation itself costs: seconds beside training, the server's memory, bytes on the wire.
 
-    python benchmarks/rounds.py [overhead] [simulator] [memory] [bytes] [--quick]
+    python benchmarks/rounds.py [overhead] [workers] [simulator] [memory] [bytes] [--quick]
 
 - **overhead**: the in-process engine. Time of a round outside the sites' training and evaluation: messages, checks,
   averaging, files. CPU time is what other work on the machine disturbs least; the wall clock includes waiting for the
   disk. The first rounds, in which the sites load their data, are left out.
+- **workers**: the same rounds with the sites in one process and in two. By CPU time a round takes as long as the
+  server's process and the busiest worker: what it would take if each had a core of its own. Wall-clock time is that of
+  this machine, with all else that runs there.
 - **simulator**: the same rounds in the FLARE simulator, with a thread for every site and with one for all.
 - **memory**: peak memory of the server, in a process of its own for each number of sites, with sites that answer at
   once and train nothing.
@@ -29,13 +32,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
 from fedward.config import Experiment
 from fedward.flare.jobs.export import export_job
 from fedward.jobs import load_experiment, site_names
-from fedward.local import LocalTransport
-from fedward.protocol.transport import Deliver
+from fedward.local import LocalTransport, local_transport
+from fedward.protocol.transport import Deliver, Transport
 from fedward.protocol.wire import Message
 from fedward.report import write_report
 from fedward.report.console import Console
@@ -43,7 +47,7 @@ from fedward.server.loop import run_experiment
 from fedward.storage.checkpoint import StoredState
 from fedward.training.learner import Learner
 
-LIMITS = {"overhead": 0.05, "memory": 0.1}
+LIMITS = {"overhead": 0.05, "workers": 1.5, "memory": 0.1}
 SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "synthetic.images=240", "evaluate_every=4")
 """Said in full: the shipped jobs may change, these numbers should not."""
 LARGE = (*SMALL, "net=tf_efficientnet_lite0", "data.image_size=48")
@@ -123,6 +127,68 @@ def overhead(folder: Path, quick: bool) -> None:
             flush=True,
         )
     Learner.train, Learner.evaluate = plain  # type: ignore[method-assign]
+
+
+class Watched:
+    """A transport that notes at the start of every exchange what this process and each of its workers have used."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner, self.marks = inner, []
+        self.memory = list[float]()
+        """Private memory of each worker after the last exchange, in MB."""
+
+    def sites(self) -> list[str]:
+        return self.inner.sites()
+
+    def exchange(self, *arguments: Any) -> None:
+        workers = psutil.Process().children()
+        own, *others = (sum(process.cpu_times()[:2]) for process in (psutil.Process(), *workers))
+        self.marks.append((time.perf_counter(), own, np.array(others or [0.0])))
+        self.inner.exchange(*arguments)
+        self.memory = [worker.memory_full_info().uss / 1e6 for worker in workers]
+
+    def rounds(self) -> Iterator[tuple[float, float]]:
+        """Yield (wall, CPU seconds) of each round; of the CPU the server's and the busiest worker's."""
+        for (wall, own, others), (wall_after, own_after, others_after) in zip(self.marks, self.marks[1:], strict=False):
+            yield wall_after - wall, own_after - own + max(others_after - others)
+
+
+def workers(folder: Path, quick: bool) -> None:
+    """Print seconds of a round with the sites in one process and in two, their ratio, and the workers' memory."""
+    print("\n### In-process engine: a round with two workers\n")
+    print("| network | sites, all train | rounds | 1: CPU s, wall s | 2: CPU s, wall s | faster, CPU | wall |", end="")
+    print(" first exchange, s: 1, 2 | a worker, MB | aim, CPU |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|---|")
+    for changes, count in ((SMALL, 12), (LARGE, 6)):
+        for participants in (3, 4):
+            settings = [
+                f"participants={participants}",
+                "evaluate_every=99",
+                "warm_up=1",
+                f"rounds={5 if quick else count}",
+            ]
+            experiment = load_experiment("fedperl", [*changes, *settings])
+            taken, started, memory_ = list[np.ndarray](), list[float](), list[float]()
+            for number in (1, 2):
+                out = folder / f"{experiment.net}-{participants}-{number}"
+                with local_transport(experiment, site_names(participants), out, workers=number) as inner:
+                    watched = Watched(inner)
+                    began = time.perf_counter()
+                    run_experiment(
+                        experiment, out, watched, engine="local", console=quiet(), report=lambda folder: None
+                    )
+                # In the first half sites load their images, some of them in both processes.
+                warm = list(watched.rounds())[len(watched.marks) // 2 :]
+                taken.append(np.median(warm, axis=0))
+                started.append(watched.marks[1][0] - began)
+                memory_ = watched.memory
+            times = " | ".join(f"{cpu:.2f}, {wall:.2f}" for wall, cpu in taken)
+            wall, cpu = taken[0] / taken[1]
+            print(
+                f"| {experiment.net} | {participants} | {len(warm)} | {times} | {cpu:.2f} | {wall:.2f} "
+                f"| {', '.join(f'{seconds:.1f}' for seconds in started)} | {max(memory_):.0f} "
+                f"| at least {LIMITS['workers']} |",
+                flush=True,
+            )
 
 
 def simulator(folder: Path, quick: bool) -> None:
@@ -266,7 +332,7 @@ def rows(run: Path, log: str) -> Iterator[dict[str, Any]]:
     return map(json.loads, (run / f"{log}.jsonl").read_text(encoding="utf-8").splitlines())
 
 
-PARTS = {"overhead": overhead, "simulator": simulator, "memory": memory, "bytes": wire_bytes}
+PARTS = {"overhead": overhead, "workers": workers, "simulator": simulator, "memory": memory, "bytes": wire_bytes}
 
 
 def main() -> None:

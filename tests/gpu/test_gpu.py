@@ -12,6 +12,8 @@ from torch import Generator, Tensor, nn
 
 from clients import new_client
 from fedward.client.ranks import Processes
+from fedward.config import DataSpec, SyntheticData
+from fedward.errors import DataError
 from fedward.local import run_local
 from fedward.methods.fedavg import Supervised
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
@@ -19,9 +21,11 @@ from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Objective, Phase, RoundInputs
 from fedward.methods.workflow import State
 from fedward.nets import build
-from fedward.sites import Images
+from fedward.sites import Images, synthetic_site
 from fedward.training.batches import Pixels, RoundBatches
+from fedward.training.device_data import DeviceData
 from fedward.training.evaluation import predict
+from fedward.training.machine import described, device_of, has_bfloat16
 from fedward.training.trainer import train
 from fedward.views import VIEWS
 from fedward.views.strong import OPERATIONS, Draw, apply
@@ -154,6 +158,42 @@ def test_two_rounds_with_peers_end_with_a_report(tmp_path: Path) -> None:
     rounds = [json.loads(row) for row in (run / "rounds.jsonl").read_text().splitlines()]
     assert [row["failed"] for row in rounds] == [{}, {}]
     assert rounds[1]["peer_models"] == 3
+
+
+def test_two_processes_share_a_gpu(tmp_path: Path) -> None:
+    """Both train on it at the same time, each with a context of its own, and no site fails."""
+    experiment = tiny(options={"rounds": 2, "participants": 3})
+    run = run_local(experiment, tmp_path / "run", sites=SITES, workers=2)
+    rounds = [json.loads(row) for row in (run / "rounds.jsonl").read_text().splitlines()]
+    assert [row["failed"] for row in rounds] == [{}, {}]
+    assert [len(row["replied"]) for row in rounds] == [3, 3]
+
+
+@pytest.mark.parametrize("name", ["auto", "cuda", "cuda:0", f"cuda:{torch.cuda.device_count()}"])
+def test_a_site_works_on_the_gpu_that_its_file_names(name: str, tmp_path: Path) -> None:
+    """The last one is not there."""
+    if name.endswith(str(torch.cuda.device_count())) and name != "auto":
+        with pytest.raises(DataError, match=f"field device: expected {name}, found"):
+            device_of(name, "site a")
+        return
+    device = device_of(name, "site a")
+    assert device.type == "cuda"
+    assert torch.cuda.get_device_name(device) in described(device)
+    assert Pixels.of(pictures(), device).pixels.is_cuda
+
+
+def test_bfloat16_is_the_gpus_own_or_not_used() -> None:
+    assert has_bfloat16(CUDA) == torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def test_all_images_lie_on_the_gpu_once() -> None:
+    before = torch.cuda.memory_allocated()
+    site = synthetic_site("site-1", DataSpec(image_size=16), SyntheticData(images=40, labelled=0.5), 3)
+    images = DeviceData(site, CUDA)
+    whole = images["all"]
+    assert images["labelled"].pixels.data_ptr() == whole.pixels.data_ptr()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() - before < 1.5 * (whole.pixels.nbytes + whole.labels.nbytes) + 4096
 
 
 # --- one step

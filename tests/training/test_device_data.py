@@ -1,0 +1,36 @@
+"""A site's images on the device: no image is kept there twice."""
+
+import pytest
+import torch
+
+from fedward.config import DataSpec, SyntheticData
+from fedward.sites import synthetic_site
+from fedward.training.device_data import DeviceData
+
+CPU = torch.device("cpu")
+PARTS = ("labelled", "unlabelled")
+
+
+@pytest.fixture(scope="module")
+def site():
+    return synthetic_site("site-1", DataSpec(image_size=16), SyntheticData(images=40, labelled=0.5), 3)
+
+
+@pytest.mark.parametrize("first", ["all", "labelled"])
+def test_all_images_and_their_parts_are_the_same_memory(site, first):
+    alone, images = DeviceData(site, CPU), DeviceData(site, CPU)
+    images[first]
+    whole, start = images["all"], 0
+    for part in PARTS:
+        pixels = images[part].pixels
+        assert torch.equal(pixels, alone[part].pixels)
+        assert torch.equal(images[part].labels, alone[part].labels)
+        assert pixels.data_ptr() == whole.pixels[start:].data_ptr()
+        start += len(pixels)
+    assert start == len(whole)
+
+
+def test_a_site_without_labels_has_an_empty_part(site):
+    images = DeviceData(site.with_labels({}), CPU)
+    assert len(images["all"]) == len(images["unlabelled"]) == len(site.labelled) + len(site.unlabelled)
+    assert len(images["labelled"]) == 0
