@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any
@@ -61,5 +62,5 @@ def _read(connection: Connection, requests: "SimpleQueue[Any]") -> None:
 
 
 if __name__ == "__main__":
-    with printing_safely():
+    with printing_safely(), suppress(EOFError):  # a run that ends before its first exchange
         _work(Connection(int(sys.argv[1])))
