@@ -184,26 +184,19 @@ def test_more_processes_than_gpus_are_refused(tmp_path: Path, monkeypatch: pytes
         check_processes(replace(learner, networks=networks), 2)
 
 
-@pytest.fixture
-def _leave_the_group() -> Iterator[None]:
-    yield
-    torch.distributed.destroy_process_group()
-
-
 def test_auxiliary_heads_are_trained_in_one_process_alone(tmp_path: Path) -> None:
     site = new_client("site-1", tiny("fedal", options={"sampler": "mcdal"}), tmp_path)
     with pytest.raises(ConfigError, match=r"site-1, processes: .*auxiliary heads"):
         check_processes(site.learner, 2)
 
 
-@pytest.mark.usefixtures("_leave_the_group")
 def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     """Processes read it themselves, and may find other images than the site's process counted."""
     site = new_client("site-1", tiny("fedavg"), tmp_path / "site")
     same = ranks._digest(site.data)
     assert same == ranks._digest(new_client("site-1", tiny("fedavg"), tmp_path / "again").data)
     assert same != ranks._digest(new_client("site-2", tiny("fedavg"), tmp_path / "other").data)
-    asked = ranks._Request(site.source, None, "other", 1, "train", 0)
+    asked = ranks._Request(site.source, None, "other", 1, "train", 0, "cpu")
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)
