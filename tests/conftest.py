@@ -22,6 +22,14 @@ def real_data() -> Path:
     return Path(folder)
 
 
+@pytest.fixture(scope="module")
+def without_report() -> Iterator[None]:
+    """Let runs of a file's tests, and of its fixtures, draw no report: it takes most of the time of short runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.local.write_report", lambda path: None)
+        yield
+
+
 @pytest.fixture
 def open_umask() -> Iterator[None]:
     """Let new files be readable for everybody, unless their writer prevents it."""

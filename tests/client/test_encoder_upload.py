@@ -28,14 +28,10 @@ from interrupted import interrupted
 from run_files import assert_equal, rows, steady_rows
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-6"]
 HEAD = {"classifier.weight", "classifier.bias"}
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def uploading(**options: Any) -> Experiment:
@@ -47,9 +43,7 @@ def uploading(**options: Any) -> Experiment:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda path: None)
-        return run_local(uploading(), tmp_path_factory.mktemp("upload") / "run", sites=SITES)
+    return run_local(uploading(), tmp_path_factory.mktemp("upload") / "run", sites=SITES)
 
 
 def told(folder: Path, name: str) -> dict[str, Any]:

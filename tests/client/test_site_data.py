@@ -22,6 +22,8 @@ from isolated import isolated, write_sites
 from run_files import assert_equal, weights
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 RUN = "0" * 32
 FILE = "{kind: npz, file: images.npz}"
 

@@ -11,7 +11,7 @@ from fedward.local import run_local
 from fedward.storage.initial import Weights
 from tiny import tiny
 
-pytestmark = pytest.mark.simulator
+pytestmark = [pytest.mark.simulator, pytest.mark.usefixtures("without_report")]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from fedward.protocol.wire import Message
 from running import run_experiment
 from tiny import tiny
 
-pytestmark = [pytest.mark.simulator, pytest.mark.slow]
+pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("without_report")]
 
 
 def test_a_killed_job_continues_when_it_is_submitted_again(tmp_path):

@@ -24,6 +24,8 @@ from fedward.storage.initial import initial_model
 from run_files import rows, weights
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial"
 RATE = 0.05
 

@@ -18,6 +18,8 @@ from fedward.nets import build
 from fedward.storage.checkpoint import SiteModels, StoredState
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-2", "site-6", "site-9"]
 """1 and 9 have all their labels, 2 and 6 have none."""
 METHODS = ["isofed", "rscfed", "mt_wfedavg"]

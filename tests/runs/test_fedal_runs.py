@@ -30,6 +30,8 @@ from isolated import CLASSES, write_sites
 from run_files import assert_equal, rows, weights
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-6", "site-9"]
 
 
@@ -39,18 +41,10 @@ def active(**options):
     return tiny("fedal", synthetic=SyntheticData(images=40, labelled=1.0), options={**schedule, **options})
 
 
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
-
-
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda path: None)
-        return run_local(active(), tmp_path_factory.mktemp("fedal") / "run", sites=SITES)
+    return run_local(active(), tmp_path_factory.mktemp("fedal") / "run", sites=SITES)
 
 
 # --- a site

@@ -15,6 +15,8 @@ from fedward.storage.run_folder import RunFolder
 from run_files import rows
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-2", "site-9"]
 NO_LABELS = {"images": 40, "labelled": 0.0}
 HALF_HAVE_LABELS = SyntheticData(images=40, labelled=1.0, isolated=True)

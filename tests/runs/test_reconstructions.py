@@ -21,15 +21,11 @@ from public_images import write_public_npz
 from running import run_experiment
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-6"]
 NAMES = ["original", "masked", "reconstruction"]
 UNIT = 4
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def pretraining(**changes: Any) -> Experiment:

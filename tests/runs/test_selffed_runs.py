@@ -31,13 +31,9 @@ from run_files import assert_equal, rows, steady_rows, weights
 from running import run_experiment
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-6", "site-9"]
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def selffed(**options: Any) -> Experiment:
@@ -48,9 +44,7 @@ def selffed(**options: Any) -> Experiment:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An undisturbed run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda path: None)
-        return run_local(selffed(), tmp_path_factory.mktemp("selffed") / "run", sites=SITES)
+    return run_local(selffed(), tmp_path_factory.mktemp("selffed") / "run", sites=SITES)
 
 
 def total(folder: Path, way: str) -> int:

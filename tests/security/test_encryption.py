@@ -45,6 +45,8 @@ from run_files import in_vain, rows, weights
 from running import run_experiment
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-2", "site-9"]
 SERVER_CONTEXT, SITE_CONTEXT = new_contexts()
 KEY, OTHER_KEY = SiteKey(SITE_CONTEXT), SiteKey(new_contexts()[1])
@@ -52,12 +54,6 @@ ADDER = Adder(SERVER_CONTEXT)
 RUN = "0123456789abcdef" * 2
 PLAIN_SGD = {"participants": 3, "optimizer": "sgd", "learning_rate": 0.01}
 """Adam divides by the size of a gradient, so that it can make a difference of the last bit a large one."""
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch):
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def secure(method="fedavg", **changes) -> Experiment:

@@ -14,6 +14,8 @@ from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
 from hospital import hospital
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ("site-1", "site-2", "site-3", "site-4")
 
 

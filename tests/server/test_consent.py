@@ -25,6 +25,8 @@ from hospital import hospital, request
 from run_files import rows
 from running import run_experiment
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-2", "site-3"]
 LAST = SITES[-1]
 STRICT, ASKING, TWO = Policy(minimum_replies=4), Policy(approval="required"), Policy(minimum_replies=2)
@@ -59,11 +61,6 @@ class Hospitals:
     @property
     def info(self) -> dict:
         return json.loads((self.folder / "run" / "run" / "run.json").read_text())
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch):
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def meanwhile(monkeypatch, *events: Callable[[], object]) -> list[float]:

@@ -19,14 +19,14 @@ from finished_run import new_run
 from run_files import rows
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-2", "site-9"]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda path: None)
-        return run_local(tiny("fedperl"), tmp_path_factory.mktemp("runs") / "run", sites=SITES)
+    return run_local(tiny("fedperl"), tmp_path_factory.mktemp("runs") / "run", sites=SITES)
 
 
 @pytest.fixture(scope="module")

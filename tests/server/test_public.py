@@ -13,6 +13,8 @@ from public_images import write_public_npz
 from running import run_experiment
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 
 class Untouched(LocalTransport):
     """No site is asked for anything."""

@@ -15,12 +15,9 @@ from isolated import SITES, isolated, write_sites
 from run_files import rows
 from running import run_experiment
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 REFUSED = "expected the model of the request that this site has answered"
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def run(experiment: Experiment, folder: Path, late: tuple[int, str] = (0, ""), dies: tuple[int, int] = (0, 0)) -> Path:

@@ -24,13 +24,9 @@ from interrupted import interrupted
 from running import run_experiment
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-9"]
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def finished(folder: Path, experiment: Experiment, seed: int = 77) -> Path:

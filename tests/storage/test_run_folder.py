@@ -23,13 +23,9 @@ from run_files import assert_equal, rows, steady_rows, weights
 from running import run_experiment
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
+
 SITES = ["site-1", "site-2", "site-9"]
-
-
-@pytest.fixture(autouse=True)
-def without_report(monkeypatch):
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
 
 
 def events(folder: Path) -> list[tuple[str, int | None]]:
@@ -59,9 +55,7 @@ DAMAGES = [
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedward.local.write_report", lambda path: None)
-        return run_local(tiny(options={"rounds": 4}), tmp_path_factory.mktemp("straight") / "run", sites=SITES)
+    return run_local(tiny(options={"rounds": 4}), tmp_path_factory.mktemp("straight") / "run", sites=SITES)
 
 
 def cut_back(folder: Path) -> None:
