@@ -318,7 +318,7 @@ def test_peer_shares_and_bytes_worked_by_hand(make_run):
     lines = [dict(zip(keys, size, strict=True)) | {"up": 0} for size in sizes]
     (folder / "bytes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     run = Run.load(folder)
-    assert groups.peer_shares(run) == (["a", "b", "c"], [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]])
+    assert groups.peer_shares(run, run.info.sites) == (["a", "b", "c"], [[0, 0.75, 0.25], [0, 0, 0], [0, 0, 0]])
     assert groups.peer_bytes(run) == {1: 200, 2: 100}
 
 
@@ -351,7 +351,7 @@ def test_similarities_are_those_of_the_last_comparison(make_run):
         {"round": 2, "sites": ["a"], "nearest": [["b"]], "similarity": [[0.4]]},
     ]
     (folder / "peers.jsonl").write_text("".join(json.dumps(row | common) + "\n" for row in rows))
-    sites, matrix = groups.similarity(Run.load(folder))
+    sites, matrix = groups.similarity(Run.load(folder), ["a", "b", "c", "d", "e"])
     known = {(sites[i], sites[j]): matrix[i][j] for i in range(4) for j in range(i) if matrix[i][j] == matrix[j][i]}
     assert known == {("b", "a"): 0.4, ("c", "b"): 0.9, ("d", "b"): 0.1}
     assert [matrix[i][i] for i in range(4)] == [1.0] * 4

@@ -42,19 +42,20 @@ _STYLE = {
 }
 _WIDE = 10.6
 """Inches of a figure as wide as the page."""
+_LINES, _DOTS, _POINTS = 30, 2000, 600
+"""So many lines and dots are drawn at most, and points of a line: a picture has no more pixels, and a page is sent."""
 _MANY = 12
 """From so many sites on, heat maps carry no numbers."""
 
 
 def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> Markup:
-    """One thin line per site, their mean and their range; the best single round is marked."""
+    """One thin line per site, or of many sites the quartiles; their mean and range; the best single round is marked."""
     mean = mean_line(lines)
-    low = [min(line[r] for line in lines.values() if r in line) for r in mean]
-    high = [max(line[r] for line in lines.values() if r in line) for r in mean]
     figure, axes = _wide(3.6, "rounds of training", f"validation {metric}")
-    for line in lines.values():
-        axes.plot(*_xy(line), color=FAINT, linewidth=0.8)
-    axes.fill_between(list(mean), low, high, color=SHADE, linewidth=0)
+    _bands(axes, lines)
+    if len(lines) <= _LINES:
+        for line in lines.values():
+            axes.plot(*_xy(line), color=FAINT, linewidth=0.8)
     axes.plot(*_xy(mean), color=SERIES[0], linewidth=2.4)
     _warm_up(axes, warm_up, mean)
     last = max(mean)
@@ -115,12 +116,23 @@ def share_kept(lines: Lines, warm_up: int) -> Markup:
     """Share of pseudo-labels above the threshold: the sites that trained, and their mean."""
     mean = mean_line(lines)
     figure, axes = _wide(2.4, "round", "share kept")
-    for line in lines.values():
-        axes.plot(*_xy(line), "o", color=FAINT, markersize=2.5)
+    if sum(map(len, lines.values())) <= _DOTS:
+        for line in lines.values():
+            axes.plot(*_xy(line), "o", color=FAINT, markersize=2.5)
+    else:
+        _bands(axes, lines)
     axes.plot(*_xy(mean), color=SERIES[2], linewidth=2)
     axes.set_ylim(0, 1.02)
     _warm_up(axes, warm_up, mean, start=0.5)
     return _svg(figure, f"Share of pseudo-labels kept by round, {mean[max(mean)]:.2f} in the last one")
+
+
+def distribution(values: Mapping[str, float], metric: str) -> Markup:
+    """How many sites have which test value."""
+    figure, axes = _axes(_WIDE, 2.4, f"test {metric}", "sites")
+    axes.hist(list(values.values()), bins=30, color=SERIES[0])
+    axes.axvline(middle := float(np.median(list(values.values()))), color=SERIES[1], linewidth=2)
+    return _svg(figure, f"Test {metric} of {len(values)} sites, median {middle:.3f}")
 
 
 def traffic(rounds: Sequence[int], parts: Mapping[str, Sequence[float]]) -> Markup:
@@ -222,8 +234,25 @@ def _small(last: float) -> tuple[Figure, Any]:
     return figure, axes
 
 
+def _bands(axes: Any, lines: Lines) -> None:
+    """Shade from the lowest to the highest line; of many lines also from quartile to quartile, darker."""
+    at = sorted({r for line in lines.values() for r in line})
+    values = [np.quantile([line[r] for line in lines.values() if r in line], (0, 0.25, 0.75, 1)) for r in at]
+    lowest, lower, upper, highest = np.stack(values).T
+    axes.fill_between(at, lowest, highest, color=SHADE, linewidth=0)
+    if len(lines) > _LINES:
+        axes.fill_between(at, lower, upper, color=FAINT, linewidth=0, alpha=0.6)
+
+
 def _xy(line: Mapping[int, float]) -> tuple[list[int], list[float]]:
-    return list(line), list(line.values())
+    """Return a line's rounds and values, of a very long one the lowest and highest in each of many equal parts."""
+    rounds, values = list(line), list(line.values())
+    if len(rounds) <= _POINTS:
+        return rounds, values
+    parts = np.array_split(np.arange(len(rounds)), _POINTS // 2)
+    extremes = ({min(part, key=values.__getitem__), max(part, key=values.__getitem__)} for part in parts)
+    kept = [0, *sorted(index for both in extremes for index in both), len(rounds) - 1]
+    return [rounds[index] for index in kept], [values[index] for index in kept]
 
 
 def _one_line_a_run(axes: Any, lines: Lines, named: bool = True, **style: Any) -> None:

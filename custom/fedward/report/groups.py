@@ -1,7 +1,7 @@
 """What a report says of sites that are averaged in groups, and of the peers that sites were sent."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 
@@ -80,28 +80,40 @@ def peer_bytes(run: Run) -> dict[int, float]:
     return total
 
 
-def similarity(run: Run) -> tuple[list[str], list[list[float]]]:
+def frequent_peers(run: Run, most: int) -> list[str]:
+    """Return all sites that a row of peers or the run names; of more than ``most`` those that were peers most often."""
+    everyone = sorted({*run.info.sites, *(site for row in run.peers for site in row.chosen)})
+    if len(everyone) <= most:
+        return everyone
+    chosen = Counter(peer for row in run.peers for peers in row.chosen.values() for peer in peers)
+    return sorted(sorted(everyone, key=lambda site: -chosen[site])[:most])
+
+
+def similarity(run: Run, wanted: Collection[str]) -> tuple[list[str], list[list[float]]]:
     """Return (sites, S): how alike the models of two sites were when they were compared last; NaN if they never were.
 
-    1 on the diagonal.
+    1 on the diagonal. ``sites`` are those ``wanted`` whose models were compared with another.
     """
-    sites = sorted(
-        {site for row in run.peers for site in (*row.sites, *(near for each in row.nearest for near in each))}
-    )
+    met = {site for row in run.peers for site in (*row.sites, *(near for each in row.nearest for near in each))}
+    sites = sorted(met.intersection(wanted))
     place = {site: index for index, site in enumerate(sites)}
     matrix = [[1.0 if i == j else nan for j in place] for i in place]
     for row in run.peers:
         for site, nearest, values in zip(row.sites, row.nearest, row.similarity, strict=True):
-            for other, value in zip(nearest, values, strict=True):
+            pairs = zip(nearest, values, strict=True) if site in place else ()
+            for other, value in ((other, value) for other, value in pairs if other in place):
                 i, j = place[site], place[other]
                 matrix[i][j] = matrix[j][i] = value
     return sites, matrix
 
 
-def peer_shares(run: Run) -> tuple[list[str], list[list[float]]]:
-    """Return (sites, F): F[i][j] is the share of site i's choices of peers that fell on site j; rows sum to 1 or 0."""
-    counts: dict[str, Counter[str]] = {site: Counter() for site in run.info.sites}
+def peer_shares(run: Run, wanted: Sequence[str]) -> tuple[list[str], list[list[float]]]:
+    """Return (sites, F): F[i][j] is the share of site i's choices of peers that fell on site j.
+
+    ``sites`` are those ``wanted``. With all sites rows sum to 1, or to 0 for a site without peers.
+    """
+    counts: dict[str, Counter[str]] = {site: Counter() for site in wanted}
     for row in run.peers:
-        for site, peers in row.chosen.items():
-            counts.setdefault(site, Counter()).update(peers)
+        for site in counts.keys() & row.chosen.keys():
+            counts[site].update(row.chosen[site])
     return list(counts), [[chosen[j] / (chosen.total() or 1) for j in counts] for chosen in counts.values()]

@@ -8,6 +8,9 @@ from fedward.report.run import Run
 from fedward.report.words import count
 from fedward.storage.rows import QueryRow
 
+_TOLD = 30
+"""Sentences of single sites at most."""
+
 
 @dataclass(frozen=True)
 class LabelLine:
@@ -21,12 +24,11 @@ class LabelLine:
 
 def label_lines(run: Run) -> list[LabelLine]:
     """Return one line per site that answered, in the run's order; empty for a run that buys no labels."""
-    lines = []
-    for site in run.info.sites:
-        rows = [row for row in run.queries if row.site == site]
-        if rows:
-            lines.append(LabelLine(site, sum(row.asked for row in rows), rows[-1]))
-    return lines
+    by_site: dict[str, list[QueryRow]] = {}
+    for row in run.queries:
+        by_site.setdefault(row.site, []).append(row)
+    there = [(site, by_site[site]) for site in run.info.sites if site in by_site]
+    return [LabelLine(site, sum(row.asked for row in rows), rows[-1]) for site, rows in there]
 
 
 def site_curves(run: Run) -> dict[str, dict[int, float]]:
@@ -80,7 +82,9 @@ def sentences(run: Run) -> list[str]:
     if told := [row.minutes for row in newest if row.minutes is not None]:
         which = "" if len(told) == len(lines) else f" at the {count(len(told), 'site')} that told what one costs"
         found.append(f"They took {sum(told):.0f} minutes of annotation{which}.")
-    return found + [text for line in lines for text in _of_site(line.site, line.asked, line.last)]
+    single = [text for line in lines for text in _of_site(line.site, line.asked, line.last)]
+    more = [f"{len(single) - _TOLD} such sentences on other sites are left out."] if len(single) > _TOLD else []
+    return found + single[:_TOLD] + more
 
 
 def _of_site(site: str, asked: int, last: QueryRow) -> list[str]:

@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedward.evaluation.selection import mean
-from fedward.report import figures, groups, labels, tables, words
+from fedward.report import figures, groups, labels, many, tables, words
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
 
@@ -33,6 +33,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     key = run.key_metric
     choices = tables.Choices.of(run, key)
     sites = tables.site_lines(run)
+    shown, long = many.ends(run, choices, sites), many.long_lines(run, choices, sites)
     overall = {name: tables.test_values(run, name, choices.reported) for name in tables.OVERALL}
     return {
         "run": run,
@@ -42,10 +43,16 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "findings": words.findings(run, choices, sites),
         "settings": _settings(run.info.experiment),
         "sites": sites,
+        "shown": shown,
+        "many": len(sites) > many.MANY,
+        "long": long,
+        "quartiles": many.quartiles(long),
+        "quartile_names": many.QUARTILES,
+        "distribution": _distribution(run, choices),
         "labelled": _total(line.labelled for line in sites),
         "unlabelled": _total(line.unlabelled for line in sites),
         "choices": choices,
-        "protocols": _protocols(choices, sites),
+        "protocols": _protocols(choices, shown),
         "overall": overall,
         "metrics": tables.OVERALL,
         "classes": tables.class_lines(run, choices.reported),
@@ -55,11 +62,11 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "failures": tables.failures(run),
         "failures_shown": FAILURES_SHOWN,
         "comparisons": tables.comparisons([run, *others], key) if others else [],
-        "convergence": _convergence(run, choices),
+        "convergence": _convergence(run, choices, shown),
         "warm_up": words.warm_up(run),
         "peers": _peers(run),
-        "groups": _groups(run, sites),
-        "labels": _labels(run, others),
+        "groups": _groups(run, sites, shown),
+        "labels": _labels(run, others, shown),
         "reconstructions": Reconstructions.load(run.folder),
         "kept": _kept(run),
         "cost": _cost(run),
@@ -79,7 +86,13 @@ def _total(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _convergence(run: Run, choices: tables.Choices) -> dict[str, Any] | None:
+def _distribution(run: Run, choices: tables.Choices) -> Markup | None:
+    """Return how the selected model's test values are spread over many sites."""
+    values = tables.test_values(run, run.key_metric, choices.reported)
+    return figures.distribution(values, tables.title_of(run.key_metric)) if len(values) > many.MANY else None
+
+
+def _convergence(run: Run, choices: tables.Choices, shown: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
     lines = run.series("val", run.key_metric)
     if not lines:
         return None
@@ -89,7 +102,7 @@ def _convergence(run: Run, choices: tables.Choices) -> dict[str, Any] | None:
         "figure": figures.convergence(lines, tables.title_of(run.key_metric), run.warm_up, choices.shared.round),
         "multiples": [
             (site, best[site], max(line.values()), figures.small_multiple(site, line, average, best[site]))
-            for site, line in lines.items()
+            for site, line in ((line.site, lines[line.site]) for line in shown if line.site in lines)
         ],
     }
 
@@ -98,32 +111,35 @@ def _peers(run: Run) -> dict[str, Any] | None:
     if not run.peers:
         return None
     newest = run.peers[-1]
-    known, similarity = groups.similarity(run)
+    central = groups.frequent_peers(run, many.MANY)
+    known, similarity = groups.similarity(run, central)
     order = figures.community_order(similarity)
     sites = [known[i] for i in order]
     matrix = [[similarity[i][j] for j in order] for i in order]
     title = f"Similarity of the sites' models, up to round {newest.round}"
-    names, shares = groups.peer_shares(run)
+    names, shares = groups.peer_shares(run, central)
     at = sorted(range(len(names)), key=lambda i: sites.index(names[i]) if names[i] in sites else len(sites))
     chosen, frequency = [names[i] for i in at], [[shares[i][j] for j in at] for i in at]
     helped = "Share of a site's peers that were each other site"
     return {
         "newest": newest,
+        "most": len(central) if len(run.info.sites) > len(central) else None,
         "similarity": sites and figures.heat_map(sites, matrix, title, "site", "site"),
         "chosen": any(map(any, shares)) and figures.heat_map(chosen, frequency, helped, "helped", "peer"),
     }
 
 
-def _groups(run: Run, sites: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
+def _groups(run: Run, sites: Sequence[tables.SiteLine], few: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
     lines = groups.group_lines(run, sites)
-    shown = [line for line in lines if line.weights]
-    if not shown:
+    contributed, names = [line for line in lines if line.weights], {line.site for line in few}
+    if not contributed:
         return None
+    shown = [line for line in contributed if line.site.site in names] or contributed[: many.MANY]
     last = max(max(line.weights) for line in shown)
     top = max(max(line.weights.values()) for line in shown) * 1.1
     colours = dict(zip(groups.GROUPS, (figures.SERIES[0], figures.SERIES[1], figures.FAINT), strict=True))
     return {
-        "lines": lines,
+        "lines": [line for line in lines if line.site.site in names],
         "sentence": words.grouping(run, lines),
         "weights": [
             (line, figures.site_weights(line.site.site, line.weights, last, top, colours[line.group])) for line in shown
@@ -131,18 +147,21 @@ def _groups(run: Run, sites: Sequence[tables.SiteLine]) -> dict[str, Any] | None
     }
 
 
-def _labels(run: Run, others: Sequence[Run]) -> dict[str, Any] | None:
+def _labels(run: Run, others: Sequence[Run], shown: Sequence[tables.SiteLine]) -> dict[str, Any] | None:
     lines = labels.label_lines(run)
     if not lines:
         return None
+    names = {line.site for line in shown}
     curves = labels.site_curves(run)
     overall = _by_name(run, others, lambda each: labels.overall_curve(each, run.key_metric))
     most = max((max(curve) for curve in curves.values()), default=0)
     return {
-        "lines": lines,
+        "lines": [line for line in lines if line.site in names],
         "sentences": labels.sentences(run),
         "curve": curves and figures.label_curves(overall, tables.title_of(run.key_metric)),
-        "multiples": [(site, figures.site_label_curve(site, curve, most)) for site, curve in curves.items()],
+        "multiples": [
+            (site, figures.site_label_curve(site, curve, most)) for site, curve in curves.items() if site in names
+        ],
     }
 
 

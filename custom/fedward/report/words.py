@@ -10,6 +10,8 @@ from fedward.report.tables import Choices, SiteLine, test_values, title_of, took
 
 _NAMED = 6
 """So many sites are named one by one; more are counted."""
+_LISTED = 30
+"""So many sites are listed, each with what is missing there; more are counted."""
 
 
 def banner(run: Run) -> str | None:
@@ -112,7 +114,7 @@ def _last(run: Run, choices: Choices) -> str | None:
 def _not_evaluated(run: Run) -> str | None:
     if not (not_evaluated := run.info.summary.not_evaluated):
         return None
-    where = f"{len(not_evaluated)} of {count(len(run.info.sites), 'site')} ({', '.join(not_evaluated)})"
+    where = f"{len(not_evaluated)} of {count(len(run.info.sites), 'site')} ({_named(list(not_evaluated))})"
     return f"The final model was not evaluated at {where}, which its numbers leave out."
 
 
@@ -128,13 +130,14 @@ def _coverage(sites: Sequence[SiteLine]) -> str | None:
     for classes, what in told:
         if classes:
             each = "; ".join(f"{site}: {', '.join(names)}" for site, names in classes.items())
-            parts.append(f"{count(len(classes), 'site')} {what} ({each}).")
+            parts.append(f"{count(len(classes), 'site')} {what}{f' ({each})' if len(classes) <= _LISTED else ''}.")
     return " ".join(parts)
 
 
 def _small(sites: Sequence[SiteLine]) -> str | None:
     small = [f"{line.site} ({line.test})" for line in sites if line.test and line.few]
-    return f"Too few test images for a reliable number: {', '.join(small)}." if small else None
+    named = ", ".join(small) if len(small) <= _LISTED else f"at {len(small)} sites"
+    return f"Too few test images for a reliable number: {named}." if small else None
 
 
 def _missing(run: Run) -> str | None:
