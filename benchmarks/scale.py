@@ -2,13 +2,13 @@
 
     OMP_NUM_THREADS=1 python benchmarks/scale.py [rounds] [report] [--picture FILE.svg] [--quick]
 
-- **rounds**: FedPerl with 10 to 10,000 registered sites, ten a round. Each number of sites has a process of its own. All
-  sites have trained before, so that each is a possible peer of each other. They answer at once with a small difference:
-  what is measured is the server. A round is to cost as much as with the fewest sites, in CPU time, in private memory
-  (USS) and in bytes of logs.
+- **rounds**: FedPerl with 10 to 10,000 registered sites, ten a round. Each number of sites has a process of its own.
+  All sites have trained before, so that each is a possible peer of each other. They answer at once with a small
+  difference: what is measured is the server. A round is to cost as much as with the fewest sites, in CPU time, in
+  private memory (USS) and in bytes of logs.
 - **report**: the report of a made-up run of 1,000 sites and 100 rounds, written by the run folder's own classes: ten
-  sites train in a round, all evaluate every five rounds. The reader's CPU time, the size of the page and the peak memory
-  of the process have a limit.
+  sites train in a round, all evaluate every five rounds. CPU time, the size of the page and the peak memory of a
+  process that does nothing else have a limit.
 
 Without a name both run. Exit status 1 where a limit is missed.
 """
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,12 @@ from fedward.methods import method_of
 from fedward.methods.fedperl import FedPerlState, layer_moments
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
-from fedward.report import write_report
 from fedward.server.loop import run_experiment
 from fedward.storage.info import Summary
 from fedward.storage.initial import initial_model
 from fedward.storage.rows import ByteRow, RoundRow
 from fedward.storage.run_folder import RunFolder
-from rounds import Echo, peak, quiet
+from rounds import Echo, quiet
 
 SITES = (10, 100, 1_000, 10_000)
 PARTICIPANTS, WARM, ROUNDS = 10, 2, 12
@@ -101,7 +101,7 @@ def measure_rounds(sites: int, folder: Path) -> None:
         experiment, folder, transport, engine="local", console=quiet(), report=lambda path: None, resume=True
     )
     seconds, logs, memory = zip(*transport.marks[WARM:ROUNDS], strict=True)
-    spans = [after - before for before, after in zip(seconds, seconds[1:], strict=False)]
+    spans = [after - before for before, after in pairwise(seconds)]
     written = (logs[-1] - logs[0]) / (len(logs) - 1)
     print(json.dumps({"seconds": statistics.median(spans), "logs": written, "memory": statistics.median(memory)}))
 
@@ -111,7 +111,7 @@ def rounds(folder: Path, counts: Sequence[int]) -> tuple[bool, list[dict[str, fl
     print("| registered sites | CPU s a round | private memory, MB | logs a round, kB |\n|--:|--:|--:|--:|")
     found = []
     for sites in counts:
-        found.append(inner("--rounds-of", str(sites), str(folder / str(sites))))
+        found.append(inner(__file__, "--rounds-of", str(sites), str(folder / str(sites))))
         one = found[-1]
         print(f"| {sites:,} | {one['seconds']:.3f} | {one['memory'] / 1e6:.1f} | {one['logs'] / 1e3:.1f} |", flush=True)
     first = found[0] | {"logs": found[1]["logs"]}
@@ -176,32 +176,35 @@ def add_metrics(run: RunFolder, experiment: Experiment, site: str, round_: int, 
             classes = ()
 
 
-def measure_report(folder: Path) -> None:
-    """Print what the report of a run folder costs: the report alone, and the peak of a process that does nothing else."""
-    started = time.process_time()
-    page = write_report(folder)
-    seconds = time.process_time() - started
-    print(json.dumps(dict(zip(REPORT_LIMITS, (seconds, page.stat().st_size / 1e6, peak() / 1e6), strict=True))))
+MEASURE = """
+import json, sys, time
+from pathlib import Path
+started = time.process_time()
+from fedward.report import write_report
+page = write_report(Path(sys.argv[1]))
+peak = int(Path("/proc/self/status").read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) * 1024
+print(json.dumps([time.process_time() - started, page.stat().st_size / 1e6, peak / 1e6]))
+"""
+"""Imports and the report, in a process without the libraries of this one (Linux)."""
 
 
 def report(folder: Path, sites: int) -> bool:
     """Print what a report of so many sites costs; return whether it is within the limits."""
     made_up(sites, folder / "run")
     logs = sum(path.stat().st_size for path in (folder / "run").glob("*.jsonl")) / 1e6
-    found = inner("--report-of", str(folder / "run"))
+    found = dict(zip(REPORT_LIMITS, inner("-c", MEASURE, str(folder / "run")), strict=True))
     print(f"\n{sites:,} sites, {REPORT_ROUNDS} rounds, {logs:.0f} MB of logs\n\n| | report | aim |\n|---|--:|--:|")
     for name, limit in REPORT_LIMITS.items():
         print(f"| {name} | {found[name]:.1f} | at most {limit:.0f} |")
     return all(found[name] <= limit for name, limit in REPORT_LIMITS.items())
 
 
-def inner(*arguments: str) -> dict[str, float]:
-    """Return what this script prints in a process of its own."""
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
+def inner(*arguments: str) -> Any:
+    """Return the JSON that a Python process of its own prints last."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr[-3000:])
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def draw_picture(found: Sequence[Mapping[str, float]], counts: Sequence[int], picture: Path) -> None:
@@ -225,14 +228,11 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="draw the rounds")
     parser.add_argument("--quick", action="store_true", help="1,000 registered sites at most; the report of 100")
     parser.add_argument("--rounds-of", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--report-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.rounds_of:
         sites, folder = options.rounds_of
         return measure_rounds(int(sites), Path(folder))
-    if options.report_of:
-        return measure_report(Path(options.report_of))
     within, counts = True, SITES[:-1] if options.quick else SITES
     with tempfile.TemporaryDirectory() as folder:
         if "rounds" in (options.parts or ["rounds"]):

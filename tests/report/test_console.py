@@ -74,6 +74,20 @@ def test_failures_name_site_and_reason():
     assert lines[1].strip() == "c: no answer within 3600 s"
 
 
+def test_a_thousand_failures_take_ten_lines_and_one():
+    failed = {f"site-{number:04d}": "gone" for number in range(1000)}
+    summary, waiting = Summary(rounds=1, not_evaluated=failed), dict.fromkeys(failed, "0" * 64)
+    for step in (
+        lambda console: console.round(replace(ROW, failed=failed), {}),
+        lambda console: console.closing(Path("x"), summary),
+        lambda console: console.waiting(waiting),
+    ):
+        lines = printed(step)
+        assert sum("site-" in line for line in lines) == 10
+        assert sum("and 990 more sites, which the run folder names" in line for line in lines) == 1
+        assert len(lines) < 40
+
+
 def test_a_site_with_nothing_to_do_takes_one_line():
     reason = "took no step as supervised: 0 labelled, 240 unlabelled images"
     lines = printed(lambda console: console.round(replace(ROW, failed={"site-2": reason, "site-4": reason}), {}))

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from fedward.config import Experiment
 from fedward.report.tables import took_no_step
-from fedward.report.words import count, nothing_to_judge
+from fedward.report.words import MOST_SITES, count, more_sites, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import printable
@@ -77,8 +77,9 @@ class Console:
 
     def waiting(self, sites: Mapping[str, str]) -> None:
         """Say which sites wait for approval (site -> the job's digest), or that none does any more."""
-        for site, digest in sorted(sites.items()):
+        for site, digest in sorted(sites.items())[:MOST_SITES]:
             self._wrapped(f"waiting for approval: {site}, job {digest}", indent=" " * 7)
+        self._wrapped(more_sites(len(sites)), indent=" " * 7)
         if not sites:
             self._wrapped("no site waits for approval any more", indent=" " * 7)
 
@@ -106,8 +107,9 @@ class Console:
             self._wrapped(f"files: {', '.join(there)}")
 
     def _reasons(self, failed: Mapping[str, str]) -> None:
-        for site, reason in failed.items():
+        for site, reason in list(failed.items())[:MOST_SITES]:
             self._wrapped(f"{site}: {reason}", indent=" " * 7, most=1 if took_no_step(reason) else 3)
+        self._wrapped(more_sites(len(failed)), indent=" " * 7)
 
     def _wrapped(self, text: str, indent: str = "", most: int | None = None) -> None:
         wrapper = textwrap.TextWrapper(WIDTH, indent, indent + "  ", max_lines=most, placeholder=" ...")

@@ -10,6 +10,8 @@ from fedward.report.tables import Choices, SiteLine, test_values, title_of, took
 
 _NAMED = 6
 """So many sites are named one by one; more are counted."""
+MOST_SITES = 10
+"""So many sites have a line of their own in a terminal."""
 _LISTED = 30
 """So many sites are listed, each with what is missing there; more are counted."""
 
@@ -197,6 +199,11 @@ def spread(values: dict[str, float]) -> str:
     """Return the lowest and highest value with their sites."""
     low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
     return f"lowest {values[low]:.3f} at {low}, highest {values[high]:.3f} at {high}"
+
+
+def more_sites(number: int) -> str:
+    """Return how many of so many sites a terminal leaves out; empty if all are shown."""
+    return f"and {count(number - MOST_SITES, 'more site')}, which the run folder names" if number > MOST_SITES else ""
 
 
 def count(number: int, noun: str) -> str:

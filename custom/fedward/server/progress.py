@@ -8,7 +8,7 @@ from typing import Any
 from fedward.errors import RunError
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
-from fedward.report.words import count
+from fedward.report.words import MOST_SITES, count, more_sites
 from fedward.storage import audit
 from fedward.storage.lock import is_held
 from fedward.storage.rows import RoundRow, read_rows
@@ -111,9 +111,12 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     if state["seconds_per_round"] is not None:
         found += _item("a round", f"{state['seconds_per_round']:.1f} s")
     if now := state["under_way"]:
-        found += _item("now", f"round {now['round']}: {', '.join(now['asked'])} asked at {_when(now['since'])}")
-    for site, digest in state["waiting"].items():
+        asked = now["asked"]
+        who = ", ".join(asked) if len(asked) <= MOST_SITES else count(len(asked), "site")
+        found += _item("now", f"round {now['round']}: {who} asked at {_when(now['since'])}")
+    for site, digest in list(state["waiting"].items())[:MOST_SITES]:
         found += _item("waiting", f"for approval: {site}, job {digest}")
+    found += _item("", more_sites(len(state["waiting"])))
     if last := state["exchange"]:
         counts = f"{len(last['asked'])} asked, {len(last['replied'])} replied, {len(last['failed'])} failed"
         found += _item("exchange", f"round {last['round']}: {counts}, {last['seconds']:.1f} s")
@@ -132,8 +135,10 @@ def _when(time: str) -> str:
 
 
 def _reasons(failed: Mapping[str, str]) -> list[str]:
-    return [line for site, reason in sorted(failed.items()) for line in _item("", f"{site}: {reason}")]
+    shown = [line for site, reason in sorted(failed.items())[:MOST_SITES] for line in _item("", f"{site}: {reason}")]
+    return shown + _item("", more_sites(len(failed)))
 
 
 def _item(name: str, text: str) -> list[str]:
+    """Return the lines of an item; none of an empty text."""
     return textwrap.wrap(text, WIDTH, initial_indent=f"  {name:<10}", subsequent_indent=" " * 12)
