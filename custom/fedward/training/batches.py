@@ -15,7 +15,10 @@ from fedward.training.machine import has_bfloat16
 from fedward.views import VIEWS, Views
 
 _CHUNK_IMAGES = 256
-"""Images whose views and peer predictions are made in one go: large enough to amortise, small enough for memory."""
+"""Images whose views are drawn and made in one go: large enough to amortise, small enough for memory. Another number
+gives other views."""
+FORWARD_BATCH = {"cpu": 64, "cuda": 256}
+"""Images of a pass without gradient, by kind of device: larger batches leave a CPU's cache, smaller ones a GPU idle."""
 
 _STRONG_TOO = Uses(second_view="strong")
 
@@ -159,6 +162,7 @@ def batch_sizes(images: int, batch: int) -> list[int]:
 
 @torch.no_grad()
 def predictions(nets: Sequence[nn.Module], images: Tensor) -> Tensor:
-    """Return float32 softmax outputs (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images."""
+    """Return float32 softmax outputs (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images, N >= 1."""
+    parts = images.split(FORWARD_BATCH[images.device.type])
     with torch.autocast(images.device.type, torch.bfloat16, enabled=has_bfloat16(images.device)):
-        return torch.stack([torch.softmax(net(images).float(), dim=1) for net in nets])
+        return torch.stack([torch.softmax(torch.cat([net(part) for part in parts]).float(), dim=1) for net in nets])

@@ -5,10 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedward.training.batches import Pixels
-
-BATCH = {"cpu": 32, "cuda": 256}
-"""Images at once by kind of device: larger batches leave a CPU's cache, smaller ones a GPU idle (docs/results)."""
+from fedward.training.batches import FORWARD_BATCH, Pixels
 
 
 @torch.no_grad()
@@ -17,7 +14,7 @@ def predict(
 ) -> Tensor:
     """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images, or a view of each.
 
-    N may be 0; ``batch`` is the device's unless given.
+    N may be 0; ``batch`` is :data:`~fedward.training.batches.FORWARD_BATCH` unless given.
     """
     net.eval()
 
@@ -28,4 +25,5 @@ def predict(
     if not len(every):  # many networks cannot compute no images
         images = pixels.take(every)
         return probabilities(images.new_zeros(1, *images.shape[1:]))[:0]
-    return torch.cat([probabilities(pixels.take(p)) for p in every.split(batch or BATCH[pixels.pixels.device.type])])
+    parts = every.split(batch or FORWARD_BATCH[pixels.pixels.device.type])
+    return torch.cat([probabilities(pixels.take(part)) for part in parts])

@@ -13,8 +13,8 @@ from fedward.methods.samplers import Pool, Uses
 from fedward.methods.samplers.suggestive import principal_axes
 from fedward.seeds import torch_generator
 from fedward.sites import Images
-from fedward.training.batches import Pixels
-from fedward.training.evaluation import BATCH, predict
+from fedward.training.batches import FORWARD_BATCH, Pixels
+from fedward.training.evaluation import predict
 from fedward.views import View, alike
 from fedward.views.colour import LUMA
 
@@ -79,7 +79,7 @@ def _features(net: nn.Module, pixels: Pixels) -> Tensor:
 @torch.no_grad()
 def _batches(net: nn.Module, pixels: Pixels) -> Iterator[tuple[Tensor, Tensor]]:
     net.eval()
-    for part in torch.arange(len(pixels)).split(BATCH[pixels.pixels.device.type]):
+    for part in torch.arange(len(pixels)).split(FORWARD_BATCH[pixels.pixels.device.type]):
         yield logits_and_features(net, pixels.take(part))
 
 

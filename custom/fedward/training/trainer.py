@@ -13,6 +13,7 @@ from fedward.errors import WorkError
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
 from fedward.methods.settings import Settings
 from fedward.training.batches import RoundBatches
+from fedward.training.freed_memory import keep_freed_memory
 from fedward.training.machine import has_bfloat16
 from fedward.training.monai_trainer import Trainer
 from fedward.training.optimizers import optimizer_of
@@ -58,8 +59,9 @@ def train(
 
     Raises WorkError: aborted, or the loss is no longer finite.
     """
+    keep_freed_memory()
     net.train()
-    objective = phase.objective
+    objective, parameters = phase.objective, list(net.parameters())
     state = objective.init(net, inputs)
     optimizer = optimizer_of(net, settings, phase.learning_rate)
     sums, steps = dict[str, Tensor](), 0  # the sums stay on the device, so that no step waits for one
@@ -80,7 +82,7 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         total.backward()
         if settings.clip_gradient is not None:
-            nn.utils.clip_grad_norm_(net.parameters(), settings.clip_gradient)
+            nn.utils.clip_grad_norm_(parameters, settings.clip_gradient)
         optimizer.step()
         steps += 1
         state = objective.after_step(net, batch, losses, state)
