@@ -14,7 +14,15 @@ from torch.nn import functional as F
 
 from fedward.errors import ConfigError
 from fedward.methods.fedavg import Supervised
-from fedward.methods.local import Batch, Losses, RoundInputs, Stateless, Uses, probabilities_in_evaluation_mode
+from fedward.methods.local import (
+    Batch,
+    Losses,
+    RoundInputs,
+    Stateless,
+    Uses,
+    in_one_pass,
+    probabilities_in_evaluation_mode,
+)
 from fedward.methods.settings import Settings, Share
 
 
@@ -99,6 +107,8 @@ class FixMatchObjective(Stateless):
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo-labels used."""
+        follows = self.follows(batch.peers)
+        net = in_one_pass(net, batch.labelled, batch.strong, batch.weak if follows else None)
         supervised = Supervised().losses(net, batch, inputs).terms
         if batch.weak is None or batch.strong is None:
             return Losses(supervised, learns=bool(supervised))
@@ -107,8 +117,12 @@ class FixMatchObjective(Stateless):
         logits, weight = net(batch.strong), self.settings.unlabelled_weight
         labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
         terms = {**supervised, "loss_pseudo": weight * pseudo_label_loss(logits, labels, keep), **teaching}
-        follows = bool(supervised) or any(term.requires_grad for term in teaching.values())
-        return Losses(terms, {"kept": keep.float().mean()}, follows or (weight > 0 and keep.any()))
+        learns = bool(supervised) or follows or (weight > 0 and keep.any())
+        return Losses(terms, {"kept": keep.float().mean()}, learns)
+
+    def follows(self, peers: Tensor | None) -> bool:
+        """Return whether the net learns from its weak views, too; here they only make labels."""
+        return False
 
     def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return pseudo-labels (B,), which to keep (B,), and further loss terms; here the net teaches itself."""

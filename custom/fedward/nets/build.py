@@ -13,7 +13,8 @@ from fedward.seeds import derive
 
 Network = Callable[[int, int], nn.Module]
 """Makes a network from (classes, channels): images (N, channels, H, W) in [0, 1] to logits (N, classes). Its attribute
-``classifier`` is the layer that turns features into logits."""
+``classifier`` is the layer that turns features into logits. A true ``per_image`` says that an image's logits depend
+neither on other images nor on the mode: training may then compute several batches in one pass."""
 
 MONAI = "monai:"
 """How names of MONAI's networks begin."""

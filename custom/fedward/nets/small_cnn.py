@@ -18,6 +18,9 @@ class SmallCNN(nn.Module):
     to publish.
     """
 
+    per_image = True
+    """Nothing here looks at several images, nor at the mode."""
+
     def __init__(self, classes: int, channels: int = 3) -> None:
         super().__init__()
         self.features = nn.Sequential(

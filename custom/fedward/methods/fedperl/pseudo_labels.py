@@ -80,8 +80,7 @@ class FedPerlObjective(FixMatchObjective):
     def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Label together with the peers, and stay close to them (eq. (5), (7), (8))."""
         choice = self.settings
-        follows_peers = peers is not None and choice.consistency_weight > 0 and not choice.detach_consistency
-        with torch.set_grad_enabled(follows_peers):  # else the weak views need no backward pass
+        with torch.set_grad_enabled(self.follows(peers)):  # else the weak views need no backward pass
             in_training = choice.batch_statistics_for_labels
             local = net(weak).softmax(dim=1) if in_training else probabilities_in_evaluation_mode(net, weak)
         committee = local.new_empty((0, *local.shape)) if peers is None else peers
@@ -89,6 +88,11 @@ class FedPerlObjective(FixMatchObjective):
         if peers is None:
             return labels, keep, {}
         return labels, keep, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}
+
+    def follows(self, peers: Tensor | None) -> bool:
+        """Return whether there are peers to stay close to."""
+        choice = self.settings
+        return peers is not None and choice.consistency_weight > 0 and not choice.detach_consistency
 
 
 def _require_peers(where: str, local: Tensor, peers: Tensor) -> None:
