@@ -1,4 +1,4 @@
-"""Steps a second of a FedPerl site, against a plain loop and against the passes nobody can avoid.
+"""Steps a second of a site in FedPerl or with a mean teacher, against plain loops and the bare passes.
 
     python benchmarks/step.py [--net tf_efficientnet_lite0] [--image-size 48] [--peers 2] [--repeats 5]
 
@@ -6,17 +6,21 @@ Measured in one process, in turn, so that a drifting machine slows all alike. Wi
 process's own CPU time, which other work on the machine disturbs least; else it is the wall clock.
 
 - **fedward**: the real trainer, from cached pixels to the optimiser step: views, peers, pseudo-labels, losses, logging.
-- **bare**: the forward and backward passes of the same losses on ready-made views, and the optimiser: no data path, no
-  logging. The floor.
-- **reload**: a plain loop over the same losses on the same ready-made views which, like the method's published code,
-  loads each peer's weights into one network in every step, in torch's default memory layout.
+- **bare**: the forward and backward passes of the same losses, one after another on ready-made views, and the
+  optimiser: no data path, no logging. The peers see all weak views of the round at once.
+- **reload**: a plain loop over the same losses which, like the method's published code, loads each peer's weights into
+  one network in every step, in torch's default memory layout, with torch's own convolutions. It makes its views as
+  fedward does, but those of one step at a time.
+- **reload, free views**: the same on ready-made views, which no training gets.
+- **mean teacher**, **its bare passes**: as the first two, for the students and teachers of IsoFed.
 - **loop**, **vmap**: the peers' predictions alone, one network after another and as one ``torch.func.vmap``.
 """
 
 import argparse
+import copy
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -25,16 +29,23 @@ from torch.nn import functional as F
 
 from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings, consistency, pseudo_label
 from fedward.methods.fixmatch import pseudo_label_loss
+from fedward.methods.isofed import IsoFedSettings
 from fedward.methods.local import Batch, Phase, RoundInputs
+from fedward.methods.mean_teacher import MeanTeacher, sharpen
 from fedward.nets import build
+from fedward.nets.depthwise import DepthwiseConv2d
+from fedward.seeds import torch_generator
 from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches, predictions
 from fedward.training.trainer import train
+from fedward.views import strong, weak
 
 CLASSES = 8
 THRESHOLD = 0.0
 """All pseudo-labels are kept, so that every contender makes the same passes."""
-LIMITS = {"fedward / bare": (0.85, "at least"), "fedward / reload": (1.5, "at least")}
+LIMITS = {"fedward / bare": 0.91, "fedward / reload": 1.5, "mean teacher / its bare passes": 0.85}
+"""Least ratio of speeds."""
+PAIRS = (*(limit.split(" / ") for limit in LIMITS), ("fedward", "reload, free views"), ("peers, loop", "peers, vmap"))
 
 
 def images(count: int, size: int, rng: np.random.Generator) -> Images:
@@ -46,6 +57,31 @@ def images(count: int, size: int, rng: np.random.Generator) -> Images:
 def build_net(name: str, device: torch.device) -> nn.Module:
     """Return a network as a site makes it."""
     return build(name, CLASSES).to(device, memory_format=torch.channels_last)
+
+
+def plain_net(name: str, device: torch.device) -> nn.Module:
+    """Return a network as it is without fedward: torch's default layout and convolutions."""
+    net = build(name, CLASSES).to(device)
+    for module in net.modules():
+        if isinstance(module, DepthwiseConv2d):
+            module.__class__ = nn.Conv2d
+    return net
+
+
+def views_by_step(labelled: Pixels, unlabelled: Pixels, steps: int, seed: int, size: int) -> Iterator[Batch]:
+    """Make the views of one step at a time."""
+    generator = torch_generator(seed, "views")
+    for _ in range(steps):
+        index = torch.randint(len(labelled), (size,), generator=generator)
+        images = unlabelled.take(index)
+        labels = labelled.labels[index.to(labelled.labels.device)]
+        views = weak(labelled.take(index), generator), labels, weak(images, generator), strong(images, generator)
+        yield contiguous(Batch(*views))
+
+
+def contiguous(batch: Batch) -> Batch:
+    """Return a batch in torch's default layout."""
+    return Batch(batch.labelled.contiguous(), batch.labels, batch.weak.contiguous(), batch.strong.contiguous())
 
 
 def bare(net: nn.Module, batches: list[Batch], peers: list[nn.Module], inputs: RoundInputs, rate: float) -> None:
@@ -64,7 +100,7 @@ def bare(net: nn.Module, batches: list[Batch], peers: list[nn.Module], inputs: R
         optimizer.step()
 
 
-def reload(net: nn.Module, batches: list[Batch], peer_states: list[dict], helper: nn.Module, rate: float) -> None:
+def reload(net: nn.Module, batches: Iterable[Batch], peer_states: list[dict], helper: nn.Module, rate: float) -> None:
     """A plain loop that loads every peer in every step."""
     optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     for batch in batches:
@@ -86,6 +122,27 @@ def reload(net: nn.Module, batches: list[Batch], peer_states: list[dict], helper
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def bare_teacher(net: nn.Module, batches: list[Batch], settings: IsoFedSettings) -> None:
+    """The mean teacher's passes, its optimiser, and the teacher's step."""
+    teacher = copy.deepcopy(net).requires_grad_(False).eval()
+    mine, theirs = list(teacher.parameters()), list(net.parameters())
+    rate, momentum = settings.unlabelled_learning_rate, settings.momentum
+    optimizer = torch.optim.SGD(theirs, lr=rate, momentum=momentum, weight_decay=settings.weight_decay, fused=True)
+    for batch in batches:
+        with torch.no_grad():
+            target = sharpen(torch.softmax(teacher(batch.weak), 1), settings.temperature)
+        loss = settings.unlabelled_weight * (torch.softmax(net(batch.strong), 1) - target).square().sum(1).mean()
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if settings.clip_gradient is not None:
+            nn.utils.clip_grad_norm_(theirs, settings.clip_gradient)
+        optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(mine, theirs, 1 - settings.ema_decay)
+            for old, new in zip(teacher.buffers(), net.buffers(), strict=True):
+                old.copy_(new)
 
 
 def vmapped(peers: list[nn.Module]) -> Callable[[Tensor], Tensor]:
@@ -110,15 +167,15 @@ def show(options: argparse.Namespace, device: torch.device, seconds: dict[str, l
         rates = sorted(options.steps / value for value in times)
         print(f"| {name} | {statistics.median(rates):.2f} | {rates[0]:.2f} | {rates[-1]:.2f} |")
     print("\n| ratio of speeds, pair by pair | median | min | max | aim |\n|---|--:|--:|--:|---|")
-    for above, below in (("fedward", "bare"), ("fedward", "reload"), ("peers, loop", "peers, vmap")):
+    for above, below in PAIRS:
         ratios = sorted(b / a for a, b in zip(seconds[above], seconds[below], strict=True))
         limit = LIMITS.get(f"{above} / {below}")
-        aim = f"{limit[1]} {limit[0]}" if limit else ""
+        aim = f"at least {limit}" if limit else ""
         print(f"| {above} / {below} | {statistics.median(ratios):.2f} | {ratios[0]:.2f} | {ratios[-1]:.2f} | {aim} |")
 
 
-def main() -> None:
-    """Measure and print."""
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--net", default="tf_efficientnet_lite0")
     parser.add_argument("--image-size", type=int, default=48)
@@ -126,32 +183,46 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments()
     torch.set_num_threads(options.threads)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rng = np.random.default_rng(0)
     settings = FedPerlSettings(images_per_round=16 * options.steps, threshold=THRESHOLD)
     labelled, unlabelled = (Pixels.of(images(256, options.image_size, rng), device) for _ in range(2))
     inputs = RoundInputs(torch.ones(CLASSES, device=device))
-    net, helper = build_net(options.net, device), build_net(options.net, device)
-    plain = build(options.net, CLASSES).to(device)
+    teaching = IsoFedSettings(images_per_round=16 * options.steps, batch=16)
+    teacher = MeanTeacher(teaching)
+    net, plain, helper = build_net(options.net, device), *(plain_net(options.net, device) for _ in range(2))
     peers = [build_net(options.net, device).eval() for _ in range(options.peers)]
     states = [peer.state_dict() for peer in peers]
 
     def stream(repeat: int) -> RoundBatches:
         return RoundBatches(labelled, unlabelled, peers, settings, 0, ("bench", repeat))
 
+    def unsupervised(repeat: int) -> RoundBatches:
+        return RoundBatches(None, unlabelled, [], teaching, 0, ("bench", repeat), uses=teacher.uses)
+
+    def plainly(batches: Iterable[Batch]) -> None:
+        reload(plain.train(), batches, states, helper, settings.learning_rate)
+
     ready = list(stream(0))
-    contiguous = [
-        Batch(b.labelled.contiguous(), b.labels, b.weak.contiguous(), b.strong.contiguous(), b.peers) for b in ready
-    ]
+    free = [contiguous(batch) for batch in ready]
     views = torch.cat([batch.weak for batch in ready])
     phase, together = Phase(FedPerlObjective(settings), settings.learning_rate), vmapped(peers)
-    never = lambda: False  # noqa: E731
+    teach = Phase(teacher, teaching.unlabelled_learning_rate)
+    common = {"device": device, "aborted": lambda: False}
     work: dict[str, Callable[[int], object]] = {
-        "fedward": lambda r: train(net, stream(r), phase, inputs, settings, device=device, aborted=never),
+        "fedward": lambda r: train(net, stream(r), phase, inputs, settings, **common),
         "bare": lambda r: bare(net.train(), ready, peers, inputs, settings.learning_rate),
-        "reload": lambda r: reload(plain.train(), contiguous, states, helper, settings.learning_rate),
+        "reload": lambda r: plainly(views_by_step(labelled, unlabelled, options.steps, r, 16)),
+        "reload, free views": lambda r: plainly(free),
+        "mean teacher": lambda r: train(net, unsupervised(r), teach, inputs, teaching, **common),
+        "its bare passes": lambda r: bare_teacher(net.train(), ready, teaching),
         "peers, loop": lambda r: predictions(peers, views),
         "peers, vmap": lambda r: torch.no_grad()(together)(views),
     }
