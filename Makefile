@@ -75,6 +75,7 @@ containers: setup ## Start a federation in containers (podman, FEDWARD_IMAGE)
 
 bench: setup ## Run the benchmarks
 	$(BIN)/pip install --quiet --editable ".[bench]"
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/views.py

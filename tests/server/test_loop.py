@@ -25,6 +25,7 @@ from fedward.methods.ssfl import SSFL
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation
 from fedward.nets import build
 from fedward.protocol.wire import Message
+from fedward.report import write_report
 from fedward.storage.checkpoint import SiteModels, StoredState, save_state
 from fedward.storage.run_folder import RunFolder
 from isolated import SITES as ISOLATED
@@ -32,6 +33,8 @@ from isolated import isolated, write_sites
 from run_files import assert_equal, in_vain, rows, weights
 from running import run_experiment
 from tiny import tiny
+
+pytestmark = pytest.mark.usefixtures("without_report")
 
 SITES = ["site-1", "site-2", "site-9"]
 
@@ -63,12 +66,6 @@ def idle(answer: Message) -> Message:
     return Message({**answer.meta, "steps": 0, "train": {}, "labelled": 0, "unlabelled": 7})
 
 
-@pytest.fixture
-def without_report(monkeypatch):
-    """Drawing it takes most of the time of such short runs."""
-    monkeypatch.setattr("fedward.local.write_report", lambda path: None)
-
-
 NAMED = "refused: the round names the site and goes on without it"
 
 
@@ -94,7 +91,8 @@ def run_tampered(tmp_path, tamper, name="run", **changes):
     return tmp_path / name
 
 
-def test_a_run_leaves_the_files_readers_need(tmp_path):
+def test_a_run_leaves_the_files_readers_need(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedward.local.write_report", write_report)
     folder = run_local(tiny(), tmp_path / "run", sites=SITES)
     info = json.loads((folder / "run.json").read_text())
     assert (info["status"], info["sites"], info["method"]) == ("finished", SITES, "fedperl")
@@ -294,7 +292,6 @@ def test_unusable_answers_are_refused_by_name(tmp_path, tamper, reason):
 ROW = {"split": "val", "name": "accuracy", "value": 0.5, "n": 9, "classes": ["MEL"]}
 
 
-@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(
     "malformed",
     [
@@ -321,7 +318,6 @@ def test_a_malformed_answer_costs_its_site_alone(tmp_path, malformed):
     assert {row["site"] for row in rows(folder, "metrics")} == {"site-2", "site-9"}
 
 
-@pytest.mark.usefixtures("without_report")
 def test_an_answer_without_its_parts_costs_its_site_alone(tmp_path):
     def tamper(site, answer):
         meta = {name: value for name, value in answer.meta.items() if name not in ("train", "metrics")}
@@ -371,7 +367,6 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
     assert row["failed"]["site-1"] == "not used: minimum_replies is 2, came 1"
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_model_that_was_not_used_is_nobodys_peer(tmp_path, monkeypatch):
     """Site 1 alone answers in round 2: after it, its newest model is still that of round 1."""
     newest: list[dict[str, torch.Tensor]] = []
@@ -534,7 +529,6 @@ def note_rounds(monkeypatch, folder: Path, on_disk: list[list[int]]) -> None:
     monkeypatch.setattr(FedAvg, "rounds", rounds)
 
 
-@pytest.mark.usefixtures("without_report")
 def test_notes_reach_the_log_with_the_state_that_follows_them(tmp_path, monkeypatch):
     on_disk: list[list[int]] = []
     note_rounds(monkeypatch, tmp_path / "run", on_disk)
@@ -547,7 +541,6 @@ def test_notes_reach_the_log_with_the_state_that_follows_them(tmp_path, monkeypa
     )
 
 
-@pytest.mark.usefixtures("without_report")
 def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
     on_disk: list[list[int]] = []
     note_rounds(monkeypatch, tmp_path / "run", on_disk)
@@ -567,7 +560,6 @@ def test_notes_of_a_round_that_never_ended_are_not_kept(tmp_path, monkeypatch):
     assert [row["round"] for row in rows(folder, "budgets")] == [1, 2, 3]
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
     """The server dies after the rows of round 2 are on disk, and before its state is."""
     on_disk: list[list[int]] = []
@@ -591,7 +583,6 @@ def test_a_note_of_an_unfinished_round_is_cut_on_resume(tmp_path, monkeypatch):
 # --- the last evaluation, which is no round
 
 
-@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
@@ -626,7 +617,6 @@ def refused(folder: Path, error: type[Exception], found: str) -> None:
     assert re.search(found, info["summary"]["reason"])
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_run_without_a_whole_state_is_not_left_running(tmp_path, monkeypatch):
     die_in_exchange(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
@@ -636,7 +626,6 @@ def test_a_run_without_a_whole_state_is_not_left_running(tmp_path, monkeypatch):
     refused(tmp_path / "run", RunError, "expected one that is whole")
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_run_whose_first_weights_are_gone_is_not_left_running(tmp_path, monkeypatch):
     experiment = tiny("fedavg", options={"rounds": 1})
     source = run_local(experiment, tmp_path / "source", sites=SITES)
@@ -682,6 +671,7 @@ def test_an_error_of_the_report_after_a_good_run_is_told(tmp_path, monkeypatch):
             run_local(tiny("fedavg"), tmp_path / "run", sites=SITES)
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (info["status"], info["summary"]) == ("failed", {"reason": "no ink"})
+    monkeypatch.setattr("fedward.local.write_report", write_report)
     assert (run_local(None, tmp_path / "run", resume=True) / "report.html").exists()
 
 
@@ -695,7 +685,6 @@ def run_isolated(tmp_path, method: str, name: str = "run", **changes) -> Path:
     return run_local(experiment, tmp_path / name, sites=ISOLATED, site_folders=folders)
 
 
-@pytest.mark.usefixtures("without_report")
 def test_every_exchange_of_a_round_is_a_row(tmp_path):
     folder = run_isolated(tmp_path, "isofed", options={"rounds": 3})
     found = [(row["round"], row["part"], row["asked"], row["replied"]) for row in rows(folder, "rounds")]
@@ -720,13 +709,11 @@ def test_every_exchange_of_a_round_is_a_row(tmp_path):
     ]
 
 
-@pytest.mark.usefixtures("without_report")
 def test_rounds_of_one_exchange_are_part_0(tmp_path):
     folder = run_local(tiny(), tmp_path / "run", sites=SITES)
     assert [(row["round"], row["part"]) for row in rows(folder, "rounds")] == [(1, 0), (2, 0), (3, 0)]
 
 
-@pytest.mark.usefixtures("without_report")
 @pytest.mark.parametrize(
     ("method", "exchange", "answered"),
     [
@@ -764,7 +751,6 @@ class Listening(LocalTransport):
         super().exchange(requests, timeout, deliver)
 
 
-@pytest.mark.usefixtures("without_report")
 def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
     experiment, folder = tiny("fedavg"), tmp_path / "run"
     transport = Listening(experiment, SITES, tmp_path / "sites")
@@ -781,14 +767,12 @@ def test_a_run_keeps_its_id_and_tells_it_to_the_sites(tmp_path, monkeypatch):
     assert RunFolder.reopen(folder).info.id == before["id"]
 
 
-@pytest.mark.usefixtures("without_report")
 def test_every_run_has_an_id_of_its_own(tmp_path):
     runs = [run_local(tiny("fedavg", options={"rounds": 1}), tmp_path / name, sites=SITES) for name in "ab"]
     assert RunFolder.reopen(runs[0]).info.id != RunFolder.reopen(runs[1]).info.id
     assert_equal(weights(runs[0]), weights(runs[1]))
 
 
-@pytest.mark.usefixtures("without_report")
 def test_runs_that_share_a_cache_of_images_share_no_memory(tmp_path):
     """They end alike, as if each had its sites for itself."""
     folders = [write_sites(tmp_path / "sites")]
