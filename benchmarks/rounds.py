@@ -11,7 +11,7 @@
 - **simulator**: the same rounds in the FLARE simulator, with a thread for every site and with one for all.
 - **memory**: peak memory of the server, in a process of its own for each number of sites, with sites that answer at
   once and train nothing.
-- **bytes**: what one site receives and sends in a round, in models.
+- **bytes**: what one site receives and sends in a round, in models, and how much more that is than SSFL's.
 
 Without a name all of them run.
 """
@@ -47,7 +47,7 @@ from fedward.server.loop import run_experiment
 from fedward.storage.checkpoint import StoredState
 from fedward.training.learner import Learner
 
-LIMITS = {"overhead": 0.05, "workers": 1.5, "memory": 0.1}
+LIMITS = {"overhead": 0.05, "workers": 1.5, "bytes": 0.25, "memory": 0.1}
 SMALL = ("net=small_cnn", "data.image_size=32", "images_per_round=208", "synthetic.images=240", "evaluate_every=4")
 """Said in full: the shipped jobs may change, these numbers should not."""
 LARGE = (*SMALL, "net=tf_efficientnet_lite0", "data.image_size=48")
@@ -312,8 +312,9 @@ def wire_bytes(folder: Path, quick: bool) -> None:
     """Print what travels in a round past the warm-up."""
     del quick
     print("\n### Bytes of one training site and round, past the warm-up, in models\n")
-    print("| method | model, MB | down | up | peer models |\n|---|--:|--:|--:|--:|")
-    for method, (job, changes) in METHODS.items():
+    print("| method | model, MB | down | up | peer models | more than SSFL | aim |\n|---|--:|--:|--:|--:|--:|---|")
+    ssfl, half = 0.0, ("fedperl", ("warm_up=1", "update_dtype=float16"))
+    for method, (job, changes) in {**METHODS, "FedPerl, updates in float16": half}.items():
         settings = [*LARGE, "rounds=5", "participants=4", "images_per_round=16", "evaluate_every=99", *changes]
         experiment: Experiment = load_experiment(job, [*settings, "data.image_size=32", "synthetic.images=40"])
         out = folder / method.replace(" ", "-")
@@ -324,7 +325,10 @@ def wire_bytes(folder: Path, quick: bool) -> None:
         past = [row for row in rows(out, "bytes") if 2 < row["round"] <= 5]
         columns = [statistics.mean(row[name] for row in past) for name in ("down", "up", "peer_models")]
         down, up = columns[0] / size, columns[1] / size
-        print(f"| {method} | {size / 1e6:.1f} | {down:.2f} | {up:.2f} | {columns[2]:.2f} |", flush=True)
+        ssfl = ssfl or down + up
+        cells = [f"{size / 1e6:.1f}", *(f"{value:.3f}" for value in (down, up)), f"{columns[2]:.2f}"]
+        more = f"{(down + up) / ssfl - 1:.1%} | at most {LIMITS['bytes']:.0%}"
+        print(f"| {method} | {' | '.join(cells)} | {more} |", flush=True)
 
 
 def rows(run: Path, log: str) -> Iterator[dict[str, Any]]:

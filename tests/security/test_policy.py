@@ -154,7 +154,7 @@ def test_noise_is_asked_of_the_sites_own_scope(tmp_path):
 
 
 @pytest.mark.proves(
-    "server", "a job with updates in float16 at a site that adds noise", "refused: noise is added to float32 alone"
+    "lead", "a job with updates in float16 at a site that adds noise", "refused: noise is added to float32 alone"
 )
 @pytest.mark.parametrize(("rule", "noise"), [("required", True), ("required", False), ("optional", True)])
 def test_noise_is_not_for_updates_in_float16(tmp_path, rule, noise):
