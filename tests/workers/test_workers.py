@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
+from fedward.cli import main
 from fedward.config import SyntheticData
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
@@ -207,3 +208,20 @@ def test_a_pipe_carries_names_types_and_layouts() -> None:
     ours.close()
     with pytest.raises(EOFError):
         receive(theirs)
+
+
+def test_the_simulator_is_told_no_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "fedavg", "--engine", "simulator", "--workers", "2", "--out", str(tmp_path / "run")]) == 2
+    assert "--workers: expected the local engine, found --engine simulator" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("device", "code", "said"), [("cpu", 0, "Works on: cpu"), ("cuda:99", 1, "field device")])
+def test_the_doctor_says_where_a_site_works(
+    device: str, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = files_with_a_fault(tmp_path / "files")
+    file = folder / "site-1.yaml"
+    file.write_text(f"kind: npz\nfile: images.npz\ndevice: {device}\n")
+    assert main(["doctor", str(file), "--image-size", "16", "--out", str(tmp_path)]) == code
+    assert said in capsys.readouterr().out
