@@ -25,7 +25,7 @@ def add_pictures(folder: Path, images: int) -> None:
     for number in range(1, images + 1):
         for index, name in enumerate(NAMES):
             Image.new("RGB", (4, 4), (number, index, 0)).save(place / f"{number}-{name}.png")
-    about = {"format": 2, "round": 40, "hidden": 0.6, "names": list(NAMES) if images else [], "images": images}
+    about = {"format": 3, "round": 40, "hidden": 0.6, "names": list(NAMES) if images else [], "images": images}
     (place / "about.json").write_text(json.dumps(about))
 
 

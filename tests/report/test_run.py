@@ -166,7 +166,7 @@ def test_two_exchanges_of_one_round_are_both_kept(make_run):
     assert [row.round for row in Run.load(folder).rounds] == [1, 1]
 
 
-@pytest.mark.parametrize("head", [None, "{", "[]", '{"format": 1}', '{"format": 2}', '{"format": 2, "seed": "x"}'])
+@pytest.mark.parametrize("head", [None, "{", "[]", '{"format": 1}', '{"format": 3}', '{"format": 3, "seed": "x"}'])
 def test_no_run_folder_is_refused(tmp_path, head):
     if head is not None:
         (tmp_path / "run.json").write_text(head)
