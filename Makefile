@@ -78,6 +78,7 @@ bench: setup ## Run the benchmarks
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/anonymity.py

@@ -111,7 +111,7 @@ class Recording(LocalTransport):
 
     def __init__(self, experiment: Experiment, names: Sequence[str], folder: Path) -> None:
         super().__init__(experiment, names, folder)
-        self.history = History(proportions={name: proportions(site) for name, site in self._clients.items()})
+        self.history = History(proportions={name: proportions(self.client(name)) for name in names})
         self._net = build(experiment.net, len(experiment.data.classes))
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
@@ -134,7 +134,7 @@ class Recording(LocalTransport):
 
     def _says(self, site: str, model: State) -> np.ndarray:
         self._net.load_state_dict(dict(model))
-        own = Pixels.of(self._clients[site].data.unlabelled, torch.device("cpu"))
+        own = Pixels.of(self.client(site).data.unlabelled, torch.device("cpu"))
         return predict(self._net, own).mean(dim=0).numpy()
 
 

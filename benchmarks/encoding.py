@@ -72,7 +72,7 @@ class Last(LocalTransport):
 
     def images(self, site: str) -> Pixels:
         """Return the images that a site trains on without their labels."""
-        return Pixels.of(self._clients[site].data.unlabelled, torch.device("cpu"))
+        return Pixels.of(self.client(site).data.unlabelled, torch.device("cpu"))
 
 
 def blood_files(data: Path, folder: Path) -> None:
@@ -193,14 +193,7 @@ def plain_peers() -> Iterator[None]:
 def carry_out(name: str, seed: int, out: Path) -> Run:
     """Return the finished run of a variant."""
     variant: dict[str, Any] = VARIANTS[name]
-    changes = [
-        "synthetic.images=160",
-        "synthetic.sites=6",
-        "images_per_round=96",
-        "evaluate_every=10",
-        f"seed={seed}",
-        *variant.get("changes", ()),
-    ]
+    changes = ("evaluate_every=10", f"seed={seed}", *variant.get("changes", ()))
     experiment = load_experiment("fedperl", changes)
     folder = out / name.replace(" ", "-").replace(",", "") / f"seed-{seed}"
     if variant["plain"]:

@@ -315,8 +315,8 @@ def wire_bytes(folder: Path, quick: bool) -> None:
     print("| method | model, MB | down | up | peer models | more than SSFL | aim |\n|---|--:|--:|--:|--:|--:|---|")
     ssfl, half = 0.0, ("fedperl", ("warm_up=1", "update_dtype=float16"))
     for method, (job, changes) in {**METHODS, "FedPerl, updates in float16": half}.items():
-        settings = [*LARGE, "rounds=5", "participants=4", "images_per_round=16", "evaluate_every=99", *changes]
-        experiment: Experiment = load_experiment(job, [*settings, "data.image_size=32", "synthetic.images=40"])
+        settings = [*LARGE, "data.image_size=32", "rounds=5", "participants=4", "evaluate_every=99", *changes]
+        experiment: Experiment = load_experiment(job, settings)
         out = folder / method.replace(" ", "-")
         transport = LocalTransport(experiment, site_names(4), folder / "cache")
         run_experiment(experiment, out, transport, engine="local", console=quiet(), report=write_report)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -50,6 +51,8 @@ class Sites:
         return Client(source, algorithm, log, Admission(name, experiment, algorithm, own), key)
 
 
+MOST_HELD = 64
+"""Sites in memory, those that worked last: all that a site remembers lies in its folder."""
 SITES = TypeAdapter(Sites)
 """Writes and reads them as JSON, for worker processes."""
 
@@ -66,17 +69,18 @@ class LocalTransport:
         key: SiteKey | None = None,
         cache: Path | None = None,
     ) -> None:
-        made = Sites(experiment, folder, site_folders, cache)
-        self._clients = {name: made.client(name, key) for name in sorted(names)}
+        made, self._names = Sites(experiment, folder, site_folders, cache), sorted(names)
+        self.client = lru_cache(MOST_HELD)(lambda name: made.client(name, key))
+        """A site by its name."""
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
-        return list(self._clients)
+        return self._names
 
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
         """Let each site answer its request; a site in this process cannot be late, so ``timeout`` is not used."""
         for name, request in sorted(requests.items()):
-            deliver(name, self._clients[name].handle(request))
+            deliver(name, self.client(name).handle(request))
 
     def close(self) -> None:
         """Do nothing: there is no process to end."""

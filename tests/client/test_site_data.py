@@ -1,10 +1,12 @@
 """Which data a site works on: its own file's, or synthetic images, and never both in one federation or one run."""
 
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from asking import requests
 from clients import new_client, public_images
@@ -116,8 +118,8 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
     def source(site_folders: list[Path]) -> DataSource:
         return DataSource("site-1", tiny("fedavg"), tmp_path, site_folders)
 
-    source(folders[began_with_file]).record(RUN)
-    source(folders[not began_with_file]).record(RUN)  # only the first one counts
+    source(folders[began_with_file]).record(RUN, "cpu")
+    source(folders[not began_with_file]).record(RUN, "cpu")  # only the first one counts
     source(folders[began_with_file]).require_same(RUN)
     source(folders[not began_with_file]).require_same("1" * 32)  # another run
     with pytest.raises(DataError, match=r"site site-1: expected .*, as when this run began"):
@@ -126,11 +128,19 @@ def test_a_run_goes_on_with_the_source_it_began_with(tmp_path: Path, began_with_
         source([moved]).require_same(RUN)
 
 
+def test_a_run_records_the_device_of_a_site(tmp_path: Path) -> None:
+    experiment = tiny("fedavg")
+    model = build(experiment.net, 8, 3, seed=3).state_dict()
+    (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
+    assert new_client("site-1", experiment, tmp_path, device=torch.device("cpu")).handle(request).meta["steps"]
+    assert json.loads((tmp_path / "sources" / f"{RUN}.json").read_text()) == {"site_file": False, "device": "cpu"}
+
+
 def test_a_site_does_not_train_when_its_file_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     experiment = tiny("fedavg")
     model = build(experiment.net, 8, 3, seed=3).state_dict()
     (request,) = requests(experiment, Exchange(1, model, {"site-1": ClientTask("train")}), run=RUN).values()
-    DataSource("site-1", experiment, tmp_path, (write_sites(tmp_path / "sites"),)).record(RUN)
+    DataSource("site-1", experiment, tmp_path, (write_sites(tmp_path / "sites"),)).record(RUN, "cpu")
     with caplog.at_level(logging.ERROR):
         answer = new_client("site-1", experiment, tmp_path).handle(request)
     assert answer.meta["error"].startswith("DataError: the site's data or settings")

@@ -70,10 +70,13 @@ SILENT = "no answer within 45 s"
 class Deserted(LocalTransport):
     """The in-process engine, whose first site is gone from the second exchange on."""
 
+    gone = False
+
     def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
-        if any(request.meta["part"] for request in requests.values()):
-            self._clients.pop("site-1")
-        super().exchange({site: requests[site] for site in requests if site in self._clients}, timeout, deliver)
+        self.gone = self.gone or any(request.meta["part"] for request in requests.values())
+        super().exchange(
+            {site: requests[site] for site in requests if not (self.gone and site == "site-1")}, timeout, deliver
+        )
 
 
 def write_images(file: Path, number: int) -> None:

@@ -239,7 +239,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, labels: Callable[[str], str | Non
     exchange = LocalTransport.exchange
 
     def answered(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
-        (folder,) = self._clients["site-2"].source.site_folders
+        (folder,) = self.client("site-2").source.site_folders
         queue = Queue(queue_folder(folder / "site-2.yaml"))
         for asked in queue.pending():
             if label := labels(asked.sample_id):

@@ -92,7 +92,7 @@ def run(tmp_path, experiment, tamper=lambda site, request, answer: answer, resum
     """Run with the keys of this file, the folder being ``run``."""
     inner = Tampering(experiment, tmp_path / "cache", tamper)
     for site, key in (keys or {}).items():
-        inner._clients[site].key = key
+        inner.client(site).key = key
     transport = EncryptedTransport(inner, experiment, method_of(experiment), ADDER, tmp_path / "run")
     run_experiment(experiment, tmp_path / "run", transport, engine="local", resume=resume)
     return inner

@@ -41,11 +41,11 @@ class Hospitals:
         self.asked: Counter[str] = Counter()
         inner = getattr(self.transport, "_inner", self.transport)
         algorithm = method_of(experiment)
-        for name, site in inner._clients.items():
+        for name, site in ((name, inner.client(name)) for name in inner.sites()):
             rules = policy if name == LAST else others or Policy()
             site.admission = Admission(name, experiment, algorithm, site.source.folder, lambda rules=rules: rules)
             site.handle = self._counting(name, site.handle)
-        self.approvals = Approvals(inner._clients[LAST].source.folder / "approvals")
+        self.approvals = Approvals(inner.client(LAST).source.folder / "approvals")
 
     def _counting(self, name: str, handle: Callable[..., Message]) -> Callable[..., Message]:
         def counted(message: Message) -> Message:
@@ -159,7 +159,7 @@ def test_a_withdrawn_approval_stops_the_site_at_once(tmp_path, monkeypatch):
     hospitals = Hospitals(tmp_path, hospital(options={"rounds": 2}), ASKING)
     digest = hospitals.experiment.digest
     hospitals.approvals.approve(digest)
-    site = hospitals.transport._clients[LAST]  # type: ignore[attr-defined]
+    site = hospitals.transport.client(LAST)  # type: ignore[attr-defined]
     answers = []
 
     def handle(message: Message, handle: Callable[..., Message] = site.handle) -> Message:

@@ -34,3 +34,8 @@ def test_a_site_without_labels_has_an_empty_part(site):
     images = DeviceData(site.with_labels({}), CPU)
     assert len(images["all"]) == len(images["unlabelled"]) == len(site.labelled) + len(site.unlabelled)
     assert len(images["labelled"]) == 0
+
+
+def test_a_cpu_works_on_the_sites_own_array(site):
+    for part in ("val", "test"):
+        assert DeviceData(site, CPU)[part].pixels.data_ptr() == getattr(site, part).pixels.ctypes.data

@@ -93,6 +93,13 @@ def test_two_processes_leave_what_one_leaves(name: str, tmp_path: Path) -> None:
     assert two == one
 
 
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "secure"])
+def test_sites_that_leave_memory_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = left_by(run_local(EXPERIMENTS[name], tmp_path / "kept", sites=SITES))
+    monkeypatch.setattr("fedward.local.MOST_HELD", 1)
+    assert left_by(run_local(EXPERIMENTS[name], tmp_path / "left", sites=SITES)) == kept
+
+
 def test_a_run_is_resumed_with_any_number_of_processes(tmp_path: Path) -> None:
     experiment = EXPERIMENTS["fedal"]
     whole = left_by(run_local(experiment, tmp_path / "whole", sites=SITES))
@@ -153,7 +160,8 @@ def test_a_killed_process_costs_its_site_a_round(tmp_path: Path, monkeypatch: py
 def test_no_process_outlives_the_command(number: signal.Signals, tmp_path: Path) -> None:
     job = tmp_path / "job.json"
     job.write_text(tiny("fedavg", options={"rounds": 1000}).model_dump_json())
-    code = "import sys; from fedward.cli import main; sys.exit(main())"
+    code = "import signal, sys; from fedward.cli import main\n"
+    code += "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main())"  # a shell may have it ignored
     command = [sys.executable, "-c", code, "run", str(job), "--out", str(tmp_path / "run"), "--sites", "3"]
     process = subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not rows(tmp_path / "run", "rounds"):

@@ -98,10 +98,7 @@ class Client:
                 return waiting
             if isinstance(asked, DecryptRequest):
                 return self._decrypt(asked, request.arrays)
-            self.source.require_same(asked.run)
-            self.source.record(asked.run)
-            with threads_limited(self.data.threads):
-                return self._work(asked, request, aborted)
+            return self._work(asked, request, aborted)
         except Exception as error:
             return self._error(request, error)
 
@@ -112,6 +109,12 @@ class Client:
         return Message(meta | ({"refused": True} if isinstance(error, JobRefusedError) else {}))
 
     def _work(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
+        self.source.require_same(asked.run)
+        self.source.record(asked.run, described(self._networks.device))
+        with threads_limited(self.data.threads):
+            return self._carry_out(asked, request, aborted)
+
+    def _carry_out(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
         memory = site_models(self.source.folder / "memory", asked.run)
         known = {**(memory.before(asked.round, asked.part) or {})}
         model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, asked.round)}

@@ -77,10 +77,10 @@ class DataSource:
             remedy = "Give it the same site files again (--site-files, FEDWARD_SITES or local/), or start a new run."
             raise DataError(f"site {self.site}", expected=expected, found=there, remedy=remedy)
 
-    def record(self, run: str) -> None:
-        """Record once for each run whether the site has a file."""
+    def record(self, run: str, device: str) -> None:
+        """Record once for each run whether the site has a file, and on which device it works."""
         if not (record := self._record(run)).exists():
-            save_json(record, {"site_file": self.file is not None})
+            save_json(record, {"site_file": self.file is not None, "device": device})
 
     def _record(self, run: str) -> Path:
         return self.folder / "sources" / f"{run}.json"

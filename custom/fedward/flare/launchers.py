@@ -27,7 +27,7 @@ RESTARTS = "FEDWARD_RESTARTS"
 
 ARENAS = ("MALLOC_ARENA_MAX", "2")
 """FLARE's hundreds of threads would spread freed memory over many arenas of the C library, which keeps it: the server
-then grows for hours (docs/results/benchmarks.md). A value that is set already stands."""
+then grows for hours (docs/results/performance.md). A value that is set already stands."""
 
 _MOST, _WITHIN = 3, 3600.0
 """Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not fix."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,8 +36,8 @@ class Pixels:
 
     @classmethod
     def of(cls, images: Images, device: torch.device) -> "Pixels":
-        """Copy a site's images to ``device``."""
-        pixels = torch.tensor(images.pixels).permute(0, 3, 1, 2).contiguous()
+        """Return a site's images on ``device``; on the CPU they are those of ``images``, not copied."""
+        pixels = torch.from_numpy(np.require(images.pixels, requirements="W")).permute(0, 3, 1, 2)
         return cls(pixels.to(device), torch.tensor(images.labels, device=device))
 
     @classmethod
