@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.simulator, pytest.mark.usefixtures("without_report")]
     ("method", "threads"),
     [
         ("fedperl", 3),
-        ("selffed", 3),
+        pytest.param("selffed", 3, marks=pytest.mark.slow),
         pytest.param("fedperl", 1, marks=pytest.mark.slow),
         pytest.param("fedavg", 3, marks=pytest.mark.slow),
         pytest.param("rscfed", 3, marks=pytest.mark.slow),
