@@ -46,6 +46,7 @@ def frameworks(folder: Path, changes: Sequence[str]) -> dict[str, Framework]:
     return {
         "plain PyTorch": Framework((python, str(HERE / "plain.py"))),
         "fedward, in process": Framework(run, "run/rounds.jsonl", '"round"'),
+        "fedward, two workers": Framework((*run, "--workers", "2"), "run/rounds.jsonl", '"round"'),
         "Flower, Ray": Framework((python, str(HERE / "flower.py"))),
         "fedward, FLARE simulator": Framework((*run, "--engine", "simulator"), "**/rounds.jsonl", '"round"'),
         "FLARE's FedAvg recipe, simulator": Framework(
