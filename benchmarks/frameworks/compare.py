@@ -1,7 +1,7 @@
 """Seconds and memory of a FedAvg round: fedward beside what a user would pick instead, in one run.
 
     pip install "flwr[simulation]"
-    OMP_NUM_THREADS=1 python benchmarks/frameworks/compare.py [--steps 13 52] [--rounds 24] [--picture FILE.svg]
+    OMP_NUM_THREADS=1 python benchmarks/frameworks/compare.py [--steps 13] [--rounds 24] [--picture FILE.svg]
 
 Ten sites, three train in a round, nobody evaluates. The network (small_cnn_gn), the synthetic images at 32 px, their
 views, Adam and the number of steps are the same. All processes of a framework count. The first half of the rounds,
@@ -139,7 +139,7 @@ def draw(results: Mapping[int, Mapping[str, Round]], picture: Path) -> None:
 def main() -> None:
     """Measure, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, nargs="+", default=[13, 52])
+    parser.add_argument("--steps", type=int, nargs="+", default=[13])
     parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--only", nargs="+", default=list(frameworks(HERE, ())), help="frameworks; all by default")
     parser.add_argument("--picture", type=Path)
