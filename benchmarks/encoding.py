@@ -193,7 +193,8 @@ def plain_peers() -> Iterator[None]:
 def carry_out(name: str, seed: int, out: Path) -> Run:
     """Return the finished run of a variant."""
     variant: dict[str, Any] = VARIANTS[name]
-    changes = ("evaluate_every=10", "images_per_round=416", f"seed={seed}", *variant.get("changes", ()))
+    sizes = ("synthetic.images=160", "synthetic.sites=6", "images_per_round=96", "evaluate_every=10")
+    changes = (*sizes, f"seed={seed}", *variant.get("changes", ()))
     experiment = load_experiment("fedperl", changes)
     folder = out / name.replace(" ", "-").replace(",", "") / f"seed-{seed}"
     if variant["plain"]:
