@@ -152,7 +152,7 @@ class FedPerl(Algorithm[FedPerlState]):
 
 
 def _closest(similarities: Tensor, site: int, count: int) -> list[int]:
-    """Return :func:`top_peers` of a site among all others; the few that can be among them are told apart first."""
+    """Return :func:`top_peers` of a site among all others, without sorting them all."""
     lowest = similarities.topk(min(count + 1, len(similarities))).values[-1]  # one more: the site is in its own row
     return top_peers(similarities, site, count, (similarities >= lowest).nonzero().flatten().tolist())
 
