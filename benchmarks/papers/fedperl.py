@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fedward.config import Experiment
 from fedward.errors import RunError
-from fedward.evaluation import Selection, best_global, best_per_site, last_round
+from fedward.evaluation import Selection, best_global, best_per_site, last_rounds
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.report.run import Run
 from papers.numbers import difference, head, line, mean
@@ -31,13 +31,15 @@ ROWS = {
     "fedperl": Row("FedPerl", "fedperl"),
     "upper": Row("Upper (FedAvg, all labels)", "fedavg_full"),
 }
+POOLED = "accuracy"
+"""Metric that is also shown with each test image of all sites counting once."""
 METRICS = ("accuracy", "f1_weighted", "f1_macro", "auroc_macro")
 COMPARED = ("accuracy", "f1_weighted")
 """Metrics whose distance from the lower bound is shown with its interval."""
 PROTOCOLS: dict[str, Callable[..., Selection]] = {
-    "best round of each site": best_per_site,
+    "mean of the last three evaluations": last_rounds,
     "best single round": best_global,
-    "last round": last_round,
+    "best round of each site (the paper's protocol)": best_per_site,
 }
 
 
@@ -104,11 +106,15 @@ def table(cells: Sequence[Cell], out: Path) -> str:
     compared = [f"{metric} minus {base}" for metric in COMPARED for base in ("Lower", "SSFL")]
     lines: list[str] = []
     for protocol, choose in PROTOCOLS.items():
-        lines += [f"\n### Test set, {protocol}\n", *head("method", "seeds", *METRICS, *compared)]
+        lines += [
+            f"\n### Test set, {protocol}\n",
+            *head("method", "seeds", *METRICS, f"{POOLED}, all images", *compared),
+        ]
         for row, by_seed in runs.items():
             if not by_seed:
                 continue
             numbers = [mean([score(run, metric, choose) for run in by_seed.values()], digits=3) for metric in METRICS]
+            numbers.append(mean([_pooled(run, choose) for run in by_seed.values()], digits=3))
             for metric in COMPARED:
                 numbers += [_gap(by_seed, runs[base], metric, choose, row == base) for base in ("lower", "ssfl")]
             lines.append(line(ROWS[row].title, str(len(by_seed)), *numbers))
@@ -116,21 +122,23 @@ def table(cells: Sequence[Cell], out: Path) -> str:
 
 
 def score(run: Run, metric: str, choose: Callable[..., Selection]) -> float:
-    """Return the mean over sites of a test metric, at the round chosen by validation accuracy."""
-    rounds = {choice.site: choice.round for choice in choose(run.metrics, "accuracy").sites}
-    values = [
-        row.value
-        for row in run.metrics
-        if row.split == "test" and row.name == metric and row.value is not None and row.round == rounds[row.site]
-    ]
-    if not values:
-        raise RunError(
-            f"run {run.folder}, {metric}",
-            expected="a value on some site's test images",
-            found="none at the chosen round",
-            remedy="Give the sites test images of all classes, or leave the row out with --methods.",
-        )
-    return sum(values) / len(values)
+    """Return the mean over sites of a test metric, at the rounds chosen by the same metric on validation images."""
+    return _defined(choose(run.metrics.named(metric), metric).test, run, metric)
+
+
+def _pooled(run: Run, choose: Callable[..., Selection]) -> float:
+    return _defined(choose(run.metrics.named(POOLED), POOLED).pooled, run, POOLED)
+
+
+def _defined(value: float | None, run: Run, metric: str) -> float:
+    if value is not None:
+        return value
+    raise RunError(
+        f"run {run.folder}, {metric}",
+        expected="a value on some site's test images",
+        found="none at the chosen round",
+        remedy="Give the sites test images of all classes, or leave the row out with --methods.",
+    )
 
 
 def _finished(cell: Cell, out: Path) -> bool:

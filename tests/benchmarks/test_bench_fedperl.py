@@ -9,7 +9,8 @@ import pytest
 
 import paper
 from fedward.errors import ConfigError, RunError
-from fedward.evaluation import last_round
+from fedward.evaluation import best_global, best_per_site, last_rounds
+from fedward.evaluation.selection import MetricRow
 from fedward.report.run import Run
 from papers import fedperl
 from papers.fedperl import Cell, Changes, run_cell, run_folder, score, table
@@ -46,16 +47,41 @@ def test_the_table_has_means_and_paired_differences(out: Path) -> None:
     text = table(cells, out)
     assert text.count("### Test set") == len(fedperl.PROTOCOLS)
     runs = {cell: Run.load(run_folder(cell, out)) for cell in cells if run_folder(cell, out).exists()}
-    values = {cell: score(run, "accuracy", last_round) for cell, run in runs.items()}
-    ours = lines_of(text, "FedPerl")[-1]
+    values = {cell: score(run, "accuracy", last_rounds) for cell, run in runs.items()}
+    ours = lines_of(text, "FedPerl")[0]
     assert ours[1] == "2"
     assert ours[2].startswith(f"{(values[Cell('fedperl', 1)] + values[Cell('fedperl', 2)]) / 2:.3f} ± ")
     gaps = [values[Cell("fedperl", seed)] - values[Cell("lower", seed)] for seed in (1, 2)]
-    assert ours[6].startswith(f"{sum(gaps) / 2:+.3f} [")
-    assert ours[7] == "-", "SSFL has not run"
-    assert lines_of(text, "Lower (FedAvg, few labels)")[-1][6] == ""
+    assert ours[7].startswith(f"{sum(gaps) / 2:+.3f} [")
+    assert ours[8] == "-", "SSFL has not run"
+    assert lines_of(text, "Lower (FedAvg, few labels)")[-1][7] == ""
     assert lines_of(text, "Upper (FedAvg, all labels)")[-1][1] == "1"
     assert not lines_of(text, "SSFL (FedAvg + FixMatch)")
+    titles = [line.removeprefix("### Test set, ") for line in text.splitlines() if line.startswith("###")]
+    assert titles == list(fedperl.PROTOCOLS)
+    assert list(fedperl.PROTOCOLS.values()) == [last_rounds, best_global, best_per_site]
+
+
+def test_each_image_counts_once_in_the_pooled_column(out: Path) -> None:
+    run = Run.load(run_folder(Cell("upper", 1), out))
+    rows = [row for row in run.metrics.named("accuracy") if row.split == "test" and row.round in (1, 2)]
+    right, images = (sum(row.n * weight(row) for row in rows) for weight in (lambda row: row.value, lambda row: 1))
+    assert lines_of(table([Cell("upper", 1)], out), "Upper (FedAvg, all labels)")[0][6] == f"{right / images:.3f}"
+
+
+def test_the_reported_metric_chooses_the_round(out: Path, tmp_path: Path) -> None:
+    """Accuracy is best before training and macro F1 after it, on validation images."""
+    shutil.copytree(run_folder(Cell("lower", 1), out), folder := tmp_path / "run")
+    rows = [
+        MetricRow(round_, "site-1", split, name, value, 10).__dict__ | {"classes": []}
+        for name, best in (("accuracy", 0), ("f1_macro", 2))
+        for round_ in (0, 1, 2)
+        for split, value in (("val", float(round_ == best)), ("test", round_ / 10))
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = Run.load(folder)
+    for choose in (best_global, best_per_site):
+        assert (score(run, "accuracy", choose), score(run, "f1_macro", choose)) == (0.0, 0.2)
 
 
 def test_finished_runs_are_shown_and_not_run_again(out: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
-"""The three ways of choosing a round, and means over runs."""
+"""The ways of choosing rounds, and means over runs."""
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ from fedward.evaluation import (
     MetricRow,
     best_global,
     best_per_site,
+    classification_metrics,
     last_round,
+    last_rounds,
     mean_and_interval,
     mean_over_sites,
     paired_difference,
@@ -59,6 +62,70 @@ def test_best_global_takes_the_earliest_of_equal_means():
 def test_last_round_chooses_nothing():
     chosen = last_round(rows(TABLE), "accuracy")
     assert (chosen.round, chosen.test) == (3, pytest.approx(0.85))
+
+
+def test_last_rounds_are_means_of_the_last_three_evaluations():
+    """x: (.5 + .7 + .9) / 3 = .7 on test, (.6 + .9 + .8) / 3 on val; y: (.4 + .3 + .8) / 3 = .5."""
+    chosen = last_rounds(rows(TABLE | {(0, "x"): (1.0, 1.0)}), "accuracy")
+    assert (chosen.protocol, chosen.rounds, chosen.round) == ("last_rounds", (1, 2, 3), 3)
+    assert [(c.site, c.round) for c in chosen.sites] == [("x", 3), ("y", 3)]
+    assert [c.test for c in chosen.sites] == pytest.approx([0.7, 0.5])
+    assert chosen.sites[0].val == pytest.approx(2.3 / 3)
+    assert chosen.test == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [((0,), (0,)), ((0, 5), (5,)), ((0, 5, 10), (5, 10)), ((0, 2, 4, 6, 8), (4, 6, 8)), ((3,), (3,))],
+)
+def test_the_untrained_model_is_no_last_round(measured, expected):
+    assert last_rounds(rows({(r, "x"): (0.5, r / 10) for r in measured}), "accuracy").rounds == expected
+
+
+def test_a_site_that_missed_an_evaluation_counts_with_others():
+    table = {(r, "x"): (0.5, 0.6) for r in (1, 2, 3)} | {(1, "y"): (0.5, 0.2), (3, "y"): (None, 0.4)}
+    chosen = last_rounds(rows(table), "accuracy")
+    assert [c.test for c in chosen.sites] == pytest.approx([0.6, 0.3])
+    assert chosen.sites[1].val == 0.5
+
+
+def counted(name, told):
+    """{(round, site): (test value, images)} -> metric rows."""
+    return [MetricRow(r, site, "test", name, value, n) for (r, site), (value, n) in told.items()]
+
+
+def test_pooled_accuracy_counts_each_image_once():
+    """Nine of ten right at x and one of thirty at y: ten of forty, while the mean over sites is .4667."""
+    told = {(1, "x"): (0.9, 10), (1, "y"): (1 / 30, 30), (1, "z"): (None, 0)}
+    chosen = last_round(counted("accuracy", told), "accuracy")
+    assert chosen.pooled == pytest.approx(0.25)
+    assert chosen.test == pytest.approx((0.9 + 1 / 30) / 2)
+    assert last_round(counted("recall_weighted", told), "recall_weighted").pooled == pytest.approx(0.25)
+    assert last_round(counted("f1_macro", told), "f1_macro").pooled is None
+    assert last_round(rows(TABLE), "accuracy").pooled is None, "without numbers of images"
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=9), min_size=1, max_size=4)
+)
+def test_pooled_values_are_those_of_all_images_together(sites):
+    """Each site has images, (label, prediction), of four classes."""
+    told = []
+    for place, images in enumerate(sites):
+        labels, said = (np.array(column) for column in zip(*images, strict=True))
+        found = {row["name"]: row for row in classification_metrics(np.eye(4)[said], labels, "abcd")}
+        for name in ("accuracy", "recall_weighted"):
+            told += counted(name, {(1, f"site-{place}"): (found[name]["value"], found[name]["n"])})
+    together = [label == said for images in sites for label, said in images]
+    for name in ("accuracy", "recall_weighted"):
+        assert last_rounds(told, name).pooled == pytest.approx(sum(together) / len(together))
+
+
+def test_equal_sizes_make_pooled_and_mean_equal():
+    told = {(r, site): (value, 20) for r, site, value in ((1, "x", 0.3), (2, "x", 0.5), (1, "y", 0.7), (2, "y", 0.1))}
+    for choose in (last_rounds, last_round):
+        chosen = choose(counted("accuracy", told), "accuracy")
+        assert chosen.pooled == pytest.approx(chosen.test)
 
 
 def test_test_values_never_choose():
@@ -124,7 +191,7 @@ def test_undefined_values_are_left_out():
 
 
 def test_nothing_measured_chooses_nothing():
-    for choose in (best_per_site, best_global, last_round):
+    for choose in (best_per_site, best_global, last_round, last_rounds):
         chosen = choose([MetricRow(1, "x", "train", "loss", 0.3)], "accuracy")
         assert (chosen.round, chosen.sites, chosen.test) == (None, (), None)
 

@@ -10,7 +10,7 @@ from pages import report
 from run_folders import CLASSES, SITES, write_run
 
 from fedward.errors import RunError
-from fedward.evaluation import best_global, best_per_site, last_round
+from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, figures, groups, tables, write_report
 
@@ -36,14 +36,36 @@ def full(tmp_path_factory):
 
 def test_numbers_of_the_three_protocols_equal_the_rows(full):
     run, page = full
-    own, shared, last = (choose(run.metrics, KEY) for choose in (best_per_site, best_global, last_round))
+    end, shared, own = (choose(run.metrics, KEY) for choose in (last_rounds, best_global, best_per_site))
     body = page.tables["table-protocols"][1:]
-    for line, a, b, c in zip(body, own.sites, shared.sites, last.sites, strict=False):
+    for line, a, b, c in zip(body, end.sites, shared.sites, own.sites, strict=False):
         n = run.at(a.site, "test", 0)["accuracy"].n
-        assert line == [a.site, str(n), shown(a.test), str(a.round), shown(b.test), shown(c.test)]
+        assert line == [a.site, str(n), shown(a.test), shown(b.test), shown(c.test), str(c.round)]
     assert body[-1][0] == "Mean over sites"
-    assert body[-1][2:] == [shown(own.test), "", shown(shared.test), shown(last.test)]
+    assert body[-1][2:] == [shown(end.test), shown(shared.test), shown(own.test), ""]
+    assert page.tables["table-protocols"][0][2] == "Last rounds (4, 5, 6)"
+    assert (
+        f"Over the last evaluations (rounds 4, 5, 6), test balanced accuracy is {end.test:.3f} on average" in page.text
+    )
     assert len(body) == len(SITES) + 1
+
+
+def test_accuracy_is_also_shown_over_all_images(make_run):
+    folder = make_run(rounds=4)
+    info = json.loads((folder / "run.json").read_text())
+    info["experiment"]["key_metric"] = "accuracy"
+    (folder / "run.json").write_text(json.dumps(info))
+    _, page = report(folder, folder)
+    metrics = Run.load(folder).metrics
+    found = [choose(metrics, "accuracy") for choose in (last_rounds, best_global, best_per_site)]
+    last = page.tables["table-protocols"][-1]
+    assert last[0] == "Over all images"
+    assert last[2:5] == [shown(selection.pooled) for selection in found]
+    assert last[2] != page.tables["table-protocols"][-2][2], "sites have different numbers of images"
+    assert page.tables["table-comparison"][1][3:7] == [
+        shown(v) for v in (found[0].test, found[0].pooled, found[1].test, found[2].test)
+    ]
+    assert f"and {found[0].pooled:.3f} where each image of all sites counts once" in page.text
 
 
 def test_numbers_per_site_equal_the_rows(full):
@@ -201,9 +223,9 @@ def test_runs_side_by_side(make_run):
     lines = page.tables["table-comparison"][1:]
     assert [line[0] for line in lines] == ["fedperl", "fedavg"]
     for line, run in zip(lines, runs, strict=True):
-        expected = [choose(run.metrics, KEY).test for choose in (best_per_site, best_global, last_round)]
+        expected = [choose(run.metrics, KEY).test for choose in (last_rounds, best_global, best_per_site)]
         assert line[3:6] == [shown(value) for value in expected]
-    a, b = ({c.site: c.test for c in best_global(run.metrics, KEY).sites} for run in runs)
+    a, b = ({c.site: c.test for c in last_rounds(run.metrics, KEY).sites} for run in runs)
     assert lines[1][7].startswith(f"{fmean(b[site] - a[site] for site in SITES):+.3f} [")
     assert lines[1][8] == "10"
 

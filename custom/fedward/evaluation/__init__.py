@@ -9,8 +9,10 @@ from fedward.evaluation.selection import (
     best_global,
     best_per_site,
     last_round,
+    last_rounds,
     mean_over_sites,
 )
 
 __all__ = ["Interval", "Metric", "MetricRow", "Selection", "SiteChoice", "best_global", "best_per_site"]
-__all__ += ["classification_metrics", "last_round", "mean_and_interval", "mean_over_sites", "paired_difference"]
+__all__ += ["classification_metrics", "last_round", "last_rounds", "mean_and_interval", "mean_over_sites"]
+__all__ += ["paired_difference"]

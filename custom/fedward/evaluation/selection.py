@@ -1,18 +1,23 @@
-"""Which round's model a number is reported for: three protocols, from metric rows alone.
+"""Which rounds' models a number is reported for: the protocols, from metric rows alone.
 
-FedPerl reports, for each client, the global model of the round that was best on that client's validation set
-(Bdair et al., MELBA 2022, Table 4). A deployment has one model, so the best single round and the last round are
-reported next to it. Validation chooses, test is only read.
+Reported first is the mean of the last rounds, which nothing chooses. Then the best single round, since a deployment
+has one model. Last comes FedPerl's protocol: for each client, the global model of the round that was best on that
+client's validation set (Bdair et al., MELBA 2022, Table 4). Validation chooses, test is only read, and the metric that
+chooses is the one that is reported.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, with_config
 
+LAST = 3
+"""Evaluations in the mean of the last rounds."""
+POOLED = frozenset({"accuracy", "recall_weighted"})
+"""Metrics that are a share of right answers among a site's images, so that sites' values make up that of all images."""
 CLOSED = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 """Of rows in a run folder: what has no name there is refused, and nothing is coerced."""
 
@@ -36,13 +41,15 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class SiteChoice:
-    """The round chosen for one site, with the site's values at that round."""
+    """The rounds chosen for one site, with the means of the site's values over them."""
 
     site: str
     round: int | None
-    """None when the site never had a validation value."""
+    """The newest of them; None when the site never had a validation value."""
     val: float | None
     test: float | None
+    images: int
+    """Test images at the newest of these rounds with a test value; 0 without one."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +57,16 @@ class Selection:
     """One protocol's outcome over all sites, in the order they first appear in the rows."""
 
     protocol: str
-    """``best_per_site``, ``best_global`` or ``last``."""
+    """``last_rounds``, ``best_global``, ``best_per_site`` or ``last``."""
     metric: str
-    round: int | None
-    """The one round of all sites; None for ``best_per_site`` and when there is none."""
+    rounds: tuple[int, ...]
+    """The rounds of all sites, rising; none for ``best_per_site``."""
     sites: tuple[SiteChoice, ...]
+
+    @property
+    def round(self) -> int | None:
+        """The one round of all sites, of several the newest."""
+        return max(self.rounds, default=None)
 
     @property
     def val(self) -> float | None:
@@ -65,6 +77,18 @@ class Selection:
     def test(self) -> float | None:
         """Mean test value over the sites that have one, equal site weights."""
         return mean([choice.test for choice in self.sites])
+
+    @property
+    def pooled(self) -> float | None:
+        """Test value over the evaluated images of all sites together, each counting once: ``Σ n_k a_k / Σ n_k``.
+
+        Exact for the metrics in :data:`POOLED`. None for all others: they would need counts that do not leave a site.
+        """
+        told = [choice for choice in self.sites if choice.test is not None]
+        images = sum(choice.images for choice in told)
+        if self.metric not in POOLED or not images:
+            return None
+        return sum(choice.images * (choice.test or 0.0) for choice in told) / images
 
 
 Table = dict[str, dict[int, dict[str, float]]]
@@ -86,10 +110,11 @@ def mean_over_sites(rows: Iterable[MetricRow], metric: str, split: str = "val") 
 def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
     """Each site's own round of highest validation ``metric``, the earliest on ties, and its test value there."""
     rows = list(rows)
-    table = _table(rows, metric)
-    own = {site: {r: sites[site] for r, sites in table["val"].items() if site in sites} for site in _sites(rows)}
-    choices = (_choice(table, site, earliest_best(values)) for site, values in own.items())
-    return Selection("best_per_site", metric, None, tuple(choices))
+    val = _table(rows, metric)["val"]
+    own = {site: {r: sites[site] for r, sites in val.items() if site in sites} for site in _sites(rows)}
+    best = ((site, earliest_best(values)) for site, values in own.items())
+    chosen = {site: () if round_ is None else (round_,) for site, round_ in best}
+    return Selection("best_per_site", metric, (), _choices(rows, metric, chosen))
 
 
 def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> bool:
@@ -119,25 +144,49 @@ def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] |
     return kept_round(rows, metric, earliest_best(eligible))
 
 
-def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None, protocol: str = "best_global") -> Selection:
+def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None) -> Selection:
     """The round whose model a run kept as its best, in place of :func:`best_global`; None where it kept none."""
-    rows = list(rows)
-    table = _table(rows, metric)
-    return Selection(protocol, metric, round_, tuple(_choice(table, site, round_) for site in _sites(rows)))
+    return _shared("best_global", list(rows), metric, () if round_ is None else (round_,))
 
 
 def last_round(rows: Iterable[MetricRow], metric: str) -> Selection:
     """The last round with a validation or test value of ``metric``."""
     rows = list(rows)
-    rounds = [row.round for row in rows if row.name == metric and row.value is not None and row.split != "train"]
-    return kept_round(rows, metric, max(rounds, default=None), "last")
+    return _shared("last", rows, metric, _measured(rows, metric)[-1:])
 
 
-def _choice(table: Table, site: str, chosen: int | None) -> SiteChoice:
-    if chosen is None:
-        return SiteChoice(site, None, None, None)
-    val, test = (table[split].get(chosen, {}).get(site) for split in ("val", "test"))
-    return SiteChoice(site, chosen, val, test)
+def last_rounds(rows: Iterable[MetricRow], metric: str) -> Selection:
+    """The last three rounds with a value of ``metric``, whose mean stands for the run: one round may be lucky.
+
+    With fewer evaluations, those there are. Round 0, the model before training, is not among them unless it is alone.
+    A site that missed one of them counts with the others.
+    """
+    rows = list(rows)
+    measured = _measured(rows, metric)
+    return _shared("last_rounds", rows, metric, tuple(r for r in measured if r)[-LAST:] or measured)
+
+
+def _measured(rows: Sequence[MetricRow], metric: str) -> tuple[int, ...]:
+    """Rounds with a validation or test value, rising."""
+    found = {row.round for row in rows if row.name == metric and row.value is not None and row.split != "train"}
+    return tuple(sorted(found))
+
+
+def _shared(protocol: str, rows: Sequence[MetricRow], metric: str, rounds: tuple[int, ...]) -> Selection:
+    return Selection(protocol, metric, rounds, _choices(rows, metric, dict.fromkeys(_sites(rows), rounds)))
+
+
+def _choices(rows: Sequence[MetricRow], metric: str, chosen: Mapping[str, tuple[int, ...]]) -> tuple[SiteChoice, ...]:
+    """Return each site's values at its chosen rounds."""
+    table = _table(rows, metric)
+    images = {(row.site, row.round): row.n for row in rows if row.split == "test" and row.name == metric}
+    choices = []
+    for site, rounds in chosen.items():
+        val, test = ([table[split].get(r, {}).get(site) for r in rounds] for split in ("val", "test"))
+        told = [r for r, value in zip(rounds, test, strict=True) if value is not None]
+        counted = images[site, max(told)] if told else 0
+        choices.append(SiteChoice(site, max(rounds, default=None), mean(val), mean(test), counted))
+    return tuple(choices)
 
 
 def earliest_best(values: Mapping[int, float]) -> int | None:
@@ -146,7 +195,7 @@ def earliest_best(values: Mapping[int, float]) -> int | None:
     return min(values, key=lambda r: (-round(values[r], 12), r), default=None)
 
 
-def _sites(rows: list[MetricRow]) -> list[str]:
+def _sites(rows: Sequence[MetricRow]) -> list[str]:
     """Sites with a validation or test row, in order of first appearance."""
     return list(dict.fromkeys(row.site for row in rows if row.split in ("val", "test")))
 

@@ -20,10 +20,10 @@ class LongLine:
     """One site in the table of all sites."""
 
     site: SiteLine
-    best: float | None
-    """Test key metric at the site's own best round; then at the best single round, and at the last."""
+    end: float | None
+    """Test key metric, mean of the last rounds; then at the best single round, and at the site's own best."""
     shared: float | None
-    last: float | None
+    best: float | None
     auroc: float | None
     """Macro AUROC on test images, of the selected model."""
     down: float
@@ -34,15 +34,13 @@ class LongLine:
 def long_lines(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[LongLine]:
     """Return a line per site: by rising test value of the selected model, those without one last."""
     values = test_values(run, choices.shared.metric, choices.reported)
-    found = [
-        {choice.site: choice.test for choice in each.sites} for each in (choices.own, choices.shared, choices.last)
-    ]
+    found = [{choice.site: choice.test for choice in each.sites} for each in (choices.end, choices.shared, choices.own)]
     auroc, moved = test_values(run, "auroc_macro", choices.reported), bytes_by_site(run)
     lines = []
     for line in sites:
-        best, shared, last = (by_site.get(line.site) for by_site in found)
+        end, shared, best = (by_site.get(line.site) for by_site in found)
         down, up, _ = moved[line.site]
-        lines.append(LongLine(line, best, shared, last, auroc.get(line.site), down / 1e6, up / 1e6))
+        lines.append(LongLine(line, end, shared, best, auroc.get(line.site), down / 1e6, up / 1e6))
     return sorted(lines, key=lambda line: values.get(line.site.site, np.inf))
 
 
@@ -67,9 +65,9 @@ def quartiles(lines: Sequence[LongLine]) -> list[tuple[str, int, list[float]]]:
         "test images": (0, (line.site.test for line in lines)),
         "rounds trained": (0, (line.site.trained for line in lines)),
         "failures": (0, (line.site.failures for line in lines)),
-        "test value, best per site": (3, (line.best for line in lines)),
+        "test value, last rounds": (3, (line.end for line in lines)),
         "test value, best single round": (3, (line.shared for line in lines)),
-        "test value, last round": (3, (line.last for line in lines)),
+        "test value, best per site": (3, (line.best for line in lines)),
         "macro AUROC, selected model": (3, (line.auroc for line in lines)),
         "MB down": (1, (line.down for line in lines)),
         "MB up": (1, (line.up for line in lines)),

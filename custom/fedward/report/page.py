@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedward.evaluation.selection import mean
+from fedward.evaluation.selection import POOLED, mean
 from fedward.report import figures, groups, labels, many, tables, words
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
@@ -52,6 +52,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "labelled": _total(line.labelled for line in sites),
         "unlabelled": _total(line.unlabelled for line in sites),
         "choices": choices,
+        "pooled": key in POOLED,
         "protocols": _protocols(choices, shown),
         "overall": overall,
         "metrics": tables.OVERALL,
@@ -76,7 +77,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
 
 def _protocols(choices: tables.Choices, sites: Sequence[tables.SiteLine]) -> list[tuple[Any, ...]]:
     """Return, for each site, its line and its choice under each protocol; None for a site never measured."""
-    selections = (choices.own, choices.shared, choices.last)
+    selections = (choices.end, choices.shared, choices.own)
     found = [{choice.site: choice for choice in selection.sites} for selection in selections]
     return [(line, *(by_site.get(line.site) for by_site in found)) for line in sites]
 

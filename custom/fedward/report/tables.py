@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedward.evaluation.intervals import Interval, paired_difference
-from fedward.evaluation.selection import MetricRow, Selection, best_global, best_per_site, kept_round, last_round, mean
+from fedward.evaluation.selection import (
+    MetricRow,
+    Selection,
+    best_global,
+    best_per_site,
+    kept_round,
+    last_round,
+    last_rounds,
+    mean,
+)
 from fedward.report.run import Run
 from fedward.storage.rows import RoundRow
 
@@ -33,10 +42,14 @@ def title_of(metric: str) -> str:
 
 @dataclass(frozen=True)
 class Choices:
-    """The three protocols for one metric."""
+    """The protocols for one metric, in the order in which they are shown, and the last round."""
 
-    own: Selection
+    end: Selection
+    """Mean of the last rounds."""
     shared: Selection
+    """Best single round."""
+    own: Selection
+    """Best round of each site."""
     last: Selection
 
     @classmethod
@@ -47,7 +60,8 @@ class Choices:
             shared = kept_round(relevant, metric, run.info.summary.best_round)
         else:
             shared = best_global(relevant, metric, run.info.sites)
-        return cls(best_per_site(relevant, metric), shared, last_round(relevant, metric))
+        own = best_per_site(relevant, metric)
+        return cls(last_rounds(relevant, metric), shared, own, last_round(relevant, metric))
 
     @property
     def reported(self) -> int | None:
@@ -180,7 +194,7 @@ def _class_at_site(auroc: float | None, supports: Mapping[str, float | None], si
 
 @dataclass(frozen=True)
 class Comparison:
-    """One run beside the others, at its best single round and the last."""
+    """One run beside the others."""
 
     name: str
     run: Run
@@ -189,7 +203,7 @@ class Comparison:
     """Macro AUROC on test at the best single round, mean over sites."""
     megabytes: float
     difference: Interval | None
-    """This run minus the first one: test metric at the best single round, paired over common sites."""
+    """This run minus the first one: test metric over the last rounds, paired over common sites."""
     paired: int
     """Sites in that difference."""
 
@@ -199,7 +213,7 @@ def comparisons(runs: Sequence[Run], metric: str) -> list[Comparison]:
     lines: list[Comparison] = []
     for run, name in zip(runs, names(runs), strict=True):
         choices = Choices.of(run, metric)
-        pairs = _pairs(choices.shared, lines[0].choices.shared) if lines else []
+        pairs = _pairs(choices.end, lines[0].choices.end) if lines else []
         lines.append(
             Comparison(
                 name=name,

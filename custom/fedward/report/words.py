@@ -31,6 +31,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
     """Return the key results, most important first; fewer where less was measured."""
     found = [
         nothing_to_judge(run.info.untrained),
+        _end(choices),
         _ranking(run, choices),
         _key_metric(run, choices),
         _kept_at_sites(run),
@@ -56,6 +57,16 @@ def nothing_to_judge(untrained: Sequence[str]) -> str | None:
 
 def _parts(names: Sequence[str]) -> str:
     return ", ".join(name.rstrip(".") for name in names)
+
+
+def _end(choices: Choices) -> str | None:
+    end = choices.end
+    if end.test is None:
+        return None
+    rounds = ", ".join(map(str, end.rounds))
+    when = f"Over the last evaluations (rounds {rounds})" if end.rounds[1:] else f"After round {rounds}"
+    pooled = "" if end.pooled is None else f", and {end.pooled:.3f} where each image of all sites counts once"
+    return f"{when}, test {title_of(end.metric)} is {end.test:.3f} on average over sites{pooled}."
 
 
 def _ranking(run: Run, choices: Choices) -> str | None:
