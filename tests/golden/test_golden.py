@@ -35,8 +35,14 @@ SITES = ["site-1", "site-6", "site-9"]
 GROUPS = ["site-1", "site-2", "site-6", "site-9"]
 """For methods whose sites have all their labels, as 1 and 9 here, or none; the second round is behind the warm-up."""
 TRACES = Path(__file__).with_name("traces.json")
-PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "COMPATIBLE"}
-"""Which kernels ATen, oneDNN and MKL use."""
+PORTABLE = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_CBWR": "COMPATIBLE",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
+"""Which kernels ATen, oneDNN, MKL, NumPy and its OpenBLAS use. NumPy draws the images."""
 RELATIVE = 1e-4
 """Machines may still differ in the last digits of a sum."""
 ABSOLUTE = 1e-6
