@@ -27,7 +27,7 @@ from fedward.training.learner import Learner
 from isolated import isolated
 from tiny import tiny
 
-OPTIONS = {"optimizer": "sgd", "learning_rate": 0.05}
+OPTIONS = {"optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant"}
 """Of Adam the first steps are as long where a gradient is but rounding: nothing could be compared."""
 
 
@@ -72,7 +72,8 @@ def case(
 
 def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **options: Any) -> Case:
     """A site of the methods with two groups, behind their warm-up; with so few images a batch is often short."""
-    options = {"learning_rate": 0.05, "warm_up": 0, "batch": 4, "images_at_most": 13, **options}
+    options = {"learning_rate": 0.05, "schedule": "constant", "warm_up": 0, "batch": 4, **options}
+    options = {"images_at_most": 13, **options}
     if task == "unsupervised":
         options |= {"unlabelled_learning_rate": 0.05, "unlabelled_weight": 1.0}
     return Case(isolated(method, net=net, options=options), site, task)
@@ -80,7 +81,8 @@ def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **opti
 
 CASES = {
     "supervised": case("fedavg", batch=5, images=25),
-    "unweighted": case("fedavg", class_weighting="none"),
+    "weighted": case("fedavg", class_weighting="median_frequency"),
+    "warmed_up": case("fedavg", batch=2, images=24, round_warm_up=0.7),
     "proximal": grouped("fedprox", "site-1", "supervised", proximal_weight=10.0),
     "fixmatch": case("ssfl", threshold=0.2),
     "nothing_kept": case("ssfl", labelled=0.0, threshold=1.0),

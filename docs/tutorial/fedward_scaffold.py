@@ -17,13 +17,15 @@ CONTROL = "control"
 
 
 class ScaffoldSettings(Settings):
-    """Plain SGD, since option II computes gradients from steps."""
+    """Plain SGD of one rate, since option II computes gradients from steps."""
 
     optimizer: str = Field("sgd", pattern="^sgd$")
     momentum: float = Field(0.0, ge=0.0, le=0.0)
     weight_decay: float = Field(0.0, ge=0.0, le=0.0)
     clip_gradient: None = None
     learning_rate: float = Field(0.05, gt=0.0)
+    schedule: str = Field("constant", pattern="^constant$")
+    round_warm_up: float = Field(0.0, ge=0.0, le=0.0)
 
 
 def buffer(parameter: str) -> str:

@@ -58,7 +58,7 @@ def test_a_job_cannot_ask_for_threads():
 def test_phases_share_one_net_with_own_rates_and_draws(tmp_path, monkeypatch, optimizer):
     """As if each were trained by itself, from what the one before it left."""
     phased(monkeypatch, lambda: Phase(Supervised(), 0.01, ("first",)), lambda: Phase(Supervised(), 0.002))
-    experiment = tiny("fedavg", options={"optimizer": optimizer})
+    experiment = tiny("fedavg", options={"optimizer": optimizer, "class_weighting": "median_frequency"})
     site, model = new_client("site-1", experiment, tmp_path).learner, start(experiment)
     trained, steps, means = site.train(model, [], 2)
 
@@ -202,11 +202,11 @@ def test_steps_before_follow_the_batches_of_this_site(tmp_path, monkeypatch):
 
 
 def test_classes_are_weighted_by_the_sites_own_labels(tmp_path, monkeypatch):
-    site, inputs, _ = watch(tmp_path, monkeypatch, Uses())
+    site, inputs, _ = watch(tmp_path, monkeypatch, Uses(), class_weighting="median_frequency")
     counts = np.bincount(site.data.labelled.labels, minlength=8)
     assert torch.equal(inputs.class_weights.cpu(), class_weights(torch.tensor(counts)))
     assert len(inputs.class_weights.unique()) > 2
-    _, plain, _ = watch(tmp_path, monkeypatch, Uses(), class_weighting="none")
+    _, plain, _ = watch(tmp_path, monkeypatch, Uses())
     assert plain.class_weights.tolist() == [1.0] * 8
 
 

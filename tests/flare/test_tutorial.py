@@ -44,6 +44,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def experiment(method: str, steps: int = 1, **options: Any) -> Experiment:
     plain = {"optimizer": "sgd", "momentum": 0.0, "learning_rate": RATE}
+    plain |= {"schedule": "constant", "round_warm_up": 0.0}
     options = {**plain, "participants": None, "batch": 8, "images_per_round": 8 * steps, **options}
     return tiny("fedavg", net="two_layers", options=options).model_copy(update={"method": method})
 
@@ -102,7 +103,10 @@ def test_a_first_control_variate_is_the_mean_gradient(tmp_path):
         assert last[key].abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("wrong", [{"momentum": 0.9}, {"optimizer": "adam"}, {"weight_decay": 0.1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"momentum": 0.9}, {"optimizer": "adam"}, {"weight_decay": 0.1}, {"schedule": "cosine"}, {"round_warm_up": 0.1}],
+)
 def test_what_option_ii_cannot_undo_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         settings_of("scaffold", wrong)

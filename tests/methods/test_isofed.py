@@ -227,7 +227,7 @@ def test_adaptation_sees_all_images_and_no_label() -> None:
 def phases(
     name: str, task: str, round_: int, labelled: int, **options: Any
 ) -> list[tuple[type, float, tuple[str, ...]]]:
-    method = METHODS[name](settings_of(name, {"warm_up": 2, **options}))
+    method = METHODS[name](settings_of(name, {"warm_up": 2, "schedule": "constant", **options}))
     found = method.phases(task, round_, labelled)
     assert all(isinstance(phase, Phase) for phase in found)
     return [(type(phase.objective), phase.learning_rate, phase.stream) for phase in found]

@@ -21,7 +21,6 @@ from fedward.methods.selffed import (
     mask_units,
     masked_loss,
     normalise_units,
-    scheduled_rate,
 )
 
 NAN, INF = math.nan, math.inf
@@ -673,65 +672,6 @@ def test_weights_at_the_edge(
 def test_weights_refuse_what_makes_no_sense(sizes: list[float], participations: list[float], beta: float) -> None:
     with pytest.raises(ConfigError, match="gain_recession_weights"):
         gain_recession_weights(torch.tensor(sizes), torch.tensor(participations), beta)
-
-
-# --- scheduled_rate
-
-
-@pytest.mark.parametrize(
-    ("position", "expected"),
-    [(0, 0), (0.5, 0.25), (1, 0.5), (2, 1), (4, 0.1 + 0.9 * (2 + math.sqrt(2)) / 4), (6, 0.55), (10, 0.1)],
-)
-def test_rates_by_hand(position: float, expected: float) -> None:
-    """Two rounds up to 1, eight down to 0.1; after a quarter of these, (1 + cos(π/4)) / 2 = (2 + √2) / 4."""
-    assert scheduled_rate(1.0, position, 10, 2, 0.1) == pytest.approx(expected, rel=1e-14)
-
-
-@grid
-@given(total=st.integers(1, 50), warm_up=st.floats(0, 0.9), floor=st.floats(0, 1), base=st.floats(1e-6, 10))
-def test_rates_rise_and_fall_without_a_jump(total: int, warm_up: float, floor: float, base: float) -> None:
-    turn = warm_up * total
-    moments = [total * step / 1000 for step in range(1001)]
-    rates = [scheduled_rate(base, moment, total, turn, floor * base) for moment in moments]
-    assert all(0 <= rate <= base * (1 + 1e-12) for rate in rates)
-    for (before, after), moment in zip(pairwise(rates), moments[1:], strict=True):
-        if moment <= turn:
-            assert after > before
-        elif moment - total / 1000 >= turn:
-            assert after <= before + 1e-12 * base
-    assert scheduled_rate(base, turn, total, turn, floor * base) == pytest.approx(base, rel=1e-12)
-    assert rates[-1] == pytest.approx(floor * base, rel=1e-12, abs=1e-15)
-
-
-def test_a_rate_is_one_of_the_federations_rounds() -> None:
-    """A site that missed rounds 3 to 5 gets the rate of round 6 like the others: the position is all there is."""
-    rates = [scheduled_rate(1e-3, round_ - 0.5, 20, 4) for round_ in range(1, 21)]
-    assert rates.index(max(rates)) == 4
-    assert min(rates) > 0
-
-
-@pytest.mark.parametrize(
-    ("base", "position", "total", "warm_up", "floor"),
-    [
-        (0, 1, 10, 2, 0),
-        (INF, 1, 10, 2, 0),
-        (NAN, 1, 10, 2, 0),
-        (1, -1, 10, 2, 0),
-        (1, 11, 10, 2, 0),
-        (1, NAN, 10, 2, 0),
-        (1, 0, 0, 0, 0),
-        (1, 0, INF, 0, 0),
-        (1, 1, 10, 10, 0),
-        (1, 1, 10, -1, 0),
-        (1, 1, 10, 2, 2),
-        (1, 1, 10, 2, -1),
-    ],
-)
-def test_impossible_schedules_are_refused(
-    base: float, position: float, total: float, warm_up: float, floor: float
-) -> None:
-    with pytest.raises(ConfigError, match="scheduled_rate"):
-        scheduled_rate(base, position, total, warm_up, floor)
 
 
 # --- the target network

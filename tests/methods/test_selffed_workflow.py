@@ -15,7 +15,8 @@ from fedward.errors import ConfigError
 from fedward.methods import METHODS, settings_of
 from fedward.methods.aggregation import weighted_average
 from fedward.methods.fedavg import Supervised, draw_participants
-from fedward.methods.selffed import gain_recession_weights, scheduled_rate
+from fedward.methods.schedule import scheduled_rate
+from fedward.methods.selffed import gain_recession_weights
 from fedward.methods.selffed.algorithm import CONTRAST, FINE_TUNE, PRETRAIN, SelfFed, SelfFedState
 from fedward.methods.selffed.objectives import QUEUE, TARGET, Contrastive, MaskedModelling
 from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
@@ -209,6 +210,13 @@ def test_rates_are_those_at_the_middle_of_each_round() -> None:
     assert rates[4:6] == pytest.approx([0.025, 0.075])
     assert [phase.learning_rate for phase in method.phases(FINE_TUNE, 7, 9)] == [rates[6]]
     assert [phase.learning_rate for phase in method.phases(PRETRAIN, 2, 0)] == [rates[1]]
+
+
+def test_rates_without_a_cosine_stay_after_their_warm_up() -> None:
+    method = make(rounds=6, pretraining_rounds=3, pretraining_warm_up=1, warm_up=2, schedule="constant")
+    largest, base = method.settings.pretraining_rate, method.settings.learning_rate
+    expected = [largest / 2, largest, largest, base / 4, base * 3 / 4, base]
+    assert [method.rate(round_) for round_ in range(1, 7)] == pytest.approx(expected)
 
 
 # --- rounds

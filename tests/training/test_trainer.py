@@ -26,7 +26,7 @@ from tiny import batch_norm_net
 CLASSES, STEPS = 8, 4
 CPU = torch.device("cpu")
 INPUTS = RoundInputs(torch.linspace(0.5, 2.0, CLASSES, dtype=torch.float64))
-SHARED = {"images_per_round": 8 * STEPS, "batch": 8, "learning_rate": 1e-3}
+SHARED = {"images_per_round": 8 * STEPS, "batch": 8, "learning_rate": 1e-3, "round_warm_up": 0.0}
 FIXMATCH = FixMatchSettings(**SHARED, threshold=0.13)
 FEDPERL = FedPerlSettings(**SHARED, threshold=0.13, consistency_weight=1.0)
 PLAIN = Settings(**SHARED)
@@ -355,7 +355,7 @@ class _Watching(Objective[int]):
 
 
 def test_an_objective_sees_the_first_weights_and_every_step() -> None:
-    settings = Settings(images_per_round=3, batch=1, optimizer="sgd", momentum=0.0)
+    settings = Settings(images_per_round=3, batch=1, optimizer="sgd", momentum=0.0, round_warm_up=0.0)
     net, objective = nn.Linear(3, 2).double(), _Watching()
     start = net.weight.detach().clone()
     inputs = replace(INPUTS, steps_before=17)
@@ -397,7 +397,7 @@ def test_a_phase_takes_one_step_for_each_batch(steps: int) -> None:
 
 
 def test_short_batches_weigh_like_whole_ones_in_the_means() -> None:
-    settings = Settings(images_per_round=None, batch=8, learning_rate=1e-3)
+    settings = Settings(images_per_round=None, batch=8, learning_rate=1e-3, round_warm_up=0.0)
     batches = [_double(batch) for batch in RoundBatches(pictures(20), None, [], settings, 3, ("site-1", 1))]
     assert [len(batch.labels) for batch in batches] == [8, 8, 4]
     net, twin = make_net(), make_net()
@@ -405,6 +405,52 @@ def test_short_batches_weigh_like_whole_ones_in_the_means() -> None:
     history = plain_adam(twin, batches, Supervised(), 1e-3)
     assert result.means["loss"] == pytest.approx(sum(row["loss"] for row in history) / 3, rel=1e-5)
     assert_same_net(net, twin)
+
+
+# --- the rate rises over the first steps
+
+
+def rates_of(settings: Settings, objective: Objective, steps: int) -> list[list[float]]:
+    """Return the learning rates of each step, by group of parameters."""
+    used: list[list[float]] = []
+
+    def record(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        used.append([group["lr"] for group in optimizer.param_groups])
+
+    hook = register_optimizer_step_pre_hook(record)
+    run(nn.Linear(2, 2), [Batch(labelled=torch.zeros(1))] * steps, objective, settings)
+    hook.remove()
+    return used
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_every_step_of_a_warm_up_has_its_rate(optimizer: str) -> None:
+    settings = Settings(optimizer=optimizer, learning_rate=0.6, round_warm_up=0.4)
+    groups = 2 if optimizer == "adamw" else 1
+    expected = [pytest.approx([rate] * groups) for rate in (0.2, 0.4, 0.6, 0.6, 0.6)]
+    assert rates_of(settings, _Watching(), 5) == expected
+
+
+def test_batches_that_teach_nothing_do_not_warm_up() -> None:
+    settings = Settings(learning_rate=0.6, round_warm_up=0.4)
+    assert rates_of(settings, _Scripted([False, True, False, True, True]), 5) == [
+        [pytest.approx(rate)] for rate in (0.2, 0.4, 0.6)
+    ]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_warm_up_is_a_factor_of_each_steps_move(optimizer: str) -> None:
+    """Momentum 0 and one batch: Adam's and SGD's first moves with a warm-up of one step of two are half as long."""
+    settings = PLAIN.model_copy(update={"optimizer": optimizer, "momentum": 0.0})
+    batches = make_batches(Supervised(), settings)[:1]
+    start, moves = list(make_net().parameters()), []
+    for share in (0.0, 1.0):
+        net = make_net()
+        run(net, batches, Supervised(), settings.model_copy(update={"round_warm_up": share}))
+        moves.append([after.detach() - before for after, before in zip(net.parameters(), start, strict=True)])
+    for whole, half in zip(*moves, strict=True):
+        torch.testing.assert_close(half, whole / 2, rtol=1e-6, atol=1e-12)
+    assert max(whole.abs().max() for whole in moves[0]) > 1e-4
 
 
 # --- steps without a loss
@@ -471,7 +517,7 @@ class _Scripted(Stateless):
 
 def test_momentum_does_not_move_a_step_without_a_loss() -> None:
     """Kept, not kept, not kept, kept: as many moves as with the two kept steps alone."""
-    settings = Settings(images_per_round=4, batch=1, learning_rate=0.01)
+    settings = Settings(images_per_round=4, batch=1, learning_rate=0.01, round_warm_up=0.0)
     half = settings.model_copy(update={"images_per_round": 2})
     net, twin = nn.Linear(3, 2), nn.Linear(3, 2)
     twin.load_state_dict(net.state_dict())

@@ -14,6 +14,7 @@ from fedward.errors import ConfigError
 from fedward.methods.aggregation import aggregate, capped_counts
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState, Weight
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 from fedward.seeds import numpy_generator
@@ -125,7 +126,7 @@ class FedAvg(Algorithm[ServerState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy."""
-        return [Phase(Supervised(), self.settings.learning_rate)]
+        return [Phase(Supervised(), rate_of_round(self.settings.learning_rate, round_, self.settings))]
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         """McMahan et al., Algorithm 1."""

@@ -14,6 +14,7 @@ from fedward.methods.distances import images_of_group
 from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import Federation, Rounds
 
 
@@ -76,7 +77,8 @@ class FedProx(Algorithm[GroupedState]):
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy near the model received; a site without labels declines."""
         objective = ProximalSupervised(self.settings.proximal_weight)
-        return [Phase(objective, self.settings.learning_rate)] if task == SUPERVISED and labelled else []
+        rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
+        return [Phase(objective, rate)] if task == SUPERVISED and labelled else []
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Train the labelled sites in every round."""

@@ -99,7 +99,7 @@ class IsoFed(Algorithm[GroupedState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return adaptation behind the warm-up, then training: a mean teacher starts as the adapted student does."""
-        training = mean_teacher_phases(self.settings, task, labelled, MeanTeacher(self.settings))
+        training = mean_teacher_phases(self.settings, task, round_, labelled, MeanTeacher(self.settings))
         if not training or not self.settings.adapt or round_ <= self.settings.warm_up:
             return training
         rate = self.settings.adaptation_rate * training[0].learning_rate

@@ -17,6 +17,7 @@ from fedward.errors import ConfigError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, WFedAvgSettings
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Positive, Share
 
 TEACHER = "teacher"
@@ -151,11 +152,11 @@ class MeanTeacher(Objective[Teaching]):
 
 
 def mean_teacher_phases(
-    settings: MeanTeacherSettings, task: str, labelled: int, teacher: MeanTeacher
+    settings: MeanTeacherSettings, task: str, round_: int, labelled: int, teacher: MeanTeacher
 ) -> Sequence[Phase]:
     """Return cross-entropy for a site with labels, ``teacher`` for one without; nothing for a task of the others."""
     if (task == SUPERVISED) != (labelled > 0):
         return []
     if labelled:
-        return [Phase(Supervised(), settings.learning_rate)]
-    return [Phase(teacher, settings.unlabelled_learning_rate)]
+        return [Phase(Supervised(), rate_of_round(settings.learning_rate, round_, settings))]
+    return [Phase(teacher, rate_of_round(settings.unlabelled_learning_rate, round_, settings))]

@@ -26,7 +26,7 @@ class MTWFedAvg(Algorithm[GroupedState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy or the mean teacher."""
-        return mean_teacher_phases(self.settings, task, labelled, MeanTeacher(self.settings))
+        return mean_teacher_phases(self.settings, task, round_, labelled, MeanTeacher(self.settings))
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds of both groups together."""

@@ -56,7 +56,7 @@ class RSCFed(Algorithm[GroupedState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy or the lasting mean teacher."""
-        return mean_teacher_phases(self.settings, task, labelled, MeanTeacher(self.settings, lasting=True))
+        return mean_teacher_phases(self.settings, task, round_, labelled, MeanTeacher(self.settings, lasting=True))
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds of several passes."""

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
+Schedule = Literal["constant", "cosine"]
 
 
 class Settings(BaseModel):
@@ -34,15 +35,22 @@ class Settings(BaseModel):
     """Its moments start anew every round. Paper: Adam. AdamW leaves out biases, scales of normalisation layers and
     Swin's biases of relative positions from weight decay."""
     learning_rate: Positive = 5e-5
-    """Step size, without a schedule. Paper: 5e-5."""
+    """Largest step size. Paper: 5e-5."""
+    schedule: Schedule = "cosine"
+    """How the learning rate goes on from round to round: half a cosine down to almost 0 in the last one, or always the
+    same. Paper: constant."""
+    round_warm_up: Share = 0.2
+    """Share of the steps of each round over which the learning rate rises to its full size, since moments start anew.
+    Paper: 0."""
     momentum: Share = 0.9
     """Of SGD."""
     weight_decay: float = Field(0.0, ge=0.0)
     """L2 penalty, added to the gradient; with AdamW decoupled from it. Paper: none."""
     clip_gradient: Positive | None = None
     """Largest gradient norm of a step; none in the paper."""
-    class_weighting: Literal["median_frequency", "none"] = "median_frequency"
-    """Of the supervised cross-entropy, by the labels at each site."""
+    class_weighting: Literal["median_frequency", "none"] = "none"
+    """Of the supervised cross-entropy, by the labels at each site. FedPerl's code: median_frequency, with which few
+    labels of a rare class teach a net to see it everywhere."""
     largest_share: float = Field(0.5, gt=0.0, le=1.0)
     """Most of all images, or steps, that one site counts for in an average of three sites or more; 1: no cap."""
     robust: Literal["no", "median", "trimmed_mean"] = "no"
@@ -62,4 +70,3 @@ class AllImages(Settings):
 
     participants: int | None = Field(None, ge=1)
     images_per_round: int | None = Field(None, ge=1)
-    class_weighting: Literal["median_frequency", "none"] = "none"

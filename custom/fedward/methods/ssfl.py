@@ -6,6 +6,7 @@ from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.fedavg import federated_averaging, steps_taken
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Phase
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import Federation, Rounds
 
 
@@ -25,7 +26,8 @@ class SSFL(Algorithm[ServerState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return FixMatch."""
-        return [Phase(FixMatchObjective(self.settings), self.settings.learning_rate)]
+        rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
+        return [Phase(FixMatchObjective(self.settings), rate)]
 
     def rounds(self, state: ServerState, federation: Federation) -> Rounds:
         """Average, as FedAvg does."""

@@ -11,6 +11,7 @@ from fedward.methods.distances import distance_weights, images_of_group, measure
 from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, WFedAvgSettings, by_distance
 from fedward.methods.local import Phase
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import Federation, Rounds
 
 __all__ = ["WFedAvg", "WFedAvgSettings", "distance_weights", "measure", "model_distance"]
@@ -32,7 +33,8 @@ class WFedAvg(Algorithm[GroupedState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy for a site with labels; another declines."""
-        return [Phase(Supervised(), self.settings.learning_rate)] if task == SUPERVISED and labelled else []
+        rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
+        return [Phase(Supervised(), rate)] if task == SUPERVISED and labelled else []
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Train the labelled sites in every round."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedward.errors import WorkError
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs
+from fedward.methods.schedule import warm_up_factor
 from fedward.methods.settings import Settings
 from fedward.training.batches import RoundBatches
 from fedward.training.freed_memory import keep_freed_memory
@@ -44,10 +45,11 @@ def train(
 ) -> Trained:
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
-    The optimiser starts anew, as in FedPerl's rounds. The forward passes run in bfloat16 on a GPU that has it,
-    elsewhere in float32: an older GPU would need float16 and a scaled loss. A batch with nothing
-    to learn from, as the objective says (no labelled images, no pseudo-label kept, no peers), changes no parameter and
-    is no step: Adam would else move by momentum. BatchNorm's statistics follow its images all the same.
+    The optimiser starts anew, as in FedPerl's rounds, and its learning rate rises over its first steps. The forward
+    passes run in bfloat16 on a GPU that has it, elsewhere in float32: an older GPU would need float16 and a scaled
+    loss. A batch with nothing to learn from, as the objective says (no labelled images, no pseudo-label kept, no
+    peers), changes no parameter and is no step: Adam would else move by momentum. BatchNorm's statistics follow its
+    images all the same.
 
     Args:
         net: on ``device``.
@@ -81,6 +83,8 @@ def train(
             return
         optimizer.zero_grad(set_to_none=True)
         total.backward()
+        for group in optimizer.param_groups:
+            group["lr"] = phase.learning_rate * warm_up_factor(steps, len(batches), settings.round_warm_up)
         if settings.clip_gradient is not None:
             nn.utils.clip_grad_norm_(parameters, settings.clip_gradient)
         optimizer.step()

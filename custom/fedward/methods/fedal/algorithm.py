@@ -9,6 +9,7 @@ from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
 from fedward.methods.fedavg import Supervised, draw_participants, mean_of
 from fedward.methods.local import Phase
 from fedward.methods.samplers import allocate_by_counts
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import SCORE, ClientTask, ClientUpdate, Exchange, Federation, Rounds
 
 
@@ -59,7 +60,7 @@ class FedAL(Algorithm[FedALState]):
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy, and the training of heads where there are some."""
         objective = SupervisedWithHeads(self.settings) if self._heads else Supervised()
-        return [Phase(objective, self.settings.learning_rate)]
+        return [Phase(objective, rate_of_round(self.settings.learning_rate, round_, self.settings))]
 
     def rounds(self, state: FedALState, federation: Federation) -> Rounds:
         """Deng et al., Alg. 1; where the budget goes by scores, a query is preceded by a look at them."""

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from fedward.methods.samplers import has_bounded_scores, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
-from fedward.methods.settings import AllImages, Positive, Share
+from fedward.methods.settings import AllImages, Positive, Schedule, Share
 
 QUERY = "query"
 """The task of a round in which sites ask for the labels that are due there."""
@@ -22,7 +22,9 @@ class ActiveSettings(AllImages):
     batch: int = Field(32, ge=1)
     """Not in the paper."""
     learning_rate: Positive = 2e-4
-    """Paper: 2e-4 at first; its schedule is not given, and there is none here."""
+    """Paper: 2e-4 at first; its schedule is not given."""
+    schedule: Schedule = "constant"
+    """With a cosine, labels that were bought late would teach least."""
     weight_decay: float = Field(5e-4, ge=0.0)
     """Paper: 5e-4."""
     sampler: str = "fedal"

@@ -15,6 +15,7 @@ from fedward.methods.fedperl.pseudo_labels import FedPerlObjective
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.local import Phase
+from fedward.methods.schedule import rate_of_round
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
 
@@ -77,7 +78,8 @@ class FedPerl(Algorithm[FedPerlState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return FixMatch together with the peers."""
-        return [Phase(FedPerlObjective(self.settings), self.settings.learning_rate)]
+        rate = rate_of_round(self.settings.learning_rate, round_, self.settings)
+        return [Phase(FedPerlObjective(self.settings), rate)]
 
     def rounds(self, state: FedPerlState, federation: Federation) -> Rounds:
         """Bdair et al., MELBA 2022, Algorithm 1."""

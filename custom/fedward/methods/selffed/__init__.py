@@ -11,9 +11,9 @@ from fedward.methods.mean_teacher import ema
 from fedward.methods.selffed.algorithm import SelfFed, SelfFedState
 from fedward.methods.selffed.contrast import enqueue, info_nce
 from fedward.methods.selffed.masking import denormalise_units, mask_units, masked_loss, normalise_units
-from fedward.methods.selffed.schedule import gain_recession_weights, scheduled_rate
+from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.selffed.settings import SelfFedSettings
 
-__all__ = ["SelfFed", "SelfFedSettings", "SelfFedState", "gain_recession_weights", "scheduled_rate"]
+__all__ = ["SelfFed", "SelfFedSettings", "SelfFedState", "gain_recession_weights"]
 __all__ += ["denormalise_units", "mask_units", "masked_loss", "normalise_units"]
 __all__ += ["ema", "enqueue", "info_nce"]

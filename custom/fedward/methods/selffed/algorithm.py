@@ -11,6 +11,7 @@ from fedward.methods.aggregation import capped_counts, capped_weights, weighted_
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.fedavg import Supervised, draw_participants, mean_of
 from fedward.methods.local import Phase
+from fedward.methods.schedule import scheduled_rate
 from fedward.methods.selffed.objectives import (
     QUEUE,
     TARGET,
@@ -19,7 +20,7 @@ from fedward.methods.selffed.objectives import (
     add_projection,
     reconstructions,
 )
-from fedward.methods.selffed.schedule import gain_recession_weights, scheduled_rate
+from fedward.methods.selffed.participation import gain_recession_weights
 from fedward.methods.selffed.settings import SelfFedSettings
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
@@ -85,8 +86,10 @@ class SelfFed(Algorithm[SelfFedState]):
         """Return the learning rate of a round, by its phase's schedule, whoever takes part."""
         choice, before = self.settings, self.settings.pretraining_rounds
         if round_ <= before:
-            return scheduled_rate(choice.pretraining_rate, round_ - 0.5, before, choice.pretraining_warm_up)
-        return scheduled_rate(choice.learning_rate, round_ - before - 0.5, choice.rounds - before, choice.warm_up)
+            base, first, total, warm_up = choice.pretraining_rate, 0, before, choice.pretraining_warm_up
+        else:
+            base, first, total, warm_up = choice.learning_rate, before, choice.rounds - before, choice.warm_up
+        return scheduled_rate(base, round_ - first - 0.5, total, warm_up, choice.schedule)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return the pretext's phase, or cross-entropy (after a contrastive phase where sites contrast).

@@ -1,6 +1,4 @@
-"""SelfFed's weights by participation, and its learning rates by round (Khowaja et al., Sec. III-E)."""
-
-import math
+"""SelfFed's weights by participation (Khowaja et al., Sec. III-E)."""
 
 import torch
 from torch import Tensor
@@ -42,32 +40,3 @@ def gain_recession_weights(sizes: Tensor, participations: Tensor, beta: float) -
     further = (times - times[n > 0].min()).clamp_min(0.0)
     gains = n * beta**further
     return gains / gains.sum()
-
-
-def scheduled_rate(base: float, position: float, total: float, warm_up: float, floor: float = 0.0) -> float:
-    """Return the learning rate at a moment of the run: a linear rise, then half a cosine down.
-
-    ``η (t / T_w)`` for t < T_w, then ``η_min + (η - η_min) (1 + cos(π (t - T_w) / (T - T_w))) / 2``.
-    Source: Fed-MAE's code, util/lr_sched.py; its warm-up is 40 of 1600 rounds, then 5 of 100.
-
-    Args:
-        base: η > 0.
-        position: t in [0, T], in rounds: those that the federation has finished, whoever took part, plus the finished
-            share of this one. A rate for a whole round is that of its middle, round - 1/2.
-        total: T > 0 rounds.
-        warm_up: T_w in [0, T).
-        floor: η_min in [0, η].
-
-    Returns:
-        In [0, η]: 0 at the start if there is a warm-up, η at its end, η_min at the end of the run.
-
-    Raises ConfigError: a number out of range, NaN among them.
-    """
-    if not (0 <= position <= total < math.inf and 0 <= warm_up < total and 0 <= floor <= base < math.inf and base > 0):
-        expected = "0 <= position <= total, 0 <= warm_up < total, 0 <= floor <= base, base > 0"
-        found = f"base {base}, position {position}, total {total}, warm_up {warm_up}, floor {floor}"
-        raise ConfigError("selffed.scheduled_rate", expected=expected, found=found, remedy="Positions count from 0.")
-    if position < warm_up:
-        return base * position / warm_up
-    fallen = (1 + math.cos(math.pi * (position - warm_up) / (total - warm_up))) / 2
-    return floor + (base - floor) * fallen
