@@ -86,9 +86,7 @@ def table(results: Mapping[tuple[str, str, int], Recorded], metric: str) -> str:
     columns = (text for row in METHODS for text in (ROWS[row].title, "minus the recipe"))
     lines = [
         f"\n### Test {metric}, mean of the last three evaluations\n",
-        *head(
-            "training", "seeds", *(text for row in METHODS for text in (ROWS[row].title, "minus the recipe")), "judged"
-        ),
+        *head("training", "seeds", *columns, "judged"),
     ]
     for name, variant in VARIANTS.items():
         by_row = {row: _by_seed(results, name, row) for row in METHODS}
