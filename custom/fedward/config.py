@@ -119,6 +119,12 @@ class Experiment(_Frozen):
             self._must_do_with_means(algorithm)
         if algorithm.settings.robust != "no":
             self._must_do_without_weights(algorithm)
+        if not algorithm.settings.takes_mean and not algorithm.requirements.server_optimizer:
+            where = f"server_optimizer={algorithm.settings.server_optimizer} with {self.method}"
+            expected = "a method with one plain mean a round"
+            found = f"a method of other means (server_learning_rate={algorithm.settings.server_learning_rate})"
+            remedy = "Choose fedavg, ssfl, fedperl or fedal, or set server_optimizer=average, server_learning_rate=1."
+            raise ConfigError(where, expected=expected, found=found, remedy=remedy)
         return self
 
     @model_validator(mode="after")

@@ -45,6 +45,8 @@ class Requirements:
     """Why the mean of the sites' models by ``weight`` is not enough for the server; empty where it is."""
     weights: str = ""
     """Why no median can stand for the mean; empty where one can."""
+    server_optimizer: bool = False
+    """Whether its rounds end with the step of the server's optimiser, so that a job may choose one."""
     one_process: str = ""
     """Why several processes cannot share a site's training; empty where they can."""
     server_images: frozenset[Literal["validation", "training", "pictures"]] = frozenset()
@@ -86,6 +88,8 @@ class ServerState:
     """Rounds finished."""
     model: State
     """The global model."""
+    optimizer: State = field(default_factory=dict, kw_only=True)
+    """Moments of the server's optimiser, ``first/<tensor>`` and ``second/<tensor>``; nothing before its first step."""
 
 
 StateT = TypeVar("StateT", bound=ServerState)

@@ -15,6 +15,7 @@ from fedward.methods.aggregation import aggregate, capped_counts
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState, Weight
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.server_optimizer import advance
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange, Federation, Rounds, State
 from fedward.seeds import numpy_generator
@@ -101,7 +102,8 @@ def federated_averaging(
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
         updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
-        state.model = mean_of(updates, task, weight, settings, state.model)
+        mean = mean_of(updates, task, weight, settings, state.model)
+        advance(state, mean, settings, federation.parameters)
         state.round = round_
 
 
@@ -122,7 +124,7 @@ class FedAvg(Algorithm[ServerState]):
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.weight = settings, steps_taken
-        self.requirements = Requirements(losses=frozenset({"loss_supervised"}))
+        self.requirements = Requirements(losses=frozenset({"loss_supervised"}), server_optimizer=True)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy."""

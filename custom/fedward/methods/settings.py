@@ -57,6 +57,17 @@ class Settings(BaseModel):
     """What replaces the mean of the sites' models, so that hostile ones cannot move it far; each site counts once."""
     trim: float = Field(0.2, ge=0.0, le=0.5)
     """Share of the sites that the trimmed mean leaves out at either end of each number, rounded up."""
+    server_optimizer: Literal["average", "momentum", "adam"] = "average"
+    """What the server does with the mean of the sites' models: it takes it, or steps towards it."""
+    server_learning_rate: Positive = 1.0
+    """Of that step. Adam's is as long however small the update is, and so needs a far lower one, such as 0.01."""
+    server_momentum: float = Field(0.9, ge=0.0, lt=1.0)
+    """Of momentum, and of Adam's first moment."""
+
+    @property
+    def takes_mean(self) -> bool:
+        """Whether the mean of the sites' models is the next global model as it is."""
+        return self.server_optimizer == "average" and self.server_learning_rate == 1
 
     @model_validator(mode="after")
     def _whole_batches(self) -> "Settings":

@@ -3,7 +3,7 @@
 A workflow knows tensors and site names only. :mod:`fedward.server` decides how they travel.
 """
 
-from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -85,6 +85,8 @@ class Federation:
     a site, where the method wants it."""
     show: Callable[[State, Mapping[str, Any]], None] | None = None
     """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the method wants it."""
+    parameters: Collection[str] = ()
+    """Names of the model's parameters, which a server's optimiser steps; its other tensors are averaged."""
 
 
 Rounds: TypeAlias = Generator[Exchange, "list[ClientUpdate]", None]

@@ -4,20 +4,23 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from fedward.evaluation.selection import MetricRow
-from fedward.methods.algorithm import Requirements
+from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import Federation, State
 from fedward.server.public import PublicImages
 from fedward.sites import SERVER
 from fedward.storage.pictures import save_pictures
 from fedward.storage.run_folder import RunFolder
+from fedward.training.networks import Networks
 
 _SHOWN = 6
 """Images of the server's own in a report."""
 
 
-def federation_of(needs: Requirements, run: RunFolder, images: PublicImages) -> Federation:
-    """Return the federation of a run, with what the method needs of the server's own images.
+def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImages) -> Federation:
+    """Return the federation of a run, with what the method needs of the network and of the server's own images.
 
     Raises:
         ConfigError: the server has no such images.
@@ -35,6 +38,11 @@ def federation_of(needs: Requirements, run: RunFolder, images: PublicImages) -> 
         return trained
 
     federation = Federation(run.sites, run.experiment.seed, run.models, record=record)
+    if not algorithm.settings.takes_mean:
+        net = Networks(run.experiment, algorithm, torch.device("cpu"))[0]
+        names = frozenset(name for name, _ in net.named_parameters(remove_duplicate=False))
+        federation = replace(federation, parameters=names)
+    needs = algorithm.requirements
     images.require(needs.server_images)
     if "validation" in needs.server_images:
         federation = replace(federation, validate=images.accuracy)

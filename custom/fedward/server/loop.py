@@ -91,7 +91,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         run.set_status("running", Summary())
         try:
             state = loop.first_state(first, init)
-            federation = federation_of(algorithm.requirements, run, images)
+            federation = federation_of(algorithm, run, images)
             loop.go_through(state, algorithm.rounds(state, federation))
             summary = loop.finish(state)
             run.report(report)

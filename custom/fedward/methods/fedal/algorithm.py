@@ -10,6 +10,7 @@ from fedward.methods.fedavg import Supervised, draw_participants, mean_of
 from fedward.methods.local import Phase
 from fedward.methods.samplers import allocate_by_counts
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import SCORE, ClientTask, ClientUpdate, Exchange, Federation, Rounds
 
 
@@ -52,6 +53,7 @@ class FedAL(Algorithm[FedALState]):
         self.requirements = Requirements(
             frozenset({"loss_supervised"}),
             records=frozenset({"budgets"}),
+            server_optimizer=True,
             exchanges=2 if self._by_score else 1,
             one_process="the sampler trains auxiliary heads beside the network" if self._heads else "",
             per_class=(f"{HEADS}.",),
@@ -72,7 +74,8 @@ class FedAL(Algorithm[FedALState]):
                 updates = yield from self._query_by_scores(state, sites, federation.sites)
             else:
                 updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
-            state.model = mean_of(updates, task, self.weight, self.settings, state.model)
+            mean = mean_of(updates, task, self.weight, self.settings, state.model)
+            advance(state, mean, self.settings, federation.parameters)
             state.round = round_
 
     def _query_by_scores(

@@ -16,6 +16,7 @@ from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fedperl.similarity import layer_moments, similarity
 from fedward.methods.local import Phase
 from fedward.methods.schedule import rate_of_round
+from fedward.methods.server_optimizer import advance
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 from fedward.seeds import torch_generator
 
@@ -71,6 +72,7 @@ class FedPerl(Algorithm[FedPerlState]):
             frozenset({"kept"}),
             frozenset({"peers"}),
             peers=min(1, settings.committee) if settings.anonymise else settings.committee,
+            server_optimizer=True,
             lone_peers=_lone_peers(settings),
             single_models="peers are made of single sites' models and chosen by them; ssfl is the same without peers",
             server_images=frozenset({"validation"} if validates else ()),
@@ -94,7 +96,8 @@ class FedPerl(Algorithm[FedPerlState]):
                 {site: ClientTask(models=self.peer_models(peers[site], federation)) for site in sites},
                 record,
             )
-            state.model = mean_of(updates, "train", self.weight, self.settings, state.model)
+            mean = mean_of(updates, "train", self.weight, self.settings, state.model)
+            advance(state, mean, self.settings, federation.parameters)
             trained = [update for update in updates if update.steps]
             state.remember({update.site: layer_moments(update.state) for update in trained})
             if federation.validate is not None:
