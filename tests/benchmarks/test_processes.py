@@ -1,18 +1,23 @@
 """Many runs at once: none stops another, what ends one process is told, and Ctrl-C ends them all."""
 
+import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
+from multiprocessing import parent_process
 from pathlib import Path
 from threading import Event
 
+import psutil
 import pytest
 
 import paper
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
-from papers.processes import run_all
+from papers.processes import PRELOADED, run_all
 
 
 def square(number: int) -> str:
@@ -54,7 +59,10 @@ def test_a_failing_run_is_the_error_after_all_stages_ran(
 def interrupt(folder: Path, number: int) -> str:
     (folder / str(number)).touch()
     if number == 0:
-        os.kill(os.getppid(), signal.SIGINT)
+        command = parent_process()
+        assert command
+        assert command.pid
+        os.kill(command.pid, signal.SIGINT)
         Event().wait(20)  # a run that goes on: only its end by others is in time
         (folder / "ended").touch()
     return "done"
@@ -73,6 +81,53 @@ def test_ctrl_c_ends_the_runs_at_work_and_begins_no_other(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         run_all({f"number {n}": partial(interrupt, tmp_path, n) for n in range(4)}, workers=1)
     assert [file.name for file in tmp_path.iterdir()] == ["0"]
+
+
+def about(folder: Path) -> str:
+    forking = psutil.Process(os.getppid())
+    found = {
+        "imported": [name for name in PRELOADED if name in sys.modules],
+        "threads": forking.num_threads(),
+        "own": psutil.Process().num_threads() - 1,  # besides the one that waits for the command's end
+        "cuda": sys.modules["torch"].cuda.is_initialized(),
+        "from": forking.pid,
+    }
+    (folder / f"{os.getpid()}.json").write_text(json.dumps(found))
+    return "told"
+
+
+def test_processes_are_forked_from_one_that_only_imported(tmp_path: Path) -> None:
+    """It has no second thread, of which a fork would leave locks and no owner, and no CUDA, which survives no fork."""
+    for _ in range(2):
+        run_all({"told": partial(about, tmp_path)}, workers=1)
+    first, second = (json.loads(file.read_text()) for file in tmp_path.iterdir())
+    assert first == second
+    assert first.pop("from") != os.getpid()
+    assert first == {"imported": list(PRELOADED), "threads": 1, "own": 1, "cuda": False}
+
+
+def wait(folder: Path, number: int) -> str:
+    (folder / str(number)).touch()
+    Event().wait(600)
+    return "waited"
+
+
+def test_no_process_outlives_a_killed_command(tmp_path: Path) -> None:
+    """Neither those at work, nor one without work, nor the one that they were forked from."""
+    code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
+    code += "from functools import partial; from pathlib import Path; from papers import processes\n"
+    code += "processes.PRELOADED = ()\n"
+    code += "runs = {str(n): partial(tests.wait, Path(sys.argv[2]), n) for n in range(2)}\n"
+    code += "processes.run_all({'short': partial(str, 1), **runs}, workers=3)"
+    command = subprocess.Popen([sys.executable, "-c", code, repr([*sys.path]), str(tmp_path)])
+    while len(list(tmp_path.iterdir())) < 2:
+        assert command.poll() is None
+        Event().wait(0.1)
+    processes = psutil.Process(command.pid).children(recursive=True)
+    assert sum("forkserver" in " ".join(process.cmdline()) for process in processes) == 4
+    command.kill()
+    command.wait()
+    assert psutil.wait_procs(processes, timeout=60)[1] == []
 
 
 @pytest.mark.parametrize("kind", [FedwardError, ConfigError, DataError, WireError, RunError, WorkError])
