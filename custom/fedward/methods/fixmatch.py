@@ -22,6 +22,7 @@ from fedward.methods.local import (
     Uses,
     in_one_pass,
     probabilities_in_evaluation_mode,
+    strong_pass,
 )
 from fedward.methods.settings import Settings, Share
 
@@ -114,7 +115,7 @@ class FixMatchObjective(Stateless):
             return Losses(supervised, learns=bool(supervised))
         # Strong views first: the gradient of BatchNorm in evaluation mode reads the running statistics when it is
         # taken, so no training pass may move them after the weak views.
-        logits, weight = net(batch.strong), self.settings.unlabelled_weight
+        logits, weight = strong_pass(net, batch.strong, self.settings), self.settings.unlabelled_weight
         labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
         terms = {**supervised, "loss_pseudo": weight * pseudo_label_loss(logits, labels, keep), **teaching}
         learns = bool(supervised) or follows or (weight > 0 and keep.any())

@@ -1,12 +1,15 @@
 """What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and its losses."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fedward.methods.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -158,11 +161,47 @@ def in_one_pass(net: nn.Module, *batches: Tensor | None) -> nn.Module:
 @contextmanager
 def evaluation_mode(net: nn.Module) -> Iterator[None]:
     """Freeze BatchNorm and dropout of a network that trains: buffers do not change, gradients flow."""
+    frozen = [norm for norm in batch_norms(net) if not norm.training]
     net.eval()
     try:
         yield
     finally:
         net.train()
+        for norm in frozen:
+            norm.eval()
+
+
+def batch_norms(net: nn.Module) -> list[_BatchNorm]:
+    """Return the layers of a network that normalise by the statistics of a batch."""
+    return [module for module in net.modules() if isinstance(module, _BatchNorm)]
+
+
+def training_mode(net: nn.Module, settings: Settings) -> None:
+    """Put a network into training mode, but for BatchNorm whose statistics are to stay as they were received."""
+    net.train()
+    if settings.batch_statistics == "frozen":
+        for norm in batch_norms(net):
+            norm.eval()
+
+
+@contextmanager
+def statistics_kept(net: nn.Module) -> Iterator[None]:
+    """Leave BatchNorm's running statistics alone; what trains is normalised by its batch all the same."""
+    tracking = [norm for norm in batch_norms(net) if norm.track_running_stats]
+    for norm in tracking:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in tracking:
+            norm.track_running_stats = True
+
+
+def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
+    """Return ``net(images)`` of strong views, which move BatchNorm's statistics only if all views are to."""
+    with statistics_kept(net) if settings.batch_statistics == "weak_views" else nullcontext():
+        logits: Tensor = net(images)
+        return logits
 
 
 def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fedward.errors import ConfigError
 from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, WFedAvgSettings
-from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses
+from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses, strong_pass
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.settings import Positive, Share
 
@@ -136,7 +136,8 @@ class MeanTeacher(Objective[Teaching]):
             return Losses({})
         with torch.no_grad():
             target = sharpen(torch.softmax(state.teacher(batch.weak).float(), dim=1), self.settings.temperature)
-        distance = (torch.softmax(net(batch.strong).float(), dim=1) - target).square().sum(dim=1).mean()
+        logits = net(batch.strong) if self.lasting else strong_pass(net, batch.strong, self.settings)
+        distance = (torch.softmax(logits.float(), dim=1) - target).square().sum(dim=1).mean()
         weight = self.settings.unlabelled_weight
         return Losses({"loss_consistency": weight * distance}, learns=weight > 0)
 

@@ -51,6 +51,10 @@ class Settings(BaseModel):
     class_weighting: Literal["median_frequency", "none"] = "none"
     """Of the supervised cross-entropy, by the labels at each site. FedPerl's code: median_frequency, with which few
     labels of a rare class teach a net to see it everywhere."""
+    batch_statistics: Literal["weak_views", "all_views", "frozen"] = "weak_views"
+    """Which views move BatchNorm's running statistics, by which models are evaluated and label images: weak ones, so
+    that strong views are normalised by their batch and leave no trace; all, as in FedPerl's code for views that are
+    kept; or none: BatchNorm trains with the statistics of the model received."""
     largest_share: float = Field(0.5, gt=0.0, le=1.0)
     """Most of all images, or steps, that one site counts for in an average of three sites or more; 1: no cap."""
     robust: Literal["no", "median", "trimmed_mean"] = "no"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward.errors import WorkError
-from fedward.methods.local import Batch, Losses, Phase, RoundInputs
+from fedward.methods.local import Batch, Losses, Phase, RoundInputs, training_mode
 from fedward.methods.schedule import warm_up_factor
 from fedward.methods.settings import Settings
 from fedward.training.batches import RoundBatches
@@ -49,7 +49,7 @@ def train(
     passes run in bfloat16 on a GPU that has it, elsewhere in float32: an older GPU would need float16 and a scaled
     loss. A batch with nothing to learn from, as the objective says (no labelled images, no pseudo-label kept, no
     peers), changes no parameter and is no step: Adam would else move by momentum. BatchNorm's statistics follow its
-    images all the same.
+    images all the same, as far as the settings let them.
 
     Args:
         net: on ``device``.
@@ -62,7 +62,7 @@ def train(
     Raises WorkError: aborted, or the loss is no longer finite.
     """
     keep_freed_memory()
-    net.train()
+    training_mode(net, settings)
     objective, parameters = phase.objective, list(net.parameters())
     state = objective.init(net, inputs)
     optimizer = optimizer_of(net, settings, phase.learning_rate)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Stateless, Uses
+from fedward.methods.local import Batch, Losses, Objective, RoundInputs, Stateless, Uses, strong_pass
 from fedward.methods.mean_teacher import ema
 from fedward.methods.selffed.contrast import enqueue, info_nce
 from fedward.methods.selffed.masking import denormalise_units, mask_units, masked_loss, normalise_units
@@ -135,7 +135,8 @@ class Contrastive(Objective[Contrasting]):
             keys, images = state.target(batch.weak), batch.which.unsqueeze(1)
         earlier = {name: tensor.to(keys.device) for name, tensor in state.queue.items()}
         own = images == earlier["images"].T
-        loss = info_nce(state.online(batch.strong), keys, earlier["keys"], self._settings.temperature, own)
+        online = strong_pass(state.online, batch.strong, self._settings)
+        loss = info_nce(online, keys, earlier["keys"], self._settings.temperature, own)
         return Losses({"loss_contrastive": loss}, found={"keys": keys, "images": images})
 
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: Contrasting) -> Contrasting:

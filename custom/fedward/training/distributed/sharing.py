@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from fedward.methods.local import Losses
+from fedward.methods.local import Losses, batch_norms
 
 _PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others, which may still be reading images; one that died ends all at once."""
@@ -99,7 +98,7 @@ def _zeros_like_one(rows: Tensor) -> Tensor:
 
 def has_batch_norm(net: nn.Module) -> bool:
     """Return whether a network has BatchNorm, whose statistics are those of a whole batch."""
-    return any(isinstance(module, _BatchNorm) for module in net.modules())
+    return bool(batch_norms(net))
 
 
 def share(net: nn.Module) -> nn.Module:
@@ -116,10 +115,9 @@ def share(net: nn.Module) -> nn.Module:
     rows = _Rows()
     net.register_forward_pre_hook(rows.before)
     net.register_forward_hook(rows.after)
-    for module in net.modules():
-        if isinstance(module, _BatchNorm):
-            module.register_forward_pre_hook(rows.before_norm)
-            module.register_forward_hook(rows.after_norm)
+    for norm in batch_norms(net):
+        norm.register_forward_pre_hook(rows.before_norm)
+        norm.register_forward_hook(rows.after_norm)
     return net
 
 

@@ -1,0 +1,198 @@
+"""Which views move BatchNorm's running statistics, in each of the three settings."""
+
+import copy
+
+import pytest
+import torch
+from timm.layers import BatchNormAct2d
+from torch import Tensor, nn
+
+from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
+from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
+from fedward.methods.local import (
+    Batch,
+    Objective,
+    Phase,
+    RoundInputs,
+    batch_norms,
+    evaluation_mode,
+    statistics_kept,
+    strong_pass,
+    training_mode,
+)
+from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings
+from fedward.methods.settings import Settings
+from fedward.training.trainer import train
+from tiny import batch_norm_net
+
+IMAGES = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+INPUTS = RoundInputs(torch.ones(8))
+MODES = ["weak_views", "all_views", "frozen"]
+
+
+def statistics(net: nn.Module) -> list[Tensor]:
+    """Return running means and variances, and how many batches were seen."""
+    return [buffer.clone() for norm in batch_norms(net) for buffer in norm.buffers()]
+
+
+def equal(found: list[Tensor], expected: list[Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def seen(net: nn.Module) -> nn.Module:
+    """Return the net with statistics unlike those of the images."""
+    for norm in batch_norms(net):
+        norm.running_mean.sub_(0.3)
+        norm.running_var.mul_(1.7)
+    return net
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_strong_views_move_statistics_only_if_all_are_to(mode: str) -> None:
+    settings, net = Settings(batch_statistics=mode), seen(batch_norm_net(1))
+    training_mode(net, settings)
+    before = statistics(net)
+    strong_pass(net, IMAGES, settings)
+    assert equal(statistics(net), before) == (mode != "all_views")
+
+
+def test_strong_views_are_normalised_by_their_batch() -> None:
+    """The logits and gradients of all three, to the last bit: those of a pass in training mode, or of none."""
+    found = {}
+    for mode in MODES:
+        settings, net = Settings(batch_statistics=mode), seen(batch_norm_net(1))
+        training_mode(net, settings)
+        logits = strong_pass(net, IMAGES, settings)
+        logits.square().sum().backward()
+        found[mode] = [logits.detach(), *(parameter.grad for parameter in net.parameters())]
+    assert equal(found["weak_views"], found["all_views"])
+    assert torch.equal(found["frozen"][0], seen(batch_norm_net(1)).eval()(IMAGES))
+    assert not torch.allclose(found["frozen"][0], found["all_views"][0])
+
+
+def test_kept_statistics_move_again_afterwards() -> None:
+    net = batch_norm_net(1)
+    before = statistics(net)
+    with statistics_kept(net):
+        net(IMAGES)
+    assert equal(statistics(net), before)
+    net(IMAGES)
+    assert not equal(statistics(net), before)
+
+
+def test_a_pass_that_fails_keeps_nothing() -> None:
+    net = batch_norm_net(1)
+    with pytest.raises(RuntimeError), statistics_kept(net):
+        net(torch.rand(2, 1, 1, 1))
+    assert all(norm.track_running_stats for norm in batch_norms(net))
+
+
+def test_a_layer_without_statistics_stays_without() -> None:
+    net = nn.Sequential(nn.BatchNorm2d(3, track_running_stats=False))
+    with statistics_kept(net):
+        net(IMAGES)
+    assert not net[0].track_running_stats
+
+
+def test_images_that_are_no_numbers_do_not_reach_the_statistics() -> None:
+    """A momentum of 0 instead would keep 1 times the old ones, and add 0 times NaN."""
+    net = batch_norm_net(1)
+    before = statistics(net)
+    strong_pass(net, torch.full_like(IMAGES, torch.nan), Settings())
+    assert equal(statistics(net), before)
+
+
+def test_timms_batchnorm_is_one() -> None:
+    net = nn.Sequential(BatchNormAct2d(3)).train()
+    before = statistics(net)
+    strong_pass(net, IMAGES, Settings())
+    assert equal(statistics(net), before)
+    net(IMAGES)
+    assert not equal(statistics(net), before)
+
+
+def test_frozen_layers_stay_frozen_behind_an_evaluation() -> None:
+    net = nn.Sequential(batch_norm_net(1), nn.Dropout())
+    training_mode(net, Settings(batch_statistics="frozen"))
+    for _ in range(2):
+        assert not any(norm.training for norm in batch_norms(net))
+        assert net[1].training
+        with evaluation_mode(net):
+            assert not any(module.training for module in net.modules())
+    training_mode(net, Settings())
+    assert all(module.training for module in net.modules())
+
+
+# --- in the methods
+
+
+def batch() -> Batch:
+    draw = torch.Generator().manual_seed(1)
+    views = [torch.rand(6, 3, 16, 16, generator=draw) for _ in range(3)]
+    opinions = torch.softmax(torch.randn(2, 6, 8, generator=draw), dim=2)
+    return Batch(views[0], torch.arange(6), views[1], views[2], opinions)
+
+
+def objectives(mode: str) -> dict[str, tuple[Objective, Settings]]:
+    fixmatch = FixMatchSettings(threshold=0.0, batch_statistics=mode)
+    fedperl = FedPerlSettings(threshold=0.0, batch_statistics=mode)
+    teacher = MeanTeacherSettings(batch_statistics=mode)
+    return {
+        "fixmatch": (FixMatchObjective(fixmatch), fixmatch),
+        "fedperl": (FedPerlObjective(fedperl), fedperl),
+        "teacher": (MeanTeacher(teacher), teacher),
+        "lasting teacher": (MeanTeacher(teacher, lasting=True), teacher),
+    }
+
+
+def after_a_step(objective: Objective, settings: Settings, images: Batch) -> nn.Module:
+    net, phase = seen(batch_norm_net(1)), Phase(objective, 1e-3)
+    train(net, [images], phase, INPUTS, settings, device=torch.device("cpu"), aborted=lambda: False)
+    return net
+
+
+@pytest.mark.parametrize("method", objectives("frozen"))
+def test_nothing_moves_frozen_statistics(method: str) -> None:
+    before = seen(batch_norm_net(1))
+    net = after_a_step(*objectives("frozen")[method], batch())
+    assert equal(statistics(net), statistics(before))
+    scales = [(new.weight, old.weight) for new, old in zip(batch_norms(net), batch_norms(before), strict=True)]
+    assert not any(torch.equal(*pair) for pair in scales), "scales and shifts train all the same"
+
+
+@pytest.mark.parametrize("method", ["fixmatch", "fedperl"])
+def test_statistics_are_those_of_labelled_views(method: str) -> None:
+    """As after a pass of these alone; with all views, after one of the strong views, too."""
+    images, twin = batch(), seen(batch_norm_net(1))
+    twin(images.labelled)
+    assert equal(statistics(after_a_step(*objectives("weak_views")[method], images)), statistics(twin))
+    twin(images.strong)
+    assert equal(statistics(after_a_step(*objectives("all_views")[method], images)), statistics(twin))
+
+
+def test_a_students_statistics_are_those_of_its_weak_views() -> None:
+    """RSCFed's student sees a second weak view; that of the others sees strong ones, and keeps what was received."""
+    images, twin = batch(), seen(batch_norm_net(1))
+    found = {mode: {name: after_a_step(*each, images) for name, each in objectives(mode).items()} for mode in MODES}
+    received = statistics(twin)
+    assert equal(statistics(found["weak_views"]["teacher"]), received)
+    twin(images.strong)
+    assert equal(statistics(found["weak_views"]["lasting teacher"]), statistics(twin))
+    assert equal(statistics(found["all_views"]["teacher"]), statistics(twin))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_net_without_batchnorm_is_trained_alike(mode: str) -> None:
+    settings = Settings(batch_statistics=mode)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(768, 2), nn.Dropout(0.5))
+    twin = copy.deepcopy(net)
+    training_mode(net, settings)
+    torch.manual_seed(0)
+    found = strong_pass(net, IMAGES, settings)
+    torch.manual_seed(0)
+    assert torch.equal(found, twin(IMAGES))
+
+
+def test_an_unknown_choice_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_statistics"):
+        Settings(batch_statistics="none")
