@@ -6,7 +6,7 @@ from pages import report
 from run_folders import write_run
 
 from fedward.evaluation.selection import MetricRow, best_global
-from fedward.report import Run, figures
+from fedward.report import Run, figures, multiples
 from fedward.report.metrics import Metrics
 
 SITES = tuple(f"h{number:02d}" for number in range(45))
@@ -58,7 +58,7 @@ def test_pictures_do_not_grow_with_sites_and_rounds(crowd):
     _, page = crowd
     assert sum(tag == "svg" for tag, _ in page.tags) == 1 + 1 + 20 + 1 + 2
     long = {round_: 0.5 + 0.4 * np.sin(round_) for round_ in range(50_000)}
-    assert len(figures.small_multiple("a", long, long, 3)) < 100_000
+    assert len(multiples.validation_curves({"a": long}, long, {"a": 3})["a"]) < 100_000
     lines = {str(site): dict.fromkeys(range(9), 0.01 * site) for site in range(100)}
     assert len(figures.convergence(lines, "m", 0, 3)) < 1.5 * len(
         figures.convergence(dict([*lines.items()][:31]), "m", 0, 3)

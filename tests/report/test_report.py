@@ -13,6 +13,7 @@ from fedward.errors import RunError
 from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, figures, groups, tables, write_report
+from fedward.report.communities import community_order
 
 KEY = "balanced_accuracy"
 
@@ -356,15 +357,6 @@ def test_exchanges_of_one_round_are_added_up(make_run):
     assert merged.bytes_up == row["bytes_up"] + 7
 
 
-def test_alike_sites_become_neighbours():
-    """Two groups, interleaved: 0, 2, 4 and 1, 3."""
-    matrix = [[1.0 if i == j else 0.9 if i % 2 == j % 2 else 0.1 for j in range(5)] for i in range(5)]
-    order = [site % 2 for site in figures.community_order(matrix)]
-    assert order in ([0, 0, 0, 1, 1], [1, 1, 0, 0, 0])
-    assert sorted(figures.community_order(matrix)) == list(range(5))
-    assert figures.community_order([[1.0, 0.2], [0.2, 1.0]]) == [0, 1]
-
-
 def test_similarities_are_those_of_the_last_comparison(make_run):
     """In round 2 only a is compared: with b anew; b and c keep what round 1 told, a and d never met."""
     folder, common = make_run(rounds=1, sites=("a", "b", "c", "d")), {"chosen": {}, "anonymised": True}
@@ -377,7 +369,7 @@ def test_similarities_are_those_of_the_last_comparison(make_run):
     known = {(sites[i], sites[j]): matrix[i][j] for i in range(4) for j in range(i) if matrix[i][j] == matrix[j][i]}
     assert known == {("b", "a"): 0.4, ("c", "b"): 0.9, ("d", "b"): 0.1}
     assert [matrix[i][i] for i in range(4)] == [1.0] * 4
-    assert sorted(figures.community_order(matrix)) == list(range(4))
+    assert sorted(community_order(matrix)) == list(range(4))
     assert "Similarity of the sites" in report(folder)[0]
 
 

@@ -1,13 +1,15 @@
 """One self-contained page from run folders: values from tables, sentences from words, pictures from figures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fedward.evaluation.selection import POOLED, mean
-from fedward.report import figures, groups, labels, many, tables, words
+from fedward.report import drawing, figures, groups, labels, many, multiples, tables, words
+from fedward.report.communities import community_order
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
 
@@ -17,6 +19,11 @@ Line: TypeAlias = dict[int, float]
 
 def render(run: Run, others: Sequence[Run] = ()) -> str:
     """Return the report of a run as HTML, set beside ``others`` where there are some."""
+    return _template().render(_content(run, others))
+
+
+@cache
+def _template() -> Template:
     environment = Environment(
         loader=PackageLoader("fedward", "report"),
         autoescape=True,
@@ -25,7 +32,7 @@ def render(run: Run, others: Sequence[Run] = ()) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"num": _number, "mb": _megabytes, "upfirst": _upfirst, "mean": mean}
-    return environment.get_template("report.html").render(_content(run, others))
+    return environment.get_template("report.html")
 
 
 def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
@@ -99,12 +106,11 @@ def _convergence(run: Run, choices: tables.Choices, shown: Sequence[tables.SiteL
         return None
     average = figures.mean_line(lines)
     best = {choice.site: choice.round for choice in choices.own.sites}
+    few = {line.site: lines[line.site] for line in shown if line.site in lines}
+    pictures = multiples.validation_curves(few, average, best)
     return {
         "figure": figures.convergence(lines, tables.title_of(run.key_metric), run.warm_up, choices.shared.round),
-        "multiples": [
-            (site, best[site], max(line.values()), figures.small_multiple(site, line, average, best[site]))
-            for site, line in ((line.site, lines[line.site]) for line in shown if line.site in lines)
-        ],
+        "multiples": [(site, best[site], max(line.values()), pictures[site]) for site, line in few.items()],
     }
 
 
@@ -114,7 +120,7 @@ def _peers(run: Run) -> dict[str, Any] | None:
     newest = run.peers[-1]
     central = groups.frequent_peers(run, many.MANY)
     known, similarity = groups.similarity(run, central)
-    order = figures.community_order(similarity)
+    order = community_order(similarity)
     sites = [known[i] for i in order]
     matrix = [[similarity[i][j] for j in order] for i in order]
     title = f"Similarity of the sites' models, up to round {newest.round}"
@@ -136,15 +142,14 @@ def _groups(run: Run, sites: Sequence[tables.SiteLine], few: Sequence[tables.Sit
     if not contributed:
         return None
     shown = [line for line in contributed if line.site.site in names] or contributed[: many.MANY]
-    last = max(max(line.weights) for line in shown)
-    top = max(max(line.weights.values()) for line in shown) * 1.1
-    colours = dict(zip(groups.GROUPS, (figures.SERIES[0], figures.SERIES[1], figures.FAINT), strict=True))
+    colours = dict(zip(groups.GROUPS, (drawing.SERIES[0], drawing.SERIES[1], drawing.FAINT), strict=True))
+    pictures = multiples.weights(
+        {line.site.site: line.weights for line in shown}, {line.site.site: colours[line.group] for line in shown}
+    )
     return {
         "lines": [line for line in lines if line.site.site in names],
         "sentence": words.grouping(run, lines),
-        "weights": [
-            (line, figures.site_weights(line.site.site, line.weights, last, top, colours[line.group])) for line in shown
-        ],
+        "weights": [(line, pictures[line.site.site]) for line in shown],
     }
 
 
@@ -156,13 +161,12 @@ def _labels(run: Run, others: Sequence[Run], shown: Sequence[tables.SiteLine]) -
     curves = labels.site_curves(run)
     overall = _by_name(run, others, lambda each: labels.overall_curve(each, run.key_metric))
     most = max((max(curve) for curve in curves.values()), default=0)
+    few = {site: curve for site, curve in curves.items() if site in names}
     return {
         "lines": [line for line in lines if line.site in names],
         "sentences": labels.sentences(run),
         "curve": curves and figures.label_curves(overall, tables.title_of(run.key_metric)),
-        "multiples": [
-            (site, figures.site_label_curve(site, curve, most)) for site, curve in curves.items() if site in names
-        ],
+        "multiples": few and list(multiples.label_curves(few, most).items()),
     }
 
 
