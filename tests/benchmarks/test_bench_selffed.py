@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fedward.report.run import Run
 from fedward.sites import load_site
 from papers import selffed
 from papers.isofed import DATASETS
+from papers.runs import require_same_images
 from papers.selffed import (
     COMPARED,
     GAMMAS,
@@ -207,59 +209,92 @@ def test_federated_and_pooled_pre_training_do_equal_work() -> None:
     assert method.settings.pretext == "contrastive"
 
 
-def test_who_contrasts_has_more_images_than_queue_keys(real_data: Path, tmp_path: Path) -> None:
+def test_who_contrasts_has_more_images_than_queue_keys(real_data: Path) -> None:
     """An image would else be its own negative."""
-    spec = DataSpec(name="blood", classes=CLASSES, image_size=28, views="mirrored")
+    with np.load(real_data / "medmnist" / "bloodmnist.npz") as file:
+        labels = {split: file[f"{split}_labels"].ravel() for split in ("train", "val", "test")}
+    names = [f"{split}-{row}" for split, own in labels.items() for row in range(len(own))]
+    data = DataSet(np.concatenate([*labels.values()]), names, [name.split("-")[0] for name in names])
     for gamma in GAMMAS:
-        write_npz(real_data / "medmnist" / "bloodmnist.npz", CLASSES, tmp_path / f"{gamma}", gamma, 0.1, 1)
-        for name in (*SITES, SERVER):
-            site = load_site(tmp_path / f"{gamma}" / f"{name}.yaml", spec)
-            assert len(site.labelled) + len(site.unlabelled) > SCALES["small"].queue
+        found = divide(data, gamma, seed=1)
+        assert all(len(found[name]["train"]) > SCALES["small"].queue for name in (*SITES, SERVER))
 
 
 # --- runs
 
 
-def test_a_cell_runs_once_from_its_pre_training(data: Path, tmp_path: Path) -> None:
-    todo = [Cell("tiny", 1.0, 0.1, "selffed", 1), Cell("tiny", 1.0, 0.3, "pooled", 1)]
-    for cell in todo:
-        write_sites(cell, data, tmp_path)
-        pretrain(pretraining_of(cell), tmp_path)  # type: ignore[arg-type]
-        run_cell(cell, tmp_path)
-        result = json.loads(result_file(tmp_path, cell).read_text())
-        assert round(result["accuracy"] * 400 / 100, 6).is_integer()  # of the file's 400 test images
-        about = json.loads((result_file(tmp_path, cell).parent / "run" / "run.json").read_text())
-        begins = pretraining_of(cell)
+RUN = Cell("tiny", 1.0, 0.3, "selffed", 1)
+"""Its labelled share is not that of the site files of its pre-training."""
+
+
+@pytest.fixture(scope="module")
+def out(data: Path, tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Path:
+    """A cell that has run from its pre-training, and a pre-training on pooled images; never written to."""
+    folder = tmp_path_factory.mktemp("out")
+    for begins in (pretraining_of(RUN), pretraining_of(replace(RUN, row="pooled"))):
         assert begins
-        assert about["init"]["folder"] == str(pretraining_folder(tmp_path, begins).resolve())
-        assert any(name.startswith("encoder.") for name in about["init"]["taken"])
-    assert Run.load(pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "pooled", 1))).info.sites == (POOL,)
-    before = result_file(tmp_path, todo[0]).stat().st_mtime_ns
-    run(todo, data, tmp_path, workers=1)
-    assert result_file(tmp_path, todo[0]).stat().st_mtime_ns == before
-    # A result hangs on the images, and on the settings and the weights of its pre-training.
+        write_sites(RUN, data, folder)
+        pretrain(begins, folder)
+    run_cell(RUN, folder)
+    require_same_images(folder, "--data", data)
+    return folder
+
+
+@pytest.fixture
+def copied(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, as far from the data as ``out``."""
+    return Path(shutil.copytree(out, tmp_path_factory.mktemp("copied"), dirs_exist_ok=True))
+
+
+def test_a_cell_runs_from_its_pre_training(out: Path) -> None:
+    begins, result = pretraining_of(RUN), json.loads(result_file(out, RUN).read_text())
+    assert begins
+    assert round(result["accuracy"] * 400 / 100, 6).is_integer()  # of the file's 400 test images
+    about = json.loads((result_file(out, RUN).parent / "run" / "run.json").read_text())
+    assert about["init"]["folder"] == str(pretraining_folder(out, begins).resolve())
+    assert any(name.startswith("encoder.") for name in about["init"]["taken"])
+
+
+def test_the_pool_pre_trains_alone(out: Path) -> None:
+    assert Run.load(pretraining_folder(out, Pretraining("tiny", 1.0, "pooled", 1))).info.sites == (POOL,)
+
+
+def test_a_cell_runs_once(data: Path, copied: Path) -> None:
+    before = result_file(copied, RUN).stat().st_mtime_ns
+    run([RUN], data, copied, workers=1)
+    assert result_file(copied, RUN).stat().st_mtime_ns == before
+
+
+def test_a_result_hangs_on_images_weights_and_settings(data: Path, copied: Path) -> None:
+    """The weights and settings of its pre-training."""
     with pytest.raises(ConfigError, match=r"--data: expected .*, found .*others"):
-        run(todo, tmp_path / "others", tmp_path, workers=1)
-    pre_training = pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "masked", 1))
-    shutil.copy(result_file(tmp_path, todo[0]).parent / "run" / "model.safetensors", pre_training)
+        run([RUN], copied / "others", copied, workers=1)
+    pre_training = pretraining_folder(copied, Pretraining("tiny", 1.0, "masked", 1))
+    shutil.copy(result_file(copied, RUN).parent / "run" / "model.safetensors", pre_training)
     with pytest.raises(ConfigError, match=r"selffed/seed-1/run: expected one from the weights in .*pre-training"):
-        run(todo, data, tmp_path, workers=1)
+        run([RUN], data, copied, workers=1)
     about = json.loads((pre_training / "run.json").read_text())
     about["experiment"]["options"]["pretraining_rate"] = 9e-3
     (pre_training / "run.json").write_text(json.dumps(about))
     with pytest.raises(ConfigError, match="masked/seed-1: expected a run with the settings that are asked for"):
-        run(todo, data, tmp_path, workers=1)
+        run([RUN], data, copied, workers=1)
 
 
-def test_a_failed_pre_training_costs_only_its_own_cells(data: Path, tmp_path: Path) -> None:
-    begins, fresh = (Cell("tiny", 1.0, 0.1, row, 1) for row in ("mae", "scratch"))
-    pre_training = pretraining_folder(tmp_path, Pretraining("tiny", 1.0, "masked", 1))
+def test_a_failed_pre_training_costs_only_its_own_cells(
+    data: Path, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other cell and its pre-training were interrupted after their last round."""
+    lost, kept = replace(RUN, seed=2), RUN
+    pre_training = pretraining_folder(copied, Pretraining("tiny", 1.0, "masked", 2))
     pre_training.mkdir(parents=True)
     (pre_training / "somebody's").touch()
-    with pytest.raises(RunError, match="masked/seed-1: expected a new or empty folder"):
-        run([begins, fresh], data, tmp_path, workers=2)
-    assert result_file(tmp_path, fresh).exists()
-    assert not result_file(tmp_path, begins).parent.exists()
+    before = result_file(copied, kept).read_text()
+    result_file(copied, kept).unlink()
+    with pytest.raises(RunError, match="masked/seed-2: expected a new or empty folder"):
+        run([lost, kept], data, copied, workers=2)
+    assert result_file(copied, kept).read_text() == before
+    assert not result_file(copied, lost).parent.exists()
+    assert len([line for line in capsys.readouterr().out.splitlines() if line.startswith(("1/2 ", "2/2 "))]) == 4
 
 
 def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
