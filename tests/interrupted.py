@@ -18,12 +18,14 @@ def interrupted(
     answered: int,
     init: Path | None = None,
     site_folders: Sequence[Path] = (),
+    part: int = 0,
 ) -> None:
-    """Run an experiment until so many sites have answered in a round."""
+    """Run an experiment until so many sites have answered in a round's exchange."""
     exchange = LocalTransport.exchange
 
     def broken(self: LocalTransport, requests: dict[str, Message], timeout: int, deliver: Callable) -> None:
-        if next(iter(requests.values())).meta["round"] == round_:
+        meta = next(iter(requests.values())).meta
+        if (meta["round"], meta["part"]) == (round_, part):
             exchange(self, dict(sorted(requests.items())[:answered]), timeout, deliver)
             raise KeyboardInterrupt
         exchange(self, requests, timeout, deliver)

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.simulator, pytest.mark.usefixtures("without_report")]
     ],
 )
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
-    options = {"upload": "encoder"} if method == "selffed" else {}  # what sites keep needs a process that remembers
+    server = {"server_optimizer": "adam", "server_learning_rate": 0.01, "average_decay": 0.5}
+    # What sites keep needs a process that remembers.
+    options = {"selffed": {"upload": "encoder"}, "fedavg": server}.get(method, {})
     synthetic = SyntheticData(images=40, labelled=0.5, isolated=method == "rscfed")
     dtype = "float16" if method == "fedperl" else "float32"
     experiment = tiny(method, synthetic=synthetic, options=options, update_dtype=dtype)

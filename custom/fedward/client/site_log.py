@@ -159,9 +159,13 @@ class SiteLog:
         return self._folder / f"{run}.jsonl"
 
     def _check_exchange(self, request: Request) -> None:
-        """Raise WireError for an exchange that the job does not have. After its rounds the last model is evaluated."""
-        last = self._algorithm.settings.rounds + (request.task == "idle")
-        limits = {"round": (1, last), "part": (0, self._algorithm.requirements.exchanges - 1)}
+        """Raise WireError for an exchange that the job does not have.
+
+        After its rounds the last model is evaluated, and an average after each round.
+        """
+        settings, idle = self._algorithm.settings, request.task == "idle"
+        parts = self._algorithm.requirements.exchanges + (idle and settings.average_decay > 0)
+        limits = {"round": (1, settings.rounds + idle), "part": (0, parts - 1)}
         for name, (first, most) in limits.items():
             if not first <= (found := getattr(request, name)) <= most:
                 raise _refused(f"{name} of a request", f"one from {first} to {most}, as in the job", f"{found}")

@@ -127,6 +127,31 @@ def weighted_average(states: Sequence[State], weights: Sequence[float]) -> dict[
     return {key: _average_key(where, states, shares, key) for key in states[0]}
 
 
+def moving_average(average: State, model: State, decay: float, rounds: int) -> dict[str, Tensor]:
+    """Return the average of a run's models after one more round, in which old ones fade.
+
+    ``a_t = a_{t-1} + (1 - d) / (1 - d^t) (w_t - a_{t-1})``, which is ``(1 - d) Σ_i d^(t-i) w_i / (1 - d^t)``, i = 1..t:
+    bias-corrected as Adam's moments (Kingma and Ba, *Adam*, ICLR 2015, Sec. 3), so that ``a_1 = w_1`` and the model
+    before training is in none.
+
+    Args:
+        average: a_{t-1}; empty before the first round.
+        model: w_t, with the same keys, shapes and dtypes.
+        decay: d in [0, 1); 0: the model itself.
+        rounds: t, at least 1.
+
+    Returns:
+        a_t, sharing no memory with the others. BatchNorm's statistics are averaged too; what is not floating point is
+        the model's.
+
+    Raises ConfigError: as :func:`weighted_average`.
+    """
+    if not average:
+        return weighted_average([model], [1])
+    share = (1 - decay) / (1 - decay**rounds)
+    return weighted_average([model, average], [share, 1 - share])
+
+
 @torch.no_grad()
 def trimmed_mean(states: Sequence[State], trim: float) -> dict[str, Tensor]:
     """Average models coordinate by coordinate, without the smallest and the largest values of each.

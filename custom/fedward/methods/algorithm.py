@@ -90,11 +90,30 @@ class ServerState:
     """The global model."""
     optimizer: State = field(default_factory=dict, kw_only=True)
     """Moments of the server's optimiser, ``first/<tensor>`` and ``second/<tensor>``; nothing before its first step."""
+    average: State = field(default_factory=dict, kw_only=True)
+    """The moving average of the global model; nothing before the first round, and where the settings want none."""
+
+    @property
+    def evaluated(self) -> State:
+        """The model that is evaluated and saved: the average where there is one."""
+        return self.average or self.model
 
 
 StateT = TypeVar("StateT", bound=ServerState)
 Weight: TypeAlias = Callable[[str, int, int, int], int]
 """Task, labelled images, unlabelled images and steps of a site that took some, to what it counts for in a mean."""
+
+
+def evaluation_turn(algorithm: "Algorithm[Any]", round_: int) -> tuple[int, int]:
+    """Return round and part of the exchange in which the model after ``round_`` rounds is evaluated.
+
+    That is the first one of the next round, which begins with this model. An average does not begin it: between two
+    rounds it has an exchange of its own, behind all of its round.
+    """
+    settings = algorithm.settings
+    if settings.average_decay and 0 < round_ < settings.rounds:
+        return round_, algorithm.requirements.exchanges
+    return round_ + 1, 0
 
 
 class Algorithm(Protocol[StateT]):

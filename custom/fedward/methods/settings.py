@@ -67,6 +67,8 @@ class Settings(BaseModel):
     """Of that step. Adam's is as long however small the update is, and so needs a far lower one, such as 0.01."""
     server_momentum: float = Field(0.9, ge=0.0, lt=1.0)
     """Of momentum, and of Adam's first moment."""
+    average_decay: float = Field(0.0, ge=0.0, lt=1.0)
+    """Of a moving average of the global model over the rounds, which is evaluated and saved in its place; 0: none."""
 
     @property
     def takes_mean(self) -> bool:

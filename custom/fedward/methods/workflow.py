@@ -41,6 +41,13 @@ class Exchange:
     """Which exchange of the round this is, from 0: a site asked twice in a round draws other numbers."""
     evaluate: bool = True
     """Whether the model may be evaluated where its turn has come; one whose classifier is not trained should not."""
+    over: bool = False
+    """Whether the round's training is over, and its model is only evaluated."""
+
+    @property
+    def model_round(self) -> int:
+        """After how many rounds the model is."""
+        return self.round if self.over else self.round - 1
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedward.digests import arrays_digest, digest, file_digest
 from fedward.methods import method_of
+from fedward.methods.algorithm import evaluation_turn
 from fedward.operation.site_check import check_against, read_site_log
 from fedward.protocol import wire
 from fedward.storage.audit import LOG, check_chain, fault
@@ -141,7 +142,7 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     for key in _SIDECAR:
         if about[key] != run.info.experiment[key]:
             raise fault(1, f"{name}.json with {key} of the experiment", "others: the file was changed")
-    exchange = (about["round"] + 1, 0)
+    exchange = evaluation_turn(method_of(run.experiment), about["round"])
     asked = [row for row in rows if row["event"] == "asked"]
     sent = [row for row in asked if (row["details"]["round"], row["details"]["part"]) == exchange]
     file = folder / f"{name}.safetensors"

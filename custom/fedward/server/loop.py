@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.methods import method_of
-from fedward.methods.algorithm import Algorithm
+from fedward.methods.aggregation import moving_average
+from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds, State
 from fedward.protocol import wire
 from fedward.protocol.transport import Transport
@@ -136,6 +137,8 @@ class _Loop:
         """Site -> why it did not train, in the last exchange with tasks."""
         self._labelled: dict[str, int] = {}
         """Site -> labelled images, by its last answer."""
+        self._values: Mapping[str, float | None] = {}
+        """Site -> key metric of the model that was evaluated between two rounds: the next one's row shows it."""
 
     def first_state(self, first: State | None, init: Source | None) -> Any:
         """Return the state to go on from, and print what runs; ``first`` is the model of a new run."""
@@ -163,6 +166,9 @@ class _Loop:
             with suppress(StopIteration):
                 exchange = rounds.send(updates)
             if state.round != before:
+                if decay := self._algorithm.settings.average_decay:
+                    state.average = moving_average(state.average, state.model, decay, state.round)
+                    self._evaluate_average(state, exchange)
                 self._run.commit(state.round, state)
 
     def finish(self, state: Any) -> Summary:
@@ -170,10 +176,10 @@ class _Loop:
         run, failed = self._run, dict[str, str]()
         """Site -> why it did not evaluate the last model."""
         if not self._algorithm.requirements.untrained:
-            failed = self._carry_out(Exchange(state.round + 1, state.model, {}), run.sites).failed
-        run.save_global("model", state.model, {"round": state.round})
+            failed = self._carry_out(Exchange(state.round + 1, state.evaluated, {}), run.sites).failed
+        run.save_global("model", state.evaluated, {"round": state.round})
         run.models.clear()
-        if wire.model_digest(wire.flatten("model", state.model)) == run.first_model:
+        if wire.model_digest(wire.flatten("model", state.evaluated)) == run.first_model:
             found = f"the one it began with: {self._why_nothing()}"
             remedy = f"See in rounds.jsonl why; {_FIX}, and start a new run in another folder."
             raise RunError(f"run {run.path}", expected="a model that some round changed", found=found, remedy=remedy)
@@ -184,10 +190,17 @@ class _Loop:
         run.set_status("finished", summary)
         return summary
 
+    def _evaluate_average(self, state: Any, following: Exchange | None) -> None:
+        """Let all sites evaluate the average after a round, if it is its turn; the last one is evaluated at the end."""
+        round_, part = evaluation_turn(self._algorithm, state.round)
+        if following is not None and following.evaluate and state.round % self._experiment.evaluate_every == 0:
+            self._carry_out(Exchange(round_, state.average, {}, part=part, over=True), self._run.sites)
+
     def _exchange(self, exchange: Exchange) -> list[ClientUpdate]:
         """Carry out one exchange; where it is due, the model that the round starts from is evaluated with it."""
         first, self._evaluated_round = exchange.round != self._evaluated_round, exchange.round
         evaluate = exchange.evaluate and first and (exchange.round - 1) % self._experiment.evaluate_every == 0
+        evaluate &= evaluation_turn(self._algorithm, exchange.round - 1) == (exchange.round, 0)
         result = self._carry_out(exchange, self._run.sites if evaluate else [])
         refused = {site: result.failed[site] for site in result.refused}
         self.consent.require(exchange.round, result.answers, refused)
@@ -207,12 +220,16 @@ class _Loop:
         record_sites(self._run, exchange, result)
         values = key_values(result.answers, metric)
         keep_best(self._run, exchange, values, metric)
-        if exchange.tasks:  # the evaluation after the last round is no round
+        if exchange.over:
+            record_round(self._run, exchange, result, seconds)
+            self._values = values
+        elif exchange.tasks:  # the evaluation after the last round is no round
             self._failed = result.failed
             kept = [answer.train["kept"] for answer in result.answers.values() if "kept" in answer.train]
             row = record_round(self._run, exchange, result, seconds)
-            found = {site: float(value) for site, value in values.items() if value is not None}
+            found = {site: float(value) for site, value in (values or self._values).items() if value is not None}
             self._console.round(row, found, fmean(kept) if kept else None)
+            self._values = {}
         return result
 
     def _why_nothing(self) -> str:

@@ -68,7 +68,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "under_way": newest and _under_way(newest),
         "waiting": info.summary.waiting,
         "refused": list(info.summary.refused),
-        "exchange": _exchange(rounds[-1]) if rounds else None,
+        "exchange": next((_exchange(row) for row in reversed(rounds) if row.asked), None),
         **_key_metric(run, experiment.key_metric),
         "not_evaluated": info.summary.not_evaluated,
         "bytes_down": sum(row.bytes_down for row in rounds),

@@ -23,7 +23,7 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
                 name: value for name, value in vars(metric).items() if name != "classes" or metric.split not in told
             }
             told.add(metric.split)
-            run.append("metrics", MetricRow(exchange.round - 1, site, **said))
+            run.append("metrics", MetricRow(exchange.model_round, site, **said))
         for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
             run.append("metrics", MetricRow(exchange.round, site, "train", name, value, sum(counts.values())))
         if labels := answer.label_counts:
@@ -37,7 +37,7 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
 
 
 def record_round(run: RunFolder, exchange: Exchange, result: Result, seconds: float) -> RoundRow:
-    """Write the row of an exchange in which sites had tasks, and return it."""
+    """Write the row of an exchange that belongs to a round, and return it."""
     row = RoundRow(
         round=exchange.round,
         part=exchange.part,
@@ -68,7 +68,7 @@ def keep_best(run: RunFolder, exchange: Exchange, values: Mapping[str, float | N
     """Save the evaluated model if it is the best so far by the mean over sites."""
     if not evaluated(values, run.sites):
         return
-    round_, mean = exchange.round - 1, fmean(value for value in values.values() if value is not None)
+    round_, mean = exchange.model_round, fmean(value for value in values.values() if value is not None)
     best = run.best()
     if earliest_best({round_: mean, **dict([best] if best else [])}) == round_:
         about = {"round": round_, "metric": f"mean over sites of val {key_metric}", "value": mean}
