@@ -14,7 +14,7 @@ from fedward.yaml_text import read_yaml
 SETTING_HELP = "such as rounds=5 or data.image_size=64; may be repeated. A run's run.json lists all"
 """Help of the commands' ``--set``."""
 
-_SYNTHETIC = {"rounds": 10, "participants": 3, "images_per_round": 832, "batch": 16, "learning_rate": 2e-3}
+_SYNTHETIC = {"rounds": 12, "participants": 5, "images_per_round": 832, "batch": 16, "learning_rate": 2e-3}
 """Few rounds of much local work with a large step: in the simulator a round costs ten process starts, so that more
 rounds would make a laptop wait, not learn. The papers' values are the methods' defaults."""
 
@@ -33,8 +33,8 @@ def _job(
     )
 
 
-def _synthetic(method: str, labelled: float = 0.2, **options: Any) -> Experiment:
-    return _job(method, {**_SYNTHETIC, **options}, 5, labelled)
+def _synthetic(method: str, labelled: float = 0.05, **options: Any) -> Experiment:
+    return _job(method, {**_SYNTHETIC, **options}, 1, labelled)
 
 
 def _isolated(method: str, **options: Any) -> Experiment:
@@ -67,7 +67,7 @@ _CLINICAL_REPLIES = 3
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
 JOBS: dict[str, Callable[[], Experiment]] = {
-    "fedperl": partial(_synthetic, "fedperl", warm_up=4),
+    "fedperl": partial(_synthetic, "fedperl", warm_up=3),
     "ssfl": partial(_synthetic, "ssfl"),
     "fedavg": partial(_synthetic, "fedavg"),
     "fedavg_full": partial(_synthetic, "fedavg", labelled=1.0),

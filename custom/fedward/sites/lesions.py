@@ -17,8 +17,8 @@ from fedward.sites.looks import LOOKS, SPOTS, Colour, Look, Style
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _PIXELS_AT_ONCE = 1 << 19  # about what stays in a processor's cache
-_BORROWED = 0.42  # at most this share of an image's look is another class's
-_MILD = 0.4  # a lesion's colour lies up to this far on the way from its class's colour to the common brown
+_BORROWED = 0.25  # at most this share of an image's look is another class's
+_MILD = 0.15  # a lesion's colour lies up to this far on the way from its class's colour to the common brown
 _BROWN = (0.56, 0.37, 0.29)
 _MAIN, _SECOND = slice(0, 3), slice(3, 6)
 _COLUMN = {field.name: index for index, field in enumerate(fields(Look))}
