@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 import reliability_page
+from fedward.sites import lesions
 
 settings.register_profile("untimed", deadline=None)  # no test depends on how busy the machine is
 settings.load_profile("untimed")
@@ -27,6 +29,23 @@ def without_report() -> Iterator[None]:
     """Let runs of a file's tests, and of its fixtures, draw no report: it takes most of the time of short runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedward.local.write_report", lambda path: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _images_drawn_once() -> Iterator[None]:
+    """Draw synthetic images that are equal by their arguments once a process; sites copy what they take of them."""
+    drawn: dict[str, Any] = {}
+
+    def draw(names: Any, size: int, style: Any, rng: Any) -> Any:
+        key = repr((list(names), size, style, rng.bit_generator.state))
+        if key not in drawn:
+            drawn[key] = lesions.draw(names, size, style, rng)
+            drawn[key].flags.writeable = False
+        return drawn[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.sites.synthetic.draw", draw)
         yield
 
 
