@@ -59,3 +59,22 @@ def test_timm_stays_out() -> None:
         "assert not {'timm', 'torchvision'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_network_of_the_synthetic_images_answers_by_maxima() -> None:
+    """What is somewhere in the map counts in full, however small it is; several copies of it count no more."""
+    net = build("small_cnn_gn", 8)
+    maps = net.features[:4](2 * torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0)) - 1)
+    spot = torch.zeros_like(maps)
+    spot[:, :, 1, 2] = maps.amax(dim=(2, 3))
+    net.features = net.features[4:]
+    found = [net((made + 1) / 2) for made in (maps, spot, spot.flip(2), torch.cat([spot, spot], dim=3))]
+    for logits in found[1:]:
+        torch.testing.assert_close(logits, found[0])
+
+
+def test_it_has_the_parameters_of_four_blocks_and_a_classifier() -> None:
+    net = build("small_cnn_gn", 8)
+    expected = 27 * 16 + 144 * 32 + 288 * 64 + 576 * 128 + 2 * (16 + 32 + 64 + 128) + 129 * 8
+    assert sum(parameter.numel() for parameter in net.parameters()) == expected
+    assert net(torch.rand(0, 3, 16, 16)).shape == (0, 8)
