@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from fedward.client.ranks import rank_learner
 from fedward.client.site_data import DataSource
@@ -22,10 +23,10 @@ from fedward.nets import build, image_size
 from fedward.sites import SiteData
 from fedward.storage.checkpoint import save_json, save_model
 from fedward.training.distributed.launch import work
-from fedward.training.distributed.sharing import group
+from fedward.training.distributed.sharing import group, parallel, share
 from fedward.training.learner import Learner
 from isolated import isolated
-from tiny import tiny
+from tiny import Folded, tiny
 
 OPTIONS = {"optimizer": "sgd", "learning_rate": 0.05, "schedule": "constant"}
 """Of Adam the first steps are as long where a gradient is but rounding: nothing could be compared."""
@@ -100,6 +101,23 @@ CASES = {
 }
 
 
+def compute_one_image(folder: Path, rank: int) -> None:
+    """One image for two processes, and a network that cannot compute none: outputs, and gradients of its weights."""
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), Folded(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    for parameter in net.parameters():
+        nn.init.constant_(parameter, 0.1)
+    image = torch.arange(192.0).reshape(1, 3, 8, 8) / 192
+    alone = net(image)
+    expected = torch.autograd.grad(alone.square().sum(), list(net.parameters()))
+    step = parallel(share(net), image)
+    together = step(lambda shared: shared(image))
+    together.square().sum().backward()
+    torch.testing.assert_close(together, alone)
+    for parameter, gradient in zip(net.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+    (folder / f"equal-{rank}").touch()
+
+
 def train_all(folder: Path, rank: int, processes: int) -> None:
     """Train every case in turn, and leave what came out in a folder of the case and the process."""
     with group(folder, rank, processes) as device:
@@ -110,6 +128,7 @@ def train_all(folder: Path, rank: int, processes: int) -> None:
             save_model(there / "model.safetensors", model)
             save_model(there / "memory.safetensors", memory)
             save_json(there / "answer.json", {"steps": steps, "means": means})
+        compute_one_image(folder, rank)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The benchmark's cells, budgets, judge and tables; one cell runs whole on a file of random images."""
 
 import json
+import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +19,13 @@ from papers.isofed_paper import PAPER, Scores
 from papers.isofed_table import adaptation, table
 from papers.runs import read_results
 
+pytestmark = pytest.mark.usefixtures("without_report")
 TINY = Budget(passes=9, images_at_most=16)
+CELL = Cell("pneumonia", 0.8, 2, "isofed", 1)
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file like PneumoniaMNIST, whose brighter images are the second class."""
     rng = np.random.default_rng(0)
     arrays = {}
@@ -29,10 +33,24 @@ def data(tmp_path: Path) -> Path:
         labels = np.arange(count) % 2
         arrays[f"{split}_images"] = (rng.integers(0, 120, (count, 28, 28)) + 120 * labels[:, None, None]).astype("u1")
         arrays[f"{split}_labels"] = labels[:, None]
-    folder = tmp_path / "data"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("data")
     np.savez(folder / "pneumoniamnist.npz", **arrays)
     return folder
+
+
+@pytest.fixture(scope="module")
+def out(data: Path, tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Path:
+    """Where :data:`CELL` has run; never written to."""
+    folder = tmp_path_factory.mktemp("out")
+    said = run_cell(CELL, TINY, data, folder)
+    assert said == f"accuracy {json.loads(result_file(folder, CELL).read_text())['accuracy']:.2f}"
+    return folder
+
+
+@pytest.fixture
+def copied(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy, as far from the data as ``out``."""
+    return Path(shutil.copytree(out, tmp_path_factory.mktemp("copied"), dirs_exist_ok=True))
 
 
 def test_the_papers_numbers_are_those_of_its_tables() -> None:
@@ -67,31 +85,29 @@ def test_organs_and_chests_are_never_mirrored(name: str) -> None:
     assert views == ("upright" if name in ("organa", "pneumonia") else "mirrored")
 
 
-def test_a_cell_runs_once_and_is_evaluated_on_all_test_images(data: Path, tmp_path: Path) -> None:
-    cell = Cell("pneumonia", 0.8, 2, "isofed", 1)
-    said = run_cell(cell, TINY, data, tmp_path / "out")
-    result = json.loads(result_file(tmp_path / "out", cell).read_text())
+def test_a_cell_is_evaluated_on_all_test_images(out: Path) -> None:
+    result = json.loads(result_file(out, CELL).read_text())
     assert (result["rounds"], result["passes"], result["images_at_most"]) == (8, 9, 16)
-    assert said == f"accuracy {result['accuracy']:.2f}"
     assert round(result["accuracy"] * 20 / 100, 6).is_integer()  # of the file's 20 test images
     assert result["uploads"] == 7 * 2 + 4
-    before = result_file(tmp_path / "out", cell).stat().st_mtime_ns
-    isofed.run([cell], TINY, data, tmp_path / "out", workers=1)
-    assert result_file(tmp_path / "out", cell).stat().st_mtime_ns == before
-    with pytest.raises(ConfigError, match=r"--data: expected .*data, found .*others"):
-        isofed.run([cell], TINY, tmp_path / "others", tmp_path / "out", workers=1)
 
 
-def test_a_cell_fails_with_a_site_that_fails_not_one_declining(data: Path, tmp_path: Path) -> None:
-    cell = Cell("pneumonia", 0.8, 2, "isofed", 1)
-    run_cell(cell, TINY, data, tmp_path)
-    log = result_file(tmp_path, cell).parent / "run" / "rounds.jsonl"
+def test_a_cell_runs_once_on_the_same_images(data: Path, copied: Path) -> None:
+    before = result_file(copied, CELL).stat().st_mtime_ns
+    isofed.run([CELL], TINY, data, copied, workers=1)
+    assert result_file(copied, CELL).stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match=r"--data: expected .*data\d*, found .*others"):
+        isofed.run([CELL], TINY, copied / "others", copied, workers=1)
+
+
+def test_a_cell_fails_with_a_site_that_fails_not_one_declining(data: Path, copied: Path) -> None:
+    log = result_file(copied, CELL).parent / "run" / "rounds.jsonl"
     rows = [json.loads(line) for line in log.read_text().splitlines()]
     assert any("took no step" in reason for row in rows for reason in row["failed"].values())
     rows[-1]["failed"]["site-4"] = "no image can be read"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(RunError, match="found site-4: no image can be read"):
-        run_cell(cell, TINY, data, tmp_path)
+        run_cell(CELL, TINY, data, copied)
 
 
 def test_sites_have_all_labels_or_none_and_hold_no_test_image(data: Path, tmp_path: Path) -> None:
@@ -112,9 +128,9 @@ def test_sites_have_all_labels_or_none_and_hold_no_test_image(data: Path, tmp_pa
 def test_the_judge_refuses_to_choose_its_test_images(data: Path, tmp_path: Path) -> None:
     arrays = dict(np.load(data / "pneumoniamnist.npz"))
     arrays["test_images"][0] = 0
-    np.savez(data / "pneumoniamnist.npz", **arrays)
+    np.savez(tmp_path / "pneumoniamnist.npz", **arrays)
     with pytest.raises(DataError, match="every test image usable"):
-        run_cell(Cell("pneumonia", 0.8, 2, "lower", 1), TINY, data, tmp_path / "out")
+        run_cell(Cell("pneumonia", 0.8, 2, "lower", 1), TINY, tmp_path, tmp_path / "out")
 
 
 def test_the_table_shows_means_paper_values_and_differences(tmp_path: Path) -> None:
@@ -137,13 +153,12 @@ def test_the_table_shows_means_paper_values_and_differences(tmp_path: Path) -> N
     assert not any("MT+wFedAvg" in line for line in lines), "what has not run is not shown"
 
 
-def test_adaptation_is_compared_at_the_last_common_round(data: Path, tmp_path: Path) -> None:
-    twins = [Cell("pneumonia", 0.8, 2, row, 1) for row in ("isofed", "isofed_wo_pt")]
-    for cell in twins:
-        run_cell(cell, TINY, data, tmp_path)
-    curves = [Run.load(result_file(tmp_path, cell).parent / "run").series("val", "accuracy") for cell in twins]
+def test_adaptation_is_compared_at_the_last_common_round(data: Path, copied: Path) -> None:
+    twins = [CELL, replace(CELL, row="isofed_wo_pt")]
+    run_cell(twins[1], TINY, data, copied)
+    curves = [Run.load(result_file(copied, cell).parent / "run").series("val", "accuracy") for cell in twins]
     with_it, without = (100 * sum(line[8] for line in curve.values()) / 4 for curve in curves)
-    line = adaptation(tmp_path, twins).splitlines()[-1]
+    line = adaptation(copied, twins).splitlines()[-1]
     assert line == f"| pneumonia | 1 | 8 | {with_it:.1f} | {without:.1f} | {with_it - without:+.1f} |"
 
 

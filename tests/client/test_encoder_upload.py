@@ -160,10 +160,12 @@ def test_a_site_without_its_classifier_says_so_once(tmp_path: Path, caplog: pyte
     assert evaluate(3) == []
 
 
-def test_sites_with_their_classifier_do_not_say_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_said_where_it_is_there_or_all_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for upload in ("encoder", "model"):
         run_local(uploading(upload=upload, rounds=2), tmp_path / upload, sites=SITES[:1])
     assert "of its own is remembered" not in caplog.text
+    assert "private" not in told(tmp_path / "model", "run")
+    assert "untrained" not in told(tmp_path / "model", "model")
 
 
 def test_contrast_keeps_queue_and_target_at_the_site(tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_contrast_keeps_queue_and_target_at_the_site(tmp_path: Path) -> None:
 
 def test_under_secure_aggregation_no_classifier_is_encrypted(tmp_path: Path) -> None:
     pytest.importorskip("tenseal")
-    experiment = uploading(beta=1).model_copy(update={"secure_aggregation": True})
+    experiment = uploading(beta=1, rounds=2).model_copy(update={"secure_aggregation": True})
     sealed = run_local(experiment, tmp_path / "run", sites=SITES)
     assert told(sealed, "run")["status"] == "finished"
     first, last = initial_model(experiment, None)[0], StoredState(sealed / "model.safetensors")
@@ -193,12 +195,6 @@ def test_files_and_report_say_that_the_classifier_is_untrained(run: Path) -> Non
         assert "kept" in told(run, name)["note"]
     page = write_report(run).read_text()
     assert "The classifier in model.safetensors and best.safetensors is untrained." in page
-
-
-def test_nothing_is_said_where_all_is_sent(tmp_path: Path) -> None:
-    plain = run_local(uploading(upload="model", rounds=2), tmp_path / "run", sites=SITES[:1])
-    assert "private" not in told(plain, "run")
-    assert "untrained" not in told(plain, "model")
 
 
 # --- who may

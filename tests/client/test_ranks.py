@@ -109,6 +109,10 @@ def test_the_cases_hold_what_makes_a_mean_of_means_wrong(trained: Path) -> None:
     assert len(StoredState(trained / "lasting_teacher" / "0" / "memory.safetensors")) > 0
 
 
+def test_a_process_without_rows_still_computes(trained: Path) -> None:
+    assert {path.name for path in trained.glob("equal-*")} == {"equal-0", "equal-1"}
+
+
 # --- a site that its own file gives two processes
 
 

@@ -52,32 +52,8 @@ def waits_together(folder: Path, rank: int, processes: int) -> None:
         waits(folder, rank, processes)
 
 
-def one_image(folder: Path, rank: int, processes: int) -> None:
-    """One image for two processes, and a network that cannot compute none: outputs, and the gradient of its input."""
-    import torch
-    from torch import nn
-
-    from fedward.training.distributed.sharing import group, parallel, share
-    from tiny import Folded
-
-    with group(folder, rank, processes):
-        net = nn.Sequential(nn.Conv2d(3, 4, 3), Folded(), nn.Flatten(), nn.Linear(4 * 36, 2))
-        for parameter in net.parameters():
-            nn.init.constant_(parameter, 0.1)
-        image = torch.arange(192.0).reshape(1, 3, 8, 8) / 192
-        alone = net(image)
-        expected = torch.autograd.grad(alone.square().sum(), list(net.parameters()))
-        step = parallel(share(net), image)
-        together = step(lambda shared: shared(image))
-        together.square().sum().backward()
-        torch.testing.assert_close(together, alone)
-        for parameter, gradient in zip(net.parameters(), expected, strict=True):
-            torch.testing.assert_close(parameter.grad, gradient)
-        (folder / f"equal-{rank}").touch()
-
-
 TASKS: dict[str, Callable[[Path, int, int], None]] = {
-    task.__name__: task for task in (killed, refuses, waits, waits_together, one_image)
+    task.__name__: task for task in (killed, refuses, waits, waits_together)
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Starting processes and sharing a batch among them: nothing is left of them when something goes wrong."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -65,14 +64,6 @@ def test_every_row_of_a_batch_has_one_process(images: int, processes: int) -> No
     sizes = [len(share) for share in rows]
     assert sizes == sorted(sizes, reverse=True)
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_a_process_without_rows_still_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Path(__file__).parent
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (here, here.parent))))
-    with private_folder(tmp_path) as folder:
-        do("one_image", folder)
-        assert {path.name for path in folder.glob("equal-*")} == {"equal-0", "equal-1"}
 
 
 @pytest.mark.parametrize(("rank", "seen"), [(0, 1), (1, 0)])

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import lru_cache
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +31,7 @@ from interrupted import interrupted
 from run_files import rows
 from tiny import tiny
 
+pytestmark = pytest.mark.usefixtures("without_report")
 SITES = ["site-1", "site-2", "site-6", "site-9"]
 LOGS = ("metrics", "rounds", "peers", "groups", "queries", "budgets", "bytes")
 OF_THE_RUN = {"salt", "time", "hash", "previous", "last_hash", "ledger"}
@@ -80,29 +83,36 @@ EXPERIMENTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def by_one(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Callable[[str], dict[str, Any]]:
+    """What an experiment's run in one process leaves, by the experiment's name; each is run once."""
+    folder = tmp_path_factory.mktemp("one")
+    return lru_cache(lambda name: left_by(run_local(EXPERIMENTS[name], folder / name, sites=SITES)))
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_two_processes_leave_what_one_leaves(name: str, tmp_path: Path) -> None:
+def test_two_processes_leave_what_one_leaves(
+    name: str, by_one: Callable[[str], dict[str, Any]], tmp_path: Path
+) -> None:
     if name == "secure":
         pytest.importorskip("tenseal")
-    one, two = (
-        left_by(run_local(EXPERIMENTS[name], tmp_path / str(workers), sites=SITES, workers=workers))
-        for workers in (1, 2)
-    )
+    one, two = by_one(name), left_by(run_local(EXPERIMENTS[name], tmp_path / "run", sites=SITES, workers=2))
     if name == "secure":  # ciphertexts are made with chance, and their sums round differently
         one, two = ({"status": run["status"][0], "rounds": len(run["logs"]["rounds"])} for run in (one, two))
     assert two == one
 
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name != "secure"])
-def test_sites_that_leave_memory_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = left_by(run_local(EXPERIMENTS[name], tmp_path / "kept", sites=SITES))
+def test_sites_that_leave_memory_change_nothing(
+    name: str, by_one: Callable[[str], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = by_one(name)
     monkeypatch.setattr("fedward.local.MOST_HELD", 1)
     assert left_by(run_local(EXPERIMENTS[name], tmp_path / "left", sites=SITES)) == kept
 
 
-def test_a_run_is_resumed_with_any_number_of_processes(tmp_path: Path) -> None:
-    experiment = EXPERIMENTS["fedal"]
-    whole = left_by(run_local(experiment, tmp_path / "whole", sites=SITES))
+def test_a_run_is_resumed_with_any_number_of_processes(by_one: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
+    experiment, whole = EXPERIMENTS["fedal"], by_one("fedal")
     interrupted(experiment, tmp_path / "run", SITES, round_=2, answered=2)
     resumed = left_by(run_local(None, tmp_path / "run", resume=True, workers=2))
     for part in ("model", "logs", "memories"):
