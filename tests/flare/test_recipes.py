@@ -18,6 +18,7 @@ from fedward.flare.jobs.export import job_files
 from fedward.flare.jobs.recipes import FedwardRecipe, environment, execute, options
 from fedward.jobs import JOBS, load_experiment
 from fedward.local import run_local
+from run_files import rows
 from tiny import tiny
 
 SHIPPED = Path(__file__).parents[2] / "jobs"
@@ -108,20 +109,29 @@ def test_flares_receivers_take_the_arguments(tracking):
 
 
 @pytest.mark.simulator
+@pytest.mark.usefixtures("without_report")
 def test_a_script_gives_the_weights_of_the_in_process_engine(tmp_path):
+    """With peers in the second round, and all that travels in half of the bytes."""
     assert recipes.WORKSPACE == "simulator_workspace"
-    changes = [part for change in SMALL for part in ("--set", change)]
-    done = subprocess.run(
-        [sys.executable, SHIPPED / "fedavg" / "job.py", *changes],
+    chosen = [*SMALL, "warm_up=1", "committee=2", "threshold=0.0", "update_dtype=float16"]
+    changes = [part for change in chosen for part in ("--set", change)]
+    script = subprocess.Popen(
+        [sys.executable, SHIPPED / "fedperl" / "job.py", *changes],
         cwd=tmp_path,
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    report = tmp_path / done.stdout.split()[-1]
-    assert report == tmp_path / "simulator_workspace" / "fedavg" / "server" / "simulate_job" / "fedward" / "report.html"
-    local = run_local(load_experiment("fedavg", SMALL), tmp_path / "local", sites=SITES)
+    local = run_local(load_experiment("fedperl", chosen), tmp_path / "local", sites=SITES)
+    said, errors = script.communicate()
+    assert script.returncode == 0, errors[-2000:]
+    report = tmp_path / said.split()[-1]
+    assert (
+        report == tmp_path / "simulator_workspace" / "fedperl" / "server" / "simulate_job" / "fedward" / "report.html"
+    )
+    assert report.is_file()
     assert_same_run(report.parent, local)
+    assert [row["round"] for row in rows(report.parent, "peers")] == [2]
+    assert json.loads((report.parent / "run.json").read_text())["engine"] == "flare"
     assert sorted(path.name for path in (report.parents[1] / "tb_events").iterdir()) == SITES

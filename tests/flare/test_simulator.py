@@ -1,4 +1,7 @@
-"""The whole way through FLARE's simulator: the weights of the in-process engine, on as many threads as one likes."""
+"""The whole way through FLARE's simulator: the weights of the in-process engine, on as many threads as one likes.
+
+Of the tests that are not slow, test_recipes.py runs FedPerl so, and test_tutorial.py a method of another package.
+"""
 
 import json
 
@@ -11,18 +14,18 @@ from fedward.local import run_local
 from fedward.storage.initial import Weights
 from tiny import tiny
 
-pytestmark = [pytest.mark.simulator, pytest.mark.usefixtures("without_report")]
+pytestmark = [pytest.mark.simulator, pytest.mark.slow, pytest.mark.usefixtures("without_report")]
 
 
 @pytest.mark.parametrize(
     ("method", "threads"),
     [
         ("fedperl", 3),
-        pytest.param("selffed", 3, marks=pytest.mark.slow),
-        pytest.param("fedperl", 1, marks=pytest.mark.slow),
-        pytest.param("fedavg", 3, marks=pytest.mark.slow),
-        pytest.param("rscfed", 3, marks=pytest.mark.slow),
-        pytest.param("fedal", 3, marks=pytest.mark.slow),
+        ("selffed", 3),
+        ("fedperl", 1),
+        ("fedavg", 3),
+        ("rscfed", 3),
+        ("fedal", 3),
     ],
 )
 def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
@@ -44,7 +47,6 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
     assert str(results / "fedward") in (tmp_path / "workspace.log").read_text()
 
 
-@pytest.mark.slow
 def test_a_job_with_weights_equals_the_in_process_engine(tmp_path):
     before = run_local(tiny("fedavg", seed=77, options={"rounds": 1}), tmp_path / "before", sites=SITES)
     experiment = tiny("fedavg", options={"rounds": 1})

@@ -137,5 +137,8 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, installed, monkeyp
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = start(tmp_path / "job", tmp_path / "workspace", PYTHONPATH=path)
     local = run(tmp_path / "local", "scaffold", steps=2, rounds=2)
-    assert process.wait() == 0, (tmp_path / "workspace.log").read_text()[-2000:]
-    assert_same_run(tmp_path / "workspace" / "server" / "simulate_job" / "fedward", local)
+    said, results = process.wait(), tmp_path / "workspace" / "server" / "simulate_job" / "fedward"
+    log = (tmp_path / "workspace.log").read_text()
+    assert said == 0, log[-2000:]
+    assert str(results) in log
+    assert_same_run(results, local)
