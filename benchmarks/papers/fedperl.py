@@ -10,6 +10,7 @@ from fedward.errors import RunError
 from fedward.evaluation import Selection, best_global, best_per_site, last_rounds
 from fedward.jobs import load_experiment, simulated_sites
 from fedward.report.run import Run
+from papers import pseudo_labels
 from papers.numbers import difference, head, line, mean
 from papers.processes import run_all
 from papers.runs import require_same, require_same_images, run_or_resume, whole_run
@@ -76,7 +77,8 @@ def run_cell(cell: Cell, changes: Changes, out: Path, site_files: Path | None) -
     """Run one cell. The upper bound sees other labels, so its site files lie in a folder beside the others'."""
     experiment = experiment_of(cell, changes)
     files = site_files and site_files / ("all-labels" if cell.row == "upper" else "few-labels")
-    run_or_resume(experiment, run_folder(cell, out), simulated_sites(experiment), files, out / "cache")
+    sites, cache = simulated_sites(experiment), out / "cache"
+    run_or_resume(experiment, run_folder(cell, out), sites, files, cache, judged=True)
     whole_run(run_folder(cell, out))
     return "done"
 
@@ -94,7 +96,8 @@ def run_folder(cell: Cell, out: Path) -> Path:
 
 
 def table(cells: Sequence[Cell], out: Path) -> str:
-    """Return the table of all finished runs, in markdown: one for each way of choosing a round.
+    """Return the tables of all finished runs, in markdown: one for each way of choosing a round, and one of what sites
+    noted of their unlabelled images.
 
     Raises:
         RunError: a site failed in one of the runs, or a metric has no value.
@@ -118,6 +121,7 @@ def table(cells: Sequence[Cell], out: Path) -> str:
             for metric in COMPARED:
                 numbers += [_gap(by_seed, runs[base], metric, choose, row == base) for base in ("lower", "ssfl")]
             lines.append(line(ROWS[row].title, str(len(by_seed)), *numbers))
+    lines.append(pseudo_labels.table({ROWS[row].title: [*by_seed.values()] for row, by_seed in runs.items()}))
     return "\n".join(lines)
 
 

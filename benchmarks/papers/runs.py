@@ -138,10 +138,13 @@ def run_or_resume(
     site_files: Path | None,
     cache: Path,
     init: Path | None = None,
+    *,
+    judged: bool = False,
 ) -> None:
     """Run an experiment in ``folder``, or go on with the run that lies there; its console goes to a file beside it.
 
-    ``init`` is the folder of a finished run, whose weights a new one starts from.
+    ``init`` is the folder of a finished run, whose weights a new one starts from. ``judged``: sites note how good their
+    pseudo-labels are.
 
     Raises as :func:`require_same` and :func:`~fedward.local.run_local` do.
     """
@@ -157,4 +160,5 @@ def run_or_resume(
             site_folders=[site_files] if site_files else [],
             init=None if started else init,
             cache=cache,
+            judged=judged,
         )

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from fedward.client.admission import Admission
 from fedward.client.client import Client
+from fedward.client.pseudo_labels import Quality
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
 from fedward.config import Experiment
@@ -41,6 +42,8 @@ class Sites:
     """Where their files may lie."""
     cache: Path | None = None
     """For decoded images, with a folder for each site; by default they lie in the sites' folders."""
+    judged: bool = False
+    """Whether each site notes in its folder how good its pseudo-labels are; see :mod:`fedward.client.pseudo_labels`."""
 
     def client(self, name: str, key: SiteKey | None) -> Client:
         """Return a site; with secure aggregation ``key`` encrypts its updates."""
@@ -48,7 +51,8 @@ class Sites:
         algorithm = method_of(experiment)
         source = DataSource(name, experiment, own, self.site_folders, cache / name if cache else None)
         log = SiteLog(own, name, experiment, algorithm)
-        return Client(source, algorithm, log, Admission(name, experiment, algorithm, own), key)
+        admission, quality = Admission(name, experiment, algorithm, own), Quality(source) if self.judged else None
+        return Client(source, algorithm, log, admission, key, quality=quality)
 
 
 MOST_HELD = 64
@@ -68,8 +72,9 @@ class LocalTransport:
         site_folders: Sequence[Path] = (),
         key: SiteKey | None = None,
         cache: Path | None = None,
+        judged: bool = False,
     ) -> None:
-        made, self._names = Sites(experiment, folder, site_folders, cache), sorted(names)
+        made, self._names = Sites(experiment, folder, site_folders, cache, judged), sorted(names)
         self.client = lru_cache(MOST_HELD)(lambda name: made.client(name, key))
         """A site by its name."""
 
@@ -86,7 +91,7 @@ class LocalTransport:
         """Do nothing: there is no process to end."""
 
 
-def run_local(
+def run_local(  # noqa: PLR0913 - named choices of one run
     experiment: Experiment | None,
     folder: Path,
     *,
@@ -96,13 +101,15 @@ def run_local(
     init: Path | None = None,
     cache: Path | None = None,
     workers: int = 1,
+    judged: bool = False,
 ) -> Path:
     """Run an experiment on this machine, or resume one; return the run folder.
 
     With ``resume`` the experiment and the sites are those the folder was started with. ``init`` is the folder of a
     finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder,
     where everything lies that sites remember. With ``workers`` of 2 or more the sites of a round work beside one
-    another, in so many processes; the weights are the same.
+    another, in so many processes; the weights are the same. With ``judged`` each site notes in its own folder how good
+    its pseudo-labels are, by the labels that the experiment hides.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of ``site_folders``
     holds no site's file, the server's own images are those of a site, or ``workers`` is below 1 or above it for an
@@ -118,7 +125,7 @@ def run_local(
     assert experiment is not None
     refuse_sites_file(sites, site_folders)
     source = Source(init) if init else None
-    with local_transport(experiment, sites, folder, site_folders, cache, workers) as transport:
+    with local_transport(experiment, sites, folder, site_folders, cache, workers, judged) as transport:
         return run_experiment(
             experiment,
             folder,
@@ -140,10 +147,11 @@ def local_transport(
     site_folders: Sequence[Path] = (),
     cache: Path | None = None,
     workers: int = 1,
+    judged: bool = False,
 ) -> Iterator[Transport]:
     """Yield what carries a run's messages; with secure aggregation it makes a key, kept in memory."""
     server, key = new_contexts() if experiment.secure_aggregation else (b"", b"")
-    sites = Sites(experiment, folder / "sites", site_folders, cache)
+    sites = Sites(experiment, folder / "sites", site_folders, cache, judged)
     with closing(_inner(sites, names, key, workers)) as inner:
         if experiment.secure_aggregation:
             yield EncryptedTransport(inner, experiment, method_of(experiment), Adder(server), folder)
@@ -157,7 +165,7 @@ def _inner(sites: Sites, names: Sequence[str], key: bytes, workers: int) -> Loca
         raise ConfigError("workers", expected="1 or more", found=f"{workers}", remedy="Name a number above 0.")
     if workers == 1:
         own = SiteKey(key) if key else None
-        return LocalTransport(sites.experiment, names, sites.folder, sites.site_folders, own, sites.cache)
+        return LocalTransport(sites.experiment, names, sites.folder, sites.site_folders, own, sites.cache, sites.judged)
     if known := registered(sites.experiment.model_dump(mode="json")):
         expected = f"1, as only this process knows {', '.join(known)}"
         remedy = "Run with one, or let a package offer them (docs/extending.md)."

@@ -11,8 +11,11 @@ import paper
 from fedward.errors import ConfigError, RunError
 from fedward.evaluation import best_global, best_per_site, last_rounds
 from fedward.evaluation.selection import MetricRow
+from fedward.jobs import load_experiment
 from fedward.report.run import Run
-from papers import fedperl
+from fedward.storage.pseudo_labels import noted
+from fedward.storage.rows import PseudoLabelRow
+from papers import fedperl, pseudo_labels
 from papers.fedperl import Cell, Changes, run_cell, run_folder, score, table
 
 FEW = ("rounds=2", "images_per_round=16", "synthetic.images=40", "data.image_size=16", "synthetic.sites=2")
@@ -35,10 +38,8 @@ def lines_of(text: str, title: str) -> list[list[str]]:
 def test_rows_differ_from_the_shipped_jobs_by_what_is_asked(out: Path) -> None:
     fedperl_run, lower, upper = (Run.load(run_folder(Cell(row, 1), out)) for row in ("fedperl", "lower", "upper"))
     assert fedperl_run.info.experiment["options"] == {**lower.info.experiment["options"], "warm_up": 1}
-    assert (lower.info.experiment["synthetic"]["labelled"], upper.info.experiment["synthetic"]["labelled"]) == (
-        0.2,
-        1.0,
-    )
+    few, every = (run.info.experiment["synthetic"]["labelled"] for run in (lower, upper))
+    assert few == load_experiment("fedavg", []).synthetic.labelled < every == 1.0
     assert lower.info.sites == ("site-1", "site-2")
 
 
@@ -54,12 +55,41 @@ def test_the_table_has_means_and_paired_differences(out: Path) -> None:
     gaps = [values[Cell("fedperl", seed)] - values[Cell("lower", seed)] for seed in (1, 2)]
     assert ours[7].startswith(f"{sum(gaps) / 2:+.3f} [")
     assert ours[8] == "-", "SSFL has not run"
-    assert lines_of(text, "Lower (FedAvg, few labels)")[-1][7] == ""
+    assert lines_of(text, "Lower (FedAvg, few labels)")[0][7] == ""
     assert lines_of(text, "Upper (FedAvg, all labels)")[-1][1] == "1"
     assert not lines_of(text, "SSFL (FedAvg + FixMatch)")
-    titles = [line.removeprefix("### Test set, ") for line in text.splitlines() if line.startswith("###")]
+    *titles, last = [line.removeprefix("### Test set, ") for line in text.splitlines() if line.startswith("###")]
     assert titles == list(fedperl.PROTOCOLS)
+    assert last == "### Unlabelled images, last three rounds of training"
     assert list(fedperl.PROTOCOLS.values()) == [last_rounds, best_global, best_per_site]
+
+
+def test_the_quality_of_pseudo_labels_is_shown(out: Path) -> None:
+    """Both rounds are among the last three; federated averaging makes no pseudo-labels, but has models of its own."""
+    run = Run.load(run_folder(Cell("fedperl", 1), out))
+    rows = [row for rows in noted(run.folder, run.info.id).values() for row in rows]
+    assert len(rows) == sum(len(row.replied) for row in run.rounds)
+    text = table([Cell("fedperl", 1), Cell("lower", 1), Cell("upper", 1)], out)
+    shown = lines_of(text, "FedPerl")[-1]
+    kept = sum(sum(row.kept.values()) for row in rows)
+    assert shown[1:3] == ["1", f"{kept / sum(row.labelled for row in rows):.3f}"]
+    assert shown[4] == f"{sum(row.right for row in rows) / sum(row.labelled for row in rows):.3f}"
+    assert shown[5] == f"{sum(row.accuracy for row in rows) / len(rows):.3f}"
+    lower = lines_of(text, "Lower (FedAvg, few labels)")[-1]
+    assert (lower[2:5], lower[6]) == (["-"] * 3, "-")
+    assert float(lower[5]) >= 0
+    assert len(lines_of(text, "Upper (FedAvg, all labels)")) == len(fedperl.PROTOCOLS), "nothing is hidden"
+
+
+def test_quality_of_pseudo_labels_worked_by_hand() -> None:
+    rows = [
+        PseudoLabelRow(3, 0, {"a": 6, "b": 2}, 4, 16, 9, {"a": 5, "b": 5}, 0.5),
+        PseudoLabelRow(3, 0, {"a": 0, "b": 0}, 0, 16, 7, {"a": 0, "b": 10}, 0.7),
+    ]
+    assert pseudo_labels.quality(rows) == pseudo_labels.Quality(0.25, 0.5, 0.5, 0.6)
+    assert pseudo_labels.favourite(rows) == "a 0.75 (0.25)"
+    assert pseudo_labels.quality(rows[1:])[:2] == (0.0, None)
+    assert pseudo_labels.favourite(rows[1:]) == "-"
 
 
 def test_each_image_counts_once_in_the_pooled_column(out: Path) -> None:
@@ -88,7 +118,7 @@ def test_finished_runs_are_shown_and_not_run_again(out: Path, capsys: pytest.Cap
     before = (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns
     arguments = ["fedperl", "--out", str(out), "--methods", "lower", "--seeds", "1", "2"]
     assert paper.main([*arguments, *(word for change in FEW for word in ("--set", change))]) == 0
-    assert len(lines_of(capsys.readouterr().out, "Lower (FedAvg, few labels)")) == len(fedperl.PROTOCOLS)
+    assert len(lines_of(capsys.readouterr().out, "Lower (FedAvg, few labels)")) == len(fedperl.PROTOCOLS) + 1
     assert (run_folder(Cell("lower", 1), out) / "run.json").stat().st_mtime_ns == before
 
 

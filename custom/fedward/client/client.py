@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 
 from fedward.client.admission import Admission
 from fedward.client.memory import OWN, site_models
+from fedward.client.pseudo_labels import Quality
 from fedward.client.queries import Queries
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
@@ -38,7 +39,8 @@ class Client:
     """Answers the requests of one site.
 
     The data of ``source`` are read once a request has been admitted. Under secure aggregation updates are encrypted
-    with ``key``. The site works on ``device``, by default on that of its file.
+    with ``key``. The site works on ``device``, by default on that of its file. Where one process trains, ``quality``
+    notes how good its pseudo-labels are.
     """
 
     def __init__(
@@ -49,11 +51,12 @@ class Client:
         admission: Admission,
         key: SiteKey | None = None,
         device: torch.device | None = None,
+        quality: Quality | None = None,
     ) -> None:
         self.name, self.experiment = source.site, source.experiment
         self.source, self.log, self.admission = source, log, admission
         self.key, self._algorithm = key, algorithm
-        self._device = device
+        self._device, self._quality = device, quality
         self._learner: Learner | None = None
         self._warned = False
         """Whether the log says already that the site has no tensors of its own."""
@@ -148,6 +151,8 @@ class Client:
             from fedward.client.ranks import Processes
 
             train = Processes(self.source, learner, processes).train
+        elif self._quality:
+            train = partial(self._quality.train, learner, asked.run)
         update = train(model, peers, asked.round, task=asked.task, part=asked.part, memory=known, aborted=aborted)
         if update.steps:
             if algorithm.active and algorithm.active.sampler.uses.own_model:

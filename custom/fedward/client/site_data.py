@@ -47,10 +47,21 @@ class DataSource:
                 sites. Real and synthetic images would train one model then.
             DataError: the data that the file names cannot be used.
         """
+        data = self._load()
+        return data if self.file is None or self.site == SERVER else _reportable(data)
+
+    def all_labels(self) -> dict[str, int]:
+        """Return the labels of all training images, id -> class index, those that the run hides among them.
+
+        Nothing that trains may see them. Raises as :meth:`read` does.
+        """
+        whole = self._load(labelled=1.0).labelled
+        return dict(zip(whole.ids, map(int, whole.labels), strict=True))
+
+    def _load(self, labelled: float | None = None) -> SiteData:
         experiment = self.experiment
         if (file := self.file) is not None:
-            data = load_site(file, experiment.data, cache=self.cache or self.folder / "cache")
-            return data if self.site == SERVER else _reportable(data)
+            return load_site(file, experiment.data, self.cache or self.folder / "cache", labelled)
         where, folders = f"site {self.site}", ", ".join(map(str, self.site_folders)) or "no folder"
         wanted = f"a file {self.site}.yaml in one of {folders}"
         if experiment.synthetic is None:
@@ -60,8 +71,10 @@ class DataSource:
             found = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
             remedy = "Name files as the sites are named; without any, all sites work on the synthetic images."
             raise ConfigError(where, expected=f"{wanted}, or no site's file at all", found=found, remedy=remedy)
-        synthetic = synthetic_site(self.site, experiment.data, experiment.synthetic, experiment.seed)
-        return replace(synthetic, annotation="oracle")
+        drawn = experiment.synthetic
+        if labelled is not None:
+            drawn = drawn.model_copy(update={"labelled": labelled, "isolated": False})
+        return replace(synthetic_site(self.site, experiment.data, drawn, experiment.seed), annotation="oracle")
 
     def require_same(self, run: str) -> None:
         """Raise DataError if the run began with a site file that is missing now, or without the one found now.

@@ -119,7 +119,7 @@ class FixMatchObjective(Stateless):
         labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
         terms = {**supervised, "loss_pseudo": weight * pseudo_label_loss(logits, labels, keep), **teaching}
         learns = bool(supervised) or follows or (weight > 0 and keep.any())
-        return Losses(terms, {"kept": keep.float().mean()}, learns)
+        return Losses(terms, {"kept": keep.float().mean()}, learns, {"labels": labels, "keep": keep})
 
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether the net learns from its weak views, too; here they only make labels."""

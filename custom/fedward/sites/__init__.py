@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> SiteData:
+def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None, labelled: float | None = None) -> SiteData:
     """Load a site's data as its site file says.
 
     Splits, the labelled share and the order of the images (by sample id within each set) depend on the rows and the
@@ -51,6 +51,7 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> S
         site_file: see :class:`fedward.sites.site_file.ManifestSite` and ``NpzSite``.
         spec: the job's classes, image size and channels.
         cache: folder for decoded images (see :func:`fedward.sites.images.decode_files`); not used for npz.
+        labelled: share of the training labels that are seen; by default the file's.
 
     Returns:
         The site's images; the rows that could not be used are in ``rejected``. A site with one class, without labels,
@@ -69,6 +70,6 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> S
     )
     check_rejected(file, rejected, total)
     rng = numpy_generator(file.split.seed, "labelled")
-    data = divide(file.site, spec.classes, rows, pixels, file.labelled, rng)
+    data = divide(file.site, spec.classes, rows, pixels, file.labelled if labelled is None else labelled, rng)
     kept = ("device", "threads", "processes", "annotation", "wait_for_labels", "minutes_per_label")
     return replace(data, rejected=tuple(rejected), **{name: getattr(file, name) for name in kept})

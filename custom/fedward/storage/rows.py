@@ -121,7 +121,28 @@ class ByteRow:
     peer_models: int
 
 
-Row: TypeAlias = MetricRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class PseudoLabelRow:
+    """What a site notes for itself of one training: how good its pseudo-labels are, by labels that the run hides."""
+
+    round: int
+    part: int
+    """Which of a round's exchanges, from 0."""
+    kept: Mapping[str, int]
+    """Class -> pseudo-labels of this class that were used, over all steps: an image counts each time."""
+    kept_right: int
+    """How many of these are right."""
+    labelled: int
+    """Pseudo-labels, used or not."""
+    right: int
+    hidden: Mapping[str, int]
+    """Class -> unlabelled images that are of this class."""
+    accuracy: float
+    """Of the site's model after the training, on these images."""
+
+
+Row: TypeAlias = MetricRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow | PseudoLabelRow
 RowT = TypeVar("RowT", bound=Row)
 
 LOGS: Mapping[str, type[Row]] = {
@@ -134,7 +155,7 @@ LOGS: Mapping[str, type[Row]] = {
     "bytes": ByteRow,
 }
 """Name of a log, without ``.jsonl`` -> type of its rows."""
-_ADAPTERS: dict[Any, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in LOGS.values()}
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (*LOGS.values(), PseudoLabelRow)}
 
 
 def written(row: Row) -> str:

@@ -1,0 +1,164 @@
+"""What a site notes of its pseudo-labels by labels that the run hides: right numbers, and nothing else changes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedward.client.pseudo_labels import Tally
+from fedward.client.site_data import DataSource
+from fedward.config import DataSpec, SyntheticData
+from fedward.evaluation import classification_metrics
+from fedward.local import SITES as SITES_JSON
+from fedward.local import Sites, run_local
+from fedward.methods import method_of
+from fedward.sites import load_site, synthetic_site
+from fedward.storage.pseudo_labels import note, noted
+from fedward.storage.rows import PseudoLabelRow
+from fedward.training.batches import Pixels
+from fedward.training.evaluation import predict
+from fedward.training.networks import Networks
+from interrupted import interrupted
+from isolated import CLASSES, write_sites
+from run_files import assert_equal, rows, steady_rows, weights
+from tiny import tiny
+
+pytestmark = pytest.mark.usefixtures("without_report")
+
+SITES = ["site-1", "site-2", "site-9"]
+JUST = {"threshold": 0.14}
+"""That some of a hardly trained network's pseudo-labels reach."""
+CPU = torch.device("cpu")
+
+
+def tally_of(truth: list[int], batches: list[list[tuple[int, int, bool]]], classes: int = 3) -> Tally:
+    """``batches`` of (image, pseudo-label, whether it is kept)."""
+    tally = Tally(torch.tensor(truth), classes)
+    for batch in batches:
+        which, labels, keep = (torch.tensor(column) for column in zip(*batch, strict=True))
+        tally.add(which, labels, keep.bool())
+    return tally
+
+
+def test_pseudo_labels_counted_by_hand() -> None:
+    """Image 0 is of class 2, image 1 of class 0, image 2 of none that is known."""
+    batches = [[(0, 2, True), (1, 1, True), (2, 1, True)], [(1, 0, False), (0, 2, True)]]
+    assert tally_of([2, 0, -1], batches).counts() == ([0, 1, 2], 2, 4, 3)
+    assert tally_of([2, 0, -1], []).counts() == ([0, 0, 0], 0, 0, 0)
+
+
+ANSWERS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2), st.booleans()), min_size=1, max_size=8)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(-1, 2), min_size=5, max_size=5), st.lists(ANSWERS, max_size=4))
+def test_counts_equal_a_naive_loop(truth: list[int], batches: list[list[tuple[int, int, bool]]]) -> None:
+    said = [(truth[image], label, keep) for batch in batches for image, label, keep in batch if truth[image] >= 0]
+    kept = [label for _, label, keep in said if keep]
+    right = [keep for true, label, keep in said if true == label]
+    expected = ([kept.count(c) for c in range(3)], sum(right), len(said), len(right))
+    assert tally_of(truth, batches).counts() == expected
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("judged") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedward.local.write_report", lambda folder: None)
+        return run_local(tiny(options=JUST), folder, sites=SITES, judged=True)
+
+
+def id_of(folder: Path) -> str:
+    return str(json.loads((folder / "run.json").read_text())["id"])
+
+
+def test_a_judged_run_is_the_same_run(judged: Path, tmp_path: Path) -> None:
+    other = run_local(tiny(options=JUST), tmp_path / "run", sites=SITES)
+    assert_equal(weights(judged), weights(other))
+    for log in ("metrics", "peers", "bytes"):
+        assert steady_rows(judged, log) == steady_rows(other, log)
+    assert noted(other, id_of(other)) == {}
+    assert not list(other.glob("sites/*/pseudo_labels"))
+
+
+def test_shares_are_those_the_sites_report(judged: Path) -> None:
+    """Two steps of eight images a round; all labels are known, so the share kept is the reported one."""
+    reported = {(r["round"], r["site"]): r["value"] for r in rows(judged, "metrics") if r["name"] == "kept"}
+    found = {(row.round, site): row for site, rows_ in noted(judged, id_of(judged)).items() for row in rows_}
+    assert set(found) == set(reported)
+    for place, row in found.items():
+        assert row.labelled == 16
+        assert sum(row.kept.values()) / row.labelled == pytest.approx(reported[place])
+        assert row.kept_right <= min(row.right, sum(row.kept.values()))
+    assert 0 < sum(sum(row.kept.values()) for row in found.values()) < 16 * len(found)
+
+
+def test_hidden_labels_are_those_of_the_whole_site(judged: Path) -> None:
+    experiment = tiny()
+    for site, told in noted(judged, id_of(judged)).items():
+        whole = synthetic_site(site, experiment.data, SyntheticData(images=40, labelled=1.0), experiment.seed)
+        seen = synthetic_site(site, experiment.data, experiment.synthetic, experiment.seed)
+        labels = dict(zip(whole.labelled.ids, whole.labelled.labels, strict=True))
+        assert all(labels[name] == label for name, label in zip(seen.labelled.ids, seen.labelled.labels, strict=True))
+        hidden = np.bincount([labels[name] for name in seen.unlabelled.ids], minlength=8).tolist()
+        assert all(list(row.hidden.values()) == hidden for row in told)
+        assert (seen.unlabelled.labels == -1).all()
+
+
+@pytest.mark.parametrize("method", ["ssfl", "fedavg"])
+def test_accuracy_is_that_of_the_sites_own_model(tmp_path: Path, method: str) -> None:
+    """The model after a round of one site is the site's own."""
+    experiment = tiny(method, options={"rounds": 1, "participants": 1})
+    folder = run_local(experiment, tmp_path / "run", sites=["site-1"], judged=True)
+    (row,) = noted(folder, id_of(folder))["site-1"]
+    source = DataSource("site-1", experiment, tmp_path / "own")
+    images, labels = source.read().unlabelled, source.all_labels()
+    net = Networks(experiment, method_of(experiment), CPU).load(weights(folder))
+    truth = np.array([labels[name] for name in images.ids])
+    found = classification_metrics(predict(net, Pixels.of(images, CPU)).numpy(), truth, experiment.data.classes)
+    assert row.accuracy == pytest.approx(next(each["value"] for each in found if each["name"] == "accuracy"))
+    assert (row.labelled > 0) == (method == "ssfl"), "federated averaging makes no pseudo-labels"
+
+
+def test_a_file_of_a_site_tells_what_its_share_hides(tmp_path: Path) -> None:
+    """Site 1 sees all of its labels, the others none."""
+    folder, data = write_sites(tmp_path / "sites"), DataSpec(classes=CLASSES, image_size=16)
+    experiment = tiny("ssfl", data=data, synthetic=None, options={"rounds": 1})
+    run = run_local(experiment, tmp_path / "run", sites=["site-1", "site-2"], site_folders=[folder], judged=True)
+    found = noted(run, id_of(run))
+    assert list(found) == ["site-2"], "the other hides nothing"
+    whole = load_site(folder / "site-2.yaml", experiment.data, labelled=1.0)
+    counts = np.bincount(whole.labelled.labels, minlength=len(experiment.data.classes)).tolist()
+    assert list(found["site-2"][0].hidden.values()) == counts
+    assert DataSource("site-2", experiment, tmp_path, [folder]).all_labels() == dict(
+        zip(whole.labelled.ids, whole.labelled.labels.tolist(), strict=True)
+    )
+
+
+def test_a_repeated_round_is_noted_once(tmp_path: Path, judged: Path) -> None:
+    experiment = tiny(options=JUST)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("interrupted.run_local", lambda *given, **named: run_local(*given, **named, judged=True))
+        interrupted(experiment, tmp_path / "run", SITES, 2, 3)
+    folder = run_local(None, tmp_path / "run", resume=True, judged=True)
+    assert noted(folder, id_of(folder)) == noted(judged, id_of(judged))
+
+
+def test_rows_survive_a_file_and_a_cut_line(tmp_path: Path) -> None:
+    row = PseudoLabelRow(1, 0, {"a": 3, "b": 0}, 2, 5, 4, {"a": 4, "b": 6}, 0.5)
+    note(tmp_path / "sites" / "x", "run", row)
+    path = tmp_path / "sites" / "x" / "pseudo_labels" / "run.jsonl"
+    path.write_text(path.read_text() + '{"round": 2, "par')
+    assert noted(tmp_path, "run") == {"x": [row]}
+    assert noted(tmp_path, "another") == {}
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+def test_worker_processes_are_told(tmp_path: Path) -> None:
+    made: Any = Sites(tiny(), tmp_path, [], judged=True)
+    assert SITES_JSON.validate_json(SITES_JSON.dump_json(made)) == made
