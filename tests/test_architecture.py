@@ -28,7 +28,7 @@ MAY_USE: dict[str, set[str]] = {
     "evaluation": {"errors", "sites"},
     "registry": {"errors", "evaluation"},
     "views": {"errors", "registry"},
-    "nets": {"errors", "registry", "seeds"},
+    "nets": {"digests", "errors", "registry", "seeds"},
     "sites": {"errors", "private", "seeds", "terminal", "yaml_text"},
     "annotation": {"config", "errors", "private", "sites", "terminal"},
     "methods": {"errors", "registry", "seeds"},

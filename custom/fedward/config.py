@@ -1,6 +1,6 @@
 """One experiment as a typed, frozen model: what a job says, and nothing a site should decide for itself."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -67,6 +67,9 @@ class Experiment(_Frozen):
     data: DataSpec = DataSpec()
     net: str = "small_cnn"
     pretrained: bool = False
+    trainable: Annotated[str, Field(pattern=r"^(all|head|adapters|last:[1-9]\d{0,3})$")] = "all"
+    """What of the network trains and travels: all of it; ``head``, the classifier; ``last:N``, also the last N blocks;
+    ``adapters``, also a low-rank change of each linear layer. All else is frozen, and made anew at each end."""
     synthetic: SyntheticData | None = SyntheticData()
     seed: int = Field(1, ge=0)
     evaluate_every: int = Field(1, ge=1)
@@ -115,6 +118,9 @@ class Experiment(_Frozen):
         from fedward.methods import method_of
 
         algorithm = method_of(self)
+        if self.trainable != "all" and (reason := algorithm.requirements.whole):
+            remedy = "Set trainable=all, or choose another method."
+            raise ConfigError(f"trainable with {self.method}", expected="all", found=reason, remedy=remedy)
         if self.secure_aggregation:
             self._must_do_with_means(algorithm)
         if algorithm.settings.robust != "no":

@@ -9,17 +9,17 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, RunError
 from fedward.jobs import changed_experiment, simulated_sites
 from fedward.local import run_local
-from fedward.methods import method_of
-from fedward.nets import build
+from fedward.nets.trainable import TrainablePart
 from fedward.registry import KINDS
 from fedward.report.run import Run
 from fedward.sites import named_sites
 from fedward.sites.images import check_not_blank, decode, fit
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.info import read_info
+from fedward.storage.initial import network_of
 from fedward.storage.run_folder import RunFolder
 
 
@@ -141,7 +141,7 @@ def load_model(folder: Path | str, which: Literal["model", "best"] = "model") ->
 
     Raises:
         ConfigError: the run has not finished, trained no classifier, or each site kept its own.
-        RunError: it is no run folder, or a file is damaged.
+        RunError: it is no run folder, a file is damaged, or what was frozen in the run is another here.
     """
     where, info = Path(folder), read_info(Path(folder))
     file = where / f"{which}.safetensors"
@@ -150,9 +150,12 @@ def load_model(folder: Path | str, which: Literal["model", "best"] = "model") ->
         remedy = "Name another run, or another model of it."
         raise ConfigError(f"run {folder}", expected=f"a finished run and its {file.name}", found=found, remedy=remedy)
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
-    net = build(spec.net, len(spec.data.classes), spec.data.channels, extend=method_of(spec).extend)
+    net = network_of(spec)
+    if isinstance(net, TrainablePart) and net.base != info.base:
+        remedy = "Use the weights, and the versions of fedward, timm and torch, that the run had."
+        raise RunError(f"run {folder}, frozen part", expected=f"SHA-256 {info.base}", found=net.base, remedy=remedy)
     net.load_state_dict(StoredState(file))
-    return TrainedModel(net, spec)
+    return TrainedModel(net.whole if isinstance(net, TrainablePart) else net, spec)
 
 
 def register(name: str, thing: Any, kind: str = "method") -> None:

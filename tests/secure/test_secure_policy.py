@@ -66,7 +66,7 @@ def refused(federation: Federation, lead: Session, job: Path, out: Path) -> str:
 
 def crafted(experiment: Experiment) -> dict[str, Tensor]:
     """Weights with which the update of one image gives back its label and its features."""
-    model, _ = initial_model(experiment, None)
+    model, _, _ = initial_model(experiment, None)
     return {name: tensor * 0 if name.startswith("classifier") else tensor for name, tensor in model.items()}
 
 

@@ -35,7 +35,7 @@ def finished(folder: Path, experiment: Experiment, seed: int = 77) -> Path:
 
 
 def taken(experiment: Experiment, folder: Path) -> tuple[Mapping[str, torch.Tensor], dict[str, Any]]:
-    state, facts = initial_model(experiment, Weights.of(folder))
+    state, facts, _ = initial_model(experiment, Weights.of(folder))
     assert facts is not None
     return state, facts
 
@@ -75,7 +75,7 @@ def test_whatever_has_the_same_name_and_shape_is_taken(selffed: Path, experiment
 def test_what_the_other_run_lacks_is_fresh(tmp_path: Path) -> None:
     plain = finished(tmp_path / "plain", swin("swin_28"))
     state, facts = taken(tiny("selffed"), plain)
-    fresh, _ = initial_model(tiny("selffed"), None)
+    fresh, _, _ = initial_model(tiny("selffed"), None)
     assert parts(facts["taken"]) == {"encoder", "classifier"}
     assert parts(facts["new"]) == {"mask_token", "decoder", "projection"}
     assert all(torch.equal(state[name], fresh[name]) for name in facts["new"])

@@ -118,6 +118,7 @@ class Client:
             return self._carry_out(asked, request, aborted)
 
     def _carry_out(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
+        self._networks.require_base(asked.base)
         memory = site_models(self.source.folder / "memory", asked.run)
         known = {**(memory.before(asked.round, asked.part) or {})}
         model = {**wire.unflatten("model", request.arrays, self._networks.template), **self._own(known, asked.round)}

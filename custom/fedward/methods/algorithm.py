@@ -47,6 +47,8 @@ class Requirements:
     """Why no median can stand for the mean; empty where one can."""
     server_optimizer: bool = False
     """Whether its rounds end with the step of the server's optimiser, so that a job may choose one."""
+    whole: str = ""
+    """Why no part of the network can be frozen; empty where one can."""
     one_process: str = ""
     """Why several processes cannot share a site's training; empty where they can."""
     server_images: frozenset[Literal["validation", "training", "pictures"]] = frozenset()

@@ -8,6 +8,7 @@ from torch import nn
 
 from fedward.errors import ConfigError
 from fedward.nets.depthwise import quicken
+from fedward.nets.trainable import ALL, trainable_part
 from fedward.registry import NETWORKS
 from fedward.seeds import derive
 
@@ -30,10 +31,12 @@ def build(
     pretrained: bool = False,
     seed: int = 0,
     extend: Callable[[nn.Module], None] | None = None,
+    trainable: str = ALL,
 ) -> nn.Module:
     """Return a freshly initialised network that takes images in [0, 1] and returns logits.
 
-    Pretrained or not, a name always gives the same state-dict keys and the same input normalisation.
+    Pretrained or not, a name always gives the same state-dict keys and the same input normalisation. Equal arguments
+    give equal weights, a frozen base included.
 
     Args:
         name: ``small_cnn``, ``small_cnn_gn``; ``swin_N`` for images of N pixels, N one of 28, 32, 64 and 224, or
@@ -45,21 +48,26 @@ def build(
             and other timm names from timm's own cache or hub. The other networks of this package have none.
         seed: of the random initial weights; torch's global generator is left as it was.
         extend: adds modules of a method to the network, with initial weights of the same seed.
+        trainable: which part of it trains, besides what ``extend`` adds: ``all``; else see
+            :func:`fedward.nets.trainable.trainable_part`.
 
     Returns:
-        A :data:`Network`'s module, on the CPU, in training mode.
+        A :data:`Network`'s module, on the CPU, in training mode; a :class:`~fedward.nets.trainable.TrainablePart` of
+        one where not all of it trains.
 
-    Raises ConfigError: unknown name; weights asked for that do not exist or cannot be had here.
+    Raises ConfigError: unknown name; weights asked for that do not exist or cannot be had here; no such part.
     """
     # CPU only: torch.manual_seed would also reseed every CUDA device, which fork_rng(devices=[]) does not restore.
     with torch.random.fork_rng(devices=[]):
         # A Swin and a masked one start alike: what their runs differ in is then what was pre-trained.
         torch.default_generator.manual_seed(derive(seed, "net", name.removeprefix("masked_")))
         net = _network(name, classes, channels, pretrained)
+        own = dict(net.named_children())
         if extend is not None:
             extend(net)
+        added = [path for path, _ in net.named_children() if path not in own]
         quicken(net)
-        return net
+        return net if trainable == ALL else trainable_part(net, name, trainable, added)
 
 
 def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Module:

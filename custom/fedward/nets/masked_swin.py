@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -117,6 +118,12 @@ class SwinClassifier(nn.Module):
         self.preset = preset
         self.encoder = SwinEncoder(preset, channels)
         self.classifier = nn.Linear(preset.features, classes)
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Return how layers are grouped into blocks, as timm groups a Swin's."""
+        last: tuple[int, ...] = (99999,)  # timm's word for the group before
+        blocks = [(r"^encoder\.layers\.(\d+)\.downsample", (0,)), (r"^encoder\.layers\.(\d+)\.blocks\.(\d+)", None)]
+        return {"stem": r"^encoder\.patch_embed|^mask_token", "blocks": [*blocks, (r"^encoder\.norm", last)]}
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (N, classes)."""

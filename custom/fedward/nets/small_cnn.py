@@ -41,6 +41,10 @@ class SmallCNN(nn.Module):
         self.projection = nn.Sequential(nn.Linear(84, 84), nn.ReLU(), nn.Linear(84, 256))
         self.classifier = nn.Linear(256, classes)
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, str]:
+        """Return how layers are grouped into blocks, as timm's networks do: each is one."""
+        return {"features": r"^features\.(\d+)", "projection": r"^projection\.(\d+)"}
+
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (N, classes)."""
         logits: Tensor = self.classifier(self.projection(self.features(2 * images - 1)))

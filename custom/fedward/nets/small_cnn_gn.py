@@ -26,6 +26,10 @@ class SmallCNNGN(nn.Module):
         self.features = nn.Sequential(*blocks, nn.AdaptiveMaxPool2d(1), nn.Flatten())
         self.classifier = nn.Linear(widths[-1], classes)
 
+    def group_matcher(self, coarse: bool = False) -> dict[str, str]:
+        """Return how layers are grouped into blocks, as timm's networks do: a convolution and its norm."""
+        return {"blocks": r"^features\.(\d+)"}
+
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (N, classes)."""
         logits: Tensor = self.classifier(self.features(2 * images - 1))

@@ -84,9 +84,9 @@ def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
         found = f"{digest(info.experiment)}: the experiment was changed"
         raise fault(1, f"run.json with the experiment of SHA-256 {begun['experiment']}", found)
     sites = {*begun["sites"], *(site for row in rows if row["event"] == "joined" for site in row["details"]["sites"])}
-    for name in ("engine", "seed", "versions"):
-        if (found := getattr(info, name)) != begun[name]:
-            raise fault(1, f"run.json with {name} {begun[name]}", f"{found}: it was changed")
+    for name in ("engine", "seed", "versions", "base"):
+        if (found := getattr(info, name)) != (expected := begun.get(name)):
+            raise fault(1, f"run.json with {name} {expected}", f"{found}: it was changed")
     if not set(begun["sites"]) <= set(info.sites) <= sites:
         raise fault(1, f"run.json with the sites {', '.join(sorted(sites))}", f"{', '.join(info.sites)}")
 
@@ -142,15 +142,18 @@ def _check_model(folder: Path, run: RunFolder, rows: Sequence[Row], name: str) -
     for key in _SIDECAR:
         if about[key] != run.info.experiment[key]:
             raise fault(1, f"{name}.json with {key} of the experiment", "others: the file was changed")
-    exchange = evaluation_turn(method_of(run.experiment), about["round"])
-    asked = [row for row in rows if row["event"] == "asked"]
-    sent = [row for row in asked if (row["details"]["round"], row["details"]["part"]) == exchange]
+    if about.get("base") != run.info.base:
+        raise fault(1, f"{name}.json with base {run.info.base}", f"{about.get('base')}: the file was changed")
+    next_, part = evaluation_turn(method_of(run.experiment), about["round"])
+    asked = [row for row in rows if row["event"] == "asked" and row["details"]["round"] == next_]
+    later = [row["details"]["part"] for row in asked if row["details"]["part"] >= part]  # a round may leave out a part
+    sent = [row for row in asked if row["details"]["part"] == min(later, default=part)]
     file = folder / f"{name}.safetensors"
     if sent:
         state = wire.flatten("model", StoredState(file))
         _same(sent[-1], file.name, sent[-1]["details"]["model"], arrays_digest(state))
     elif not method_of(run.experiment).requirements.untrained:  # else the model is sent to nobody
-        raise fault(len(rows), f"a line that asks for round {exchange[0]} with {file.name}", "none")
+        raise fault(len(rows), f"a line that asks for round {next_} with {file.name}", "none")
 
 
 def _same(row: Row, name: str, recorded: str | None, found: str | None) -> None:

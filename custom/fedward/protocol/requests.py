@@ -35,6 +35,8 @@ class _Request(Part):
     """Sites that the run has."""
     weights: Annotated[Sha256 | None, Said] = None
     """SHA-256 of the model that the run began with, where it was not a fresh one."""
+    base: Annotated[Sha256 | None, Said] = None
+    """SHA-256 of what is frozen in the network: each end makes it anew, and it must be the same."""
 
 
 class TaskRequest(_Request):

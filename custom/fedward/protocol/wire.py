@@ -103,9 +103,11 @@ def norm(arrays: Arrays) -> float:
 def unflatten(role: str, arrays: Arrays, template: State) -> dict[str, torch.Tensor]:
     """Return the model a message carries as ``<role>/<tensor>``; integer buffers and dtypes are the template's.
 
-    Raises WireError when a tensor is missing or has another shape than in the template.
+    Raises WireError when a tensor is missing, has another shape than in the template, or is not in it.
     """
-    state = {}
+    state, remedy = {}, "Server and sites must run the same network and the same version of fedward."
+    if more := sorted({name for name in arrays if name.startswith(f"{role}/")} - {f"{role}/{key}" for key in template}):
+        raise WireError(f"tensors of {role}", expected="those that train", found=", ".join(more)[:200], remedy=remedy)
     for key, reference in template.items():
         if not reference.is_floating_point():
             state[key] = reference
@@ -113,7 +115,6 @@ def unflatten(role: str, arrays: Arrays, template: State) -> dict[str, torch.Ten
         array = arrays.get(f"{role}/{key}")
         if array is None or array.shape != tuple(reference.shape):
             found = "nothing" if array is None else f"shape {array.shape}"
-            remedy = "Server and sites must run the same network and the same version of fedward."
             expected = f"shape {tuple(reference.shape)}"
             raise WireError(f"tensor {role}/{key}", expected=expected, found=found, remedy=remedy)
         state[key] = torch.from_numpy(np.array(array, dtype=np.float32)).to(reference.dtype)

@@ -110,6 +110,7 @@ class Communicator:
         facts = {"run": run.info.id, "members": len(run.sites), "experiment": self._experiment.digest}
         facts |= {"versions": versions(), "last_hash": last_hash}
         facts |= {"weights": init.get("model", init["sha256"])} if init else {}
+        facts |= {"base": run.info.base} if run.info.base else {}
         return wire.requests(exchange, models, evaluate, facts)
 
     def _lacks(self, result: Result) -> bool:

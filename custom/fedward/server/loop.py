@@ -22,7 +22,7 @@ from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
 from fedward.server.record import keep_best, key_values, record_round, record_sites
 from fedward.storage.info import Summary
-from fedward.storage.initial import Source, Weights, described, initial_model
+from fedward.storage.initial import FirstModel, Source, Weights, described, initial_model
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
@@ -75,23 +75,27 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     algorithm = method_of(experiment)
     limit_threads(1)  # sums round alike on every machine
     images = PublicImages(experiment, algorithm, folder / "server", site_folders)
-    first, taken = (None, None) if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
+    first = None if resume else _prepared(experiment, algorithm, transport.sites(), images, init)
     with sole_writer(folder):
         if resume:
             run = RunFolder.reopen(folder, experiment, algorithm.requirements.records, transport.sites())
             if init:
                 init.check(folder, run.info)
         else:
-            run = RunFolder.create(folder, experiment, algorithm.requirements, transport.sites(), engine, taken)
+            assert first is not None
+            facts = (first.taken, first.base)
+            run = RunFolder.create(folder, experiment, algorithm.requirements, transport.sites(), engine, *facts)
         run.watch = watch or run.watch
         if run.finished:
             if not run.reported:  # it was killed in between
                 run.report(report)
             return run.path
+        if resume:
+            _check_base(run)
         loop = _Loop(algorithm, run, transport, console)
         run.set_status("running", Summary())
         try:
-            state = loop.first_state(first, init)
+            state = loop.first_state(first and first.state, init)
             federation = federation_of(algorithm, run, images)
             loop.go_through(state, algorithm.rounds(state, federation))
             summary = loop.finish(state)
@@ -112,8 +116,8 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
 
 def _prepared(
     experiment: Experiment, algorithm: Algorithm[Any], sites: Sequence[str], images: PublicImages, init: Source | None
-) -> tuple[State, dict[str, Any] | None]:
-    """Return the model a new run starts from, and what of it is taken from ``init``; ConfigError leaves no folder."""
+) -> FirstModel:
+    """Return what a new run starts from; ConfigError leaves no folder."""
     if len(sites) < experiment.minimum_replies:
         expected, found = f"at most the number of sites, {len(sites)}", str(experiment.minimum_replies)
         remedy = "Lower it, or run with more sites."
@@ -121,6 +125,14 @@ def _prepared(
     if not images.there:
         images.require(algorithm.requirements.server_images)
     return initial_model(experiment, Weights.of(init.files, init.facts) if init else None, algorithm)
+
+
+def _check_base(run: RunFolder) -> None:
+    """Raise RunError where what was frozen in a run that is continued is another here."""
+    if run.info.base and (found := initial_model(run.experiment, None).base) != run.info.base:
+        remedy = "Continue it with the weights and packages it began with, or begin anew."
+        where, expected = f"run folder {run.path}, frozen part", f"SHA-256 {run.info.base}"
+        raise RunError(where, expected=expected, found=f"{found}", remedy=remedy)
 
 
 class _Loop:
@@ -148,7 +160,7 @@ class _Loop:
         if state is None:
             if first is None:  # the run was interrupted before its first commit
                 weights = Weights.of(init.files if init else Path(facts["folder"]), facts) if facts else None
-                first, _ = initial_model(self._experiment, weights, algorithm)
+                first = initial_model(self._experiment, weights, algorithm).state
             state = algorithm.start(first)
         taken = (facts["folder"], described(facts)) if facts else None
         self._console.header(self._experiment, run.sites, resumed_after=state.round, taken=taken)

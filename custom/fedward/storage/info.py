@@ -54,6 +54,8 @@ class RunInfo(_Closed):
     summary: Summary = Summary()
     init: dict[str, Any] | None = None
     """The weights it started from, where these were not fresh; see :mod:`fedward.storage.initial`."""
+    base: str | None = None
+    """SHA-256 of what is frozen in the network, which its models leave out; none where all of it trains."""
     private: Names = ()
     """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
     untrained: Names = ()

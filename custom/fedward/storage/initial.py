@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,6 +17,7 @@ from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.nets import build, require_logits
+from fedward.nets.trainable import TrainablePart
 from fedward.protocol import wire
 from fedward.storage import audit
 from fedward.storage.checkpoint import StoredState
@@ -24,6 +25,7 @@ from fedward.storage.info import FORMAT, RunInfo
 from fedward.storage.run_folder import RunFolder
 
 _REMEDY = "Name the folder of a finished run of such a network; its model.json says which it is."
+_SAME_BASE = "Name a run with the same net, pretrained, trainable and, without pretrained weights, the same seed."
 _AGAIN = (
     "Bring the files back as they were, or begin anew: a job is exported again, "
     "a run started in another folder or from another run."
@@ -60,6 +62,8 @@ class Weights:
     """What its classifier tells apart; nothing where the run trained none, or each site kept its own."""
     state: State
     """Its tensors, read lazily from disk."""
+    base: str | None = None
+    """SHA-256 of what was frozen in that run, which the tensors are no part of."""
 
     @classmethod
     def of(cls, files: Path, facts: Mapping[str, Any] | None = None) -> "Weights":
@@ -82,7 +86,8 @@ class Weights:
             if content["format"] != FORMAT:
                 raise ValueError(f"{about.name} of format {content['format']}")
             classes = () if "untrained" in content else tuple(content["data"]["classes"])
-            return cls(Path(facts["folder"]) if facts else files.resolve(), sha256, classes, StoredState(model))
+            folder = Path(facts["folder"]) if facts else files.resolve()
+            return cls(folder, sha256, classes, StoredState(model), content.get("base"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             expected, found = f"{model.name} and {about.name} of format {FORMAT}", f"{type(error).__name__}: {error}"
             raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
@@ -93,22 +98,41 @@ class Weights:
         return {"folder": str(self.folder), "sha256": self.sha256}
 
 
+class FirstModel(NamedTuple):
+    """The model before the first round."""
+
+    state: State
+    taken: dict[str, Any] | None
+    """What run.json says of the weights it was given; ``model`` is the SHA-256 of the model itself, by which a site's
+    policy may allow it."""
+    base: str | None
+    """SHA-256 of what is frozen."""
+
+
 def initial_model(
     experiment: Experiment, weights: Weights | None, algorithm: Algorithm[Any] | None = None
-) -> tuple[State, dict[str, Any] | None]:
-    """Return the model before the first round, and what run.json says of the weights it was given.
+) -> FirstModel:
+    """Return the model before the first round, without what is frozen.
 
-    ``model`` is the SHA-256 of the first model itself, by which a site's policy may allow it. ``algorithm``: the
-    experiment's, where the caller has it. Raises as :func:`fedward.nets.build` and :func:`take_over` do.
+    ``algorithm``: the experiment's, where the caller has it. Raises as :func:`fedward.nets.build` and
+    :func:`take_over` do.
     """
-    spec, method = experiment, algorithm or method_of(experiment)
-    net = build(spec.net, len(spec.data.classes), spec.data.channels, spec.pretrained, spec.seed, method.extend)
+    net, method = network_of(experiment), algorithm or method_of(experiment)
+    spec, base = experiment, net.base if isinstance(net, TrainablePart) else None
     require_logits(net, spec.net, len(spec.data.classes), spec.data.channels, spec.data.image_size)
     taken = take_over(net, weights, spec.data.classes, method.requirements.per_class) if weights else {}
     state = {key: value.clone() for key, value in net.state_dict().items()}
     if weights is None:
-        return state, None
-    return state, {**weights.facts, **taken, "model": wire.model_digest(wire.flatten("model", state))}
+        return FirstModel(state, None, base)
+    facts = {**weights.facts, **taken, "model": wire.model_digest(wire.flatten("model", state))}
+    return FirstModel(state, facts, base)
+
+
+def network_of(experiment: Experiment) -> nn.Module:
+    """Return the network of an experiment as runs begin with it; errors as :func:`fedward.nets.build`."""
+    spec, extend = experiment, method_of(experiment).extend
+    classes, channels = len(spec.data.classes), spec.data.channels
+    return build(spec.net, classes, channels, spec.pretrained, spec.seed, extend, spec.trainable)
 
 
 def first_model(experiment: Experiment, weights: Weights) -> str:
@@ -129,15 +153,18 @@ def take_over(
     Raises:
         ConfigError: no tensor of the network fits, but for its classifier's; or one that does holds NaN or infinity.
     """
-    own = net.state_dict()
+    own, base = net.state_dict(), net.base if isinstance(net, TrainablePart) else None
+    if base != weights.base:
+        where, expected = f"--init {weights.folder}, its frozen part", f"{base or 'none'}, as here"
+        raise ConfigError(where, expected=expected, found=weights.base or "none", remedy=_SAME_BASE)
     learned = [name for name in own if own[name].is_floating_point()]
     classifier = _classifier(net) | {name for name in own if name.startswith(per_class)}
     given = {name for name in weights.state if weights.state[name].is_floating_point()}
     same = weights.classes == tuple(classes)
     wanted = given if same else given - classifier
     taken = [name for name in learned if name in wanted and _fit(own[name], weights.state[name])]
-    if not set(taken) - classifier:
-        first = next(name for name in learned if name not in classifier)
+    if not (taken if base else set(taken) - classifier):
+        first = learned[0] if base else next(name for name in learned if name not in classifier)
         expected, found = f"tensors of the network's encoder, such as {first}", "none of that name and shape"
         raise ConfigError(f"--init {weights.folder}", expected=expected, found=found, remedy=_REMEDY)
     with torch.no_grad():

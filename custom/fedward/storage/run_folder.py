@@ -55,18 +55,19 @@ class RunFolder:
         sites: list[str],
         engine: str,
         init: Mapping[str, Any] | None = None,
+        base: str | None = None,
     ) -> "RunFolder":
         """Start a new run; refuse a folder that holds anything, since results are never overwritten.
 
         ``needs``: of the experiment's algorithm. ``init``: the weights it starts from, where these are not fresh; see
-        :mod:`fedward.storage.initial`.
+        :mod:`fedward.storage.initial`. ``base``: SHA-256 of what is frozen in its network.
         """
         # A process that died before the first file was whole has left nothing that could be lost.
         if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
             where, remedy = f"run folder {path}", "Name another folder, or continue that run with --resume."
             raise RunError(where, expected="a new or empty folder", found="files in it", remedy=remedy)
         path.mkdir(parents=True, exist_ok=True)
-        optional: dict[str, Any] = {"init": init, "private": needs.private, "untrained": needs.untrained}
+        optional: dict[str, Any] = {"init": init, "base": base, "private": needs.private, "untrained": needs.untrained}
         info = RunInfo(
             format=FORMAT,
             id=uuid4().hex,
@@ -85,6 +86,7 @@ class RunFolder:
         run._save_info()
         facts = {key: info.dumped()[key] for key in ("engine", "sites", "seed", "versions")}
         facts |= {"init": init["sha256"]} if init else {}
+        facts |= {"base": base} if base else {}
         run.audit.add("begun", experiment=experiment.digest, **facts)
         run._save_info()
         return run
@@ -217,6 +219,8 @@ class RunFolder:
         """Save ``<name>.safetensors`` with a JSON sidecar that says how to use it, and which tensors are untrained."""
         experiment = self.info.experiment
         about = {key: experiment[key] for key in ("method", "net", "pretrained", "data", "seed")}
+        if self.info.base:
+            about |= {"trainable": experiment["trainable"], "base": self.info.base}
         never, kept = self.info.untrained, self.info.private
         if untrained := [key for key in state if key.startswith(never + kept)]:
             note = "No round trained these tensors." if never else "Each site trained its own of these, and kept it."

@@ -1,5 +1,6 @@
 """The networks of one process, into which models are loaded."""
 
+import copy
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -8,15 +9,18 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
+from fedward.errors import WorkError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.nets import build, require_logits
+from fedward.nets.trainable import ALL, TrainablePart
 
 
 class Networks:
     """A network for the model that is trained or evaluated, and one for each peer. Each is built at its first use.
 
-    An experiment names it, an algorithm may add modules, and ``prepare`` is called on each new one.
+    An experiment names it, an algorithm may add modules, and ``prepare`` is called on each new one. Where a part of it
+    is frozen, a model is the tensors of the other part.
     """
 
     def __init__(
@@ -33,13 +37,32 @@ class Networks:
     def __getitem__(self, place: int) -> nn.Module:
         """Return the network of a place: 0 is for the model, 1 and higher are for the peers."""
         if place not in self._nets:
-            spec = self._experiment
-            net = build(spec.net, len(spec.data.classes), spec.data.channels, extend=self._extend)
-            if place == 0:
-                require_logits(net, spec.net, len(spec.data.classes), spec.data.channels, spec.data.image_size)
-            net = net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self._nets[place] = self._prepare(net)
+            self._nets[place] = copy.deepcopy(self[0]) if place else self._built()
         return self._nets[place]
+
+    def _built(self) -> nn.Module:
+        spec, data = self._experiment, self._experiment.data
+        pretrained = spec.pretrained and spec.trainable != ALL  # else all weights come with the model
+        of_data = (len(data.classes), data.channels)
+        net = build(spec.net, *of_data, pretrained, spec.seed, self._extend, spec.trainable)
+        require_logits(net, spec.net, *of_data, data.image_size)
+        net = net.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return net.of(self._prepare(net.whole)) if isinstance(net, TrainablePart) else self._prepare(net)
+
+    @cached_property
+    def base(self) -> str | None:
+        """SHA-256 of what is frozen; None where nothing is."""
+        if self._experiment.trainable == ALL:
+            return None
+        net = self[0]
+        return net.base if isinstance(net, TrainablePart) else None
+
+    def require_base(self, expected: str | None) -> None:
+        """Raise WorkError unless ``expected``, the server's word, is the SHA-256 of what is frozen here."""
+        if expected != self.base:
+            where = f"net {self._experiment.net}, its frozen part"
+            remedy = "Server and sites need the same weights of it, and the same versions of fedward, timm and torch."
+            raise WorkError(where, expected=f"SHA-256 {expected}", found=f"{self.base}", remedy=remedy)
 
     def load(self, state: State, place: int = 0) -> nn.Module:
         """Return the network of a place with the weights of ``state``."""

@@ -171,6 +171,7 @@ def _requirements(settings: SelfFedSettings) -> Requirements:
         losses=frozenset({"loss_supervised", "loss_contrastive", "loss_reconstruction"}),
         single_models=by_participation if settings.beta < 1 else "",
         weights="it weights sites by their images and by how often each took part",
+        whole="pre-training is to change the encoder",
         one_process="selffed trains from features and predicted pixels",
         server_images=frozenset(images),
         private=(_HEAD,) if settings.upload == "encoder" else (),

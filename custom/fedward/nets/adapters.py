@@ -1,0 +1,55 @@
+"""Low-rank changes of frozen linear layers."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+RANK = 8
+"""r: of the change of a layer, or the smaller of its two sizes."""
+
+
+class AdaptedLinear(nn.Linear):
+    """A frozen linear layer and a low-rank change of it: ``y = W x + b + B (A x)``.
+
+    A (r, inputs) is drawn once and frozen with W, B (outputs, r) begins at zero and is all that trains. The mean of
+    several layers' changes is therefore the change by the mean of their B: ``mean(B_i A) = mean(B_i) A``.
+
+    Source: Hu et al., *LoRA*, ICLR 2022; A frozen as in Sun et al., *Improving LoRA in privacy-preserving federated
+    learning* (FFA-LoRA), ICLR 2024.
+
+    Deviates: LoRA's factor alpha / r is 1. With B alone trained it would only scale steps and weights alike.
+
+    Shape: (..., inputs) to (..., outputs).
+    """
+
+    down: Tensor
+
+    def __init__(self, layer: nn.Linear) -> None:
+        outputs, inputs = layer.weight.shape
+        super().__init__(inputs, outputs, bias=layer.bias is not None, device="meta")
+        self.weight, self.bias = layer.weight, layer.bias
+        rank = min(RANK, inputs, outputs)
+        self.register_buffer("down", nn.init.kaiming_uniform_(torch.empty(rank, inputs), a=math.sqrt(5)))
+        self.up = nn.Linear(rank, outputs, bias=False, device="meta")
+        self.up.weight = nn.Parameter(torch.zeros(outputs, rank))
+
+    def forward(self, input: Tensor) -> Tensor:  # torch's own name of the argument
+        """Return ``W x + b + B (A x)``."""
+        change: Tensor = self.up(F.linear(input, self.down))
+        return super().forward(input) + change
+
+
+def adapt(net: nn.Module, head: nn.Module) -> list[str]:
+    """Put an :class:`AdaptedLinear` in place of each linear layer, but for those in ``head``.
+
+    Returns:
+        Paths of the new layers' B, in the order of the layers; none where the network has no such layer.
+    """
+    spared = set(head.modules())
+    layers = [(path, each) for path, each in net.named_modules() if type(each) is nn.Linear and each not in spared]
+    for path, layer in layers:
+        parent, _, name = path.rpartition(".")
+        setattr(net.get_submodule(parent), name, AdaptedLinear(layer))
+    return [f"{path}.up" for path, _ in layers]
