@@ -12,6 +12,7 @@ from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 
 import grpc
@@ -57,6 +58,14 @@ NOW = datetime.now(timezone.utc)
 
 
 # --- kits
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _equal_keys_are_read_once():
+    """To read a private key is to check that it is prime, which takes longer than all else that the doctor does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serialization, "load_pem_private_key", cache(serialization.load_pem_private_key))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -157,7 +157,7 @@ def _try(path: Path) -> bool:
 @pytest.mark.proves("lead", "two jobs at once, to take the last release of a site's budget twice", "one is refused")
 def test_jobs_at_once_share_the_budget(path: Path) -> None:
     release(path, ALLOWED - 3)
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
         taken = pool.map(_try, [path] * 8, chunksize=1)
     assert sum(taken) == 3
     assert len(spent(path)) == ALLOWED

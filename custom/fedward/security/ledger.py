@@ -10,6 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +157,20 @@ def _mu(noise_multipliers: Sequence[float]) -> float:
 
 def _epsilon(mu: float, delta: float) -> float:
     try:
-        from dp_accounting import get_epsilon_gaussian
+        import dp_accounting  # noqa: F401
     except ImportError as error:
         expected, remedy = "the package dp-accounting", "Install it at this site: pip install 'fedward[privacy]'."
         raise ConfigError("GaussianUpdateFilter", expected=expected, found=str(error), remedy=remedy) from error
     if mu > _HUGE:
         return math.inf
-    return float(get_epsilon_gaussian(1 / mu, delta)) if mu else 0.0
+    return _of_gaussian(mu, delta) if mu else 0.0
+
+
+@lru_cache(1024)
+def _of_gaussian(mu: float, delta: float) -> float:
+    from dp_accounting import get_epsilon_gaussian  # takes milliseconds, and a search asks for many
+
+    return float(get_epsilon_gaussian(1 / mu, delta))
 
 
 def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
