@@ -115,6 +115,16 @@ def test_ties_go_to_the_lowest_class() -> None:
     assert pseudo_label(torch.tensor([[0.0, 0.5, 0.5], [0.5, 0.0, 0.5]]), 0.5)[0].tolist() == [1, 0]
 
 
+@grid
+@given(size=sizes)
+def test_a_mean_over_all_is_that_over_the_kept_by_their_share(size: tuple[int, int, int]) -> None:
+    logits, labels, keep = random_batch(*size)
+    over_all, over_kept = (pseudo_label_loss(logits, labels, keep, mean) for mean in ("all", "kept"))
+    torch.testing.assert_close(over_all, over_kept * keep.to(logits.dtype).mean())
+    rows = [F.cross_entropy(row, label).item() for row, label in zip(logits[keep], labels[keep], strict=True)]
+    assert over_all.item() == pytest.approx(sum(rows) / len(keep))
+
+
 # --- (4) invariances
 
 
@@ -172,9 +182,11 @@ def test_labels_carry_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("images", [0, 3])
-def test_nothing_kept_is_zero_with_a_gradient_of_zero(images: int) -> None:
+@pytest.mark.parametrize("mean", ["kept", "all"])
+def test_nothing_kept_is_zero_with_a_gradient_of_zero(images: int, mean: str) -> None:
     logits = torch.randn(images, 4, requires_grad=True)
-    loss = pseudo_label_loss(logits, torch.zeros(images, dtype=torch.int64), torch.zeros(images, dtype=torch.bool))
+    labels, keep = torch.zeros(images, dtype=torch.int64), torch.zeros(images, dtype=torch.bool)
+    loss = pseudo_label_loss(logits, labels, keep, mean)
     loss.backward()
     assert loss.item() == 0
     assert logits.grad is not None

@@ -153,6 +153,19 @@ def test_one_view_alone_makes_no_pseudo_label() -> None:
             assert losses.learns == labelled
 
 
+@pytest.mark.parametrize("make", [fixmatch, fedperl])
+def test_a_mean_over_all_images_weighs_few_labels_less(make) -> None:
+    batch = make_batch()
+    (kept, _, _), (all_, _, _) = (
+        evaluate(make(pseudo_label_mean=mean, threshold=0.7), batch) for mean in ("kept", "all")
+    )
+    share = kept.logs["kept"]
+    assert 0 < share < 1
+    torch.testing.assert_close(all_.terms["loss_pseudo"], share * kept.terms["loss_pseudo"])
+    with pytest.raises(ValueError, match="pseudo_label_mean"):
+        make(pseudo_label_mean="some")
+
+
 # --- degenerate identities
 
 

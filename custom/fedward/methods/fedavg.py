@@ -71,7 +71,7 @@ class Supervised(Stateless):
 
 def supervised_loss(net: nn.Module, images: Tensor, labels: Tensor, inputs: RoundInputs) -> Tensor:
     """Return the class-weighted cross-entropy of ``net`` on (B, C, H, W) images with (B,) labels."""
-    return F.cross_entropy(net(images), labels, weight=inputs.class_weights)
+    return F.cross_entropy(inputs.seen_by_losses(net(images)), labels, weight=inputs.class_weights)
 
 
 def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpose: str | int) -> list[str]:

@@ -1,11 +1,13 @@
 """FixMatch: a confident prediction on a weak view becomes the label of a strong view.
 
 Sohn, Berthelot, Li, Zhang, Carlini, Cubuk, Kurakin, Zhang, Raffel: *FixMatch: simplifying semi-supervised learning
-with consistency and confidence*, NeurIPS 2020, eq. (4), averaged over the kept images as in FedPerl
+with consistency and confidence*, NeurIPS 2020, eq. (4), by default averaged over the kept images as in FedPerl
 (Bdair, Navab, Albarqouni, MELBA 2022, eq. (2)).
 
 Nothing here waits for the device: no branch and no shape depends on a tensor's values.
 """
+
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -53,16 +55,20 @@ def pseudo_label(probabilities: Tensor, threshold: float) -> tuple[Tensor, Tenso
     return labels, confidence >= threshold
 
 
-def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Tensor:
+def pseudo_label_loss(
+    logits_strong: Tensor, labels: Tensor, keep: Tensor, mean: Literal["kept", "all"] = "kept"
+) -> Tensor:
     """Return the mean cross-entropy of the strong views against the kept pseudo-labels.
 
-    ``L_u = (1 / |S|) Σ_{i in S} H(ŷ_i, softmax f(𝒜(u_i)))`` with ``S = {i : keep_i}``, and 0 where S is empty.
-    Source: Sohn et al., NeurIPS 2020, eq. (4); Bdair et al., MELBA 2022, eq. (2).
+    ``L_u = (1 / |S|) Σ_{i in S} H(ŷ_i, softmax f(𝒜(u_i)))`` with ``S = {i : keep_i}``, and 0 where S is empty; with
+    ``mean="all"`` the sum is divided by N.
+    Source: Sohn et al., NeurIPS 2020, eq. (4), by N; Bdair et al., MELBA 2022, eq. (2), and its code, by |S|.
 
     Args:
         logits_strong: (N, K) floating point, logits of the strong views; K >= 1.
         labels: (N,) int64, in [0, K) where kept, anything elsewhere.
         keep: (N,) bool.
+        mean: over the kept images, so that one alone counts as much as many, or over all.
 
     Returns:
         Scalar >= 0 in the dtype of the logits, differentiable in them. The gradient of a row that is not kept is
@@ -72,9 +78,6 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
 
     Edge cases: nothing kept, or N = 0: 0 with a gradient of 0 (neither None nor NaN). NaN, infinity, row not kept: no
     influence on value or gradient. NaN in a kept row: the loss is NaN: a broken net must be noticed.
-
-    Deviates: FixMatch divides by the number of all unlabelled images. FedPerl's code averages over the kept ones, as is
-    done here; multiply by ``keep.float().mean()`` for the other reading.
     """
     where = "fixmatch.pseudo_label_loss"
     _require_rows(where, logits_strong)
@@ -86,7 +89,8 @@ def pseudo_label_loss(logits_strong: Tensor, labels: Tensor, keep: Tensor) -> Te
     # Masked before the cross-entropy as well: 0 times the gradient of a NaN would still be NaN.
     logits = logits_strong.masked_fill(drop.unsqueeze(1), 0.0)
     losses = F.cross_entropy(logits, labels.masked_fill(drop, 0), reduction="none")
-    return losses.masked_fill(drop, 0.0).sum() / keep.sum().clamp(min=1)
+    total = losses.masked_fill(drop, 0.0).sum()
+    return total / (keep.sum().clamp(min=1) if mean == "kept" else max(len(keep), 1))
 
 
 class FixMatchSettings(Settings):
@@ -96,6 +100,9 @@ class FixMatchSettings(Settings):
     """tau: smallest confidence of a pseudo-label. Paper: 0.6 in a federation, 0.9 at a single site."""
     unlabelled_weight: float = Field(0.5, ge=0.0)
     """beta: weight of the pseudo-label loss; 0 is supervised training. Paper: 0.5."""
+    pseudo_label_mean: Literal["kept", "all"] = "kept"
+    """What the pseudo-label loss is a mean over: the images whose labels are kept, as in FedPerl's code, so that a
+    single one has all the weight; or all, as in FixMatch."""
 
 
 class FixMatchObjective(Stateless):
@@ -117,7 +124,8 @@ class FixMatchObjective(Stateless):
         # taken, so no training pass may move them after the weak views.
         logits, weight = strong_pass(net, batch.strong, self.settings), self.settings.unlabelled_weight
         labels, keep, teaching = self.teach(net, batch.weak, batch.peers)
-        terms = {**supervised, "loss_pseudo": weight * pseudo_label_loss(logits, labels, keep), **teaching}
+        pseudo = pseudo_label_loss(inputs.seen_by_losses(logits), labels, keep, self.settings.pseudo_label_mean)
+        terms = {**supervised, "loss_pseudo": weight * pseudo, **teaching}
         learns = bool(supervised) or follows or (weight > 0 and keep.any())
         return Losses(terms, {"kept": keep.float().mean()}, learns, {"labels": labels, "keep": keep})
 

@@ -1,9 +1,9 @@
 """What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and its losses."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,15 @@ class Batch:
     """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
 
 
+LogitRule: TypeAlias = Callable[[Tensor], Tensor]
+"""Logits (N, K) of a network to those that a loss sees."""
+
+
+def unchanged(logits: Tensor) -> Tensor:
+    """Return the logits as they are."""
+    return logits
+
+
 @dataclass(frozen=True)
 class RoundInputs:
     """What stays fixed during one phase of a site's round."""
@@ -56,6 +65,8 @@ class RoundInputs:
     """Models that the site has kept for itself between rounds, by role. They stay in its own folder."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     """On the CPU: what the objective itself draws at random in this phase."""
+    seen_by_losses: LogitRule = unchanged
+    """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Schedule = Literal["constant", "cosine"]
+MissingClasses = Literal["as_any", "restricted", "logit_adjustment"]
 
 
 class Settings(BaseModel):
@@ -51,6 +52,9 @@ class Settings(BaseModel):
     class_weighting: Literal["median_frequency", "none"] = "none"
     """Of the supervised cross-entropy, by the labels at each site. FedPerl's code: median_frequency, with which few
     labels of a rare class teach a net to see it everywhere."""
+    missing_classes: MissingClasses = "as_any"
+    """What losses against labels make of classes of which a site has few labels or none: nothing, as in the papers;
+    FedRS's restricted softmax; or the balanced softmax of the site's counts. Predictions stay as they are."""
     batch_statistics: Literal["weak_views", "all_views", "frozen"] = "weak_views"
     """Which views move BatchNorm's running statistics, by which models are evaluated and label images: weak ones, so
     that strong views are normalised by their batch and leave no trace; all, as in FedPerl's code for views that are

@@ -39,8 +39,12 @@ class DeviceData:
     @cached_property
     def class_weights(self) -> torch.Tensor:
         """(K,) float32 weights of the supervised loss by the labels, as ``methods.fedavg`` computes them."""
-        counts = torch.bincount(self["labelled"].labels.cpu(), minlength=len(self.data.classes))
-        return class_weights(counts).to(self._device)
+        return class_weights(self.class_counts).to(self._device)
+
+    @cached_property
+    def class_counts(self) -> torch.Tensor:
+        """(K,) int64 on the CPU: labelled images of each class."""
+        return torch.bincount(torch.tensor(self.data.labelled.labels), minlength=len(self.data.classes))
 
     def relabelled(self, data: SiteData) -> "DeviceData":
         """Return the tensors of the same images with other labels; validation and test images are not copied again."""

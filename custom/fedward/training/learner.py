@@ -12,6 +12,7 @@ from fedward.config import Experiment
 from fedward.evaluation.classification import classification_metrics
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
+from fedward.methods.missing_classes import rule_of
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
 from fedward.registry import METRICS
@@ -100,7 +101,8 @@ class Learner:
                 if not len(batches):
                     continue
                 generator = torch_generator(seed, *draws, "mask")
-                inputs = RoundInputs(self._class_weights(), (round_ - 1) * len(batches), known, generator)
+                rule = rule_of(self._settings.missing_classes, self.images.class_counts.to(device))
+                inputs = RoundInputs(self._class_weights(), (round_ - 1) * len(batches), known, generator, rule)
                 trained = self.run_phase(net, batches, phase, inputs, self._settings, device=device, aborted=aborted)
                 steps, means = steps + trained.steps, means | trained.means
                 known.update(trained.memory)
