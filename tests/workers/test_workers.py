@@ -2,13 +2,15 @@
 
 import json
 import logging
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ import numpy as np
 import psutil
 import pytest
 
+from fedward import worker
 from fedward.cli import main
 from fedward.config import SyntheticData
 from fedward.digests import file_digest
@@ -83,6 +86,32 @@ EXPERIMENTS = {
 }
 
 
+class Forked:
+    """A worker's :class:`subprocess.Popen`, but forked in milliseconds from a process that has imported all."""
+
+    def __init__(self, command: list[str], *, pass_fds: list[int], **_: Any) -> None:
+        assert command[:-1] == [sys.executable, "-P", "-m", "fedward.worker"]
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["fedward.worker", "fedward.training.trainer", "timm"])
+        self.process = context.Process(target=worker._work, args=(Connection(os.dup(pass_fds[0])),))
+        self.process.start()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self.process.join(timeout)
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired("worker", timeout or 0)
+        return self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that start sooner; other tests here start theirs as users do."""
+    monkeypatch.setattr("fedward.workers.subprocess.Popen", Forked)
+
+
 @pytest.fixture(scope="module")
 def by_one(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Callable[[str], dict[str, Any]]:
     """What an experiment's run in one process leaves, by the experiment's name; each is run once."""
@@ -92,10 +121,12 @@ def by_one(tmp_path_factory: pytest.TempPathFactory, without_report: None) -> Ca
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_two_processes_leave_what_one_leaves(
-    name: str, by_one: Callable[[str], dict[str, Any]], tmp_path: Path
+    name: str, by_one: Callable[[str], dict[str, Any]], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if name == "secure":
         pytest.importorskip("tenseal")
+    if name != "fedperl":
+        request.getfixturevalue("forked")
     one, two = by_one(name), left_by(run_local(EXPERIMENTS[name], tmp_path / "run", sites=SITES, workers=2))
     if name == "secure":  # ciphertexts are made with chance, and their sums round differently
         one, two = ({"status": run["status"][0], "rounds": len(run["logs"]["rounds"])} for run in (one, two))
@@ -111,6 +142,7 @@ def test_sites_that_leave_memory_change_nothing(
     assert left_by(run_local(EXPERIMENTS[name], tmp_path / "left", sites=SITES)) == kept
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_run_is_resumed_with_any_number_of_processes(by_one: Callable[[str], dict[str, Any]], tmp_path: Path) -> None:
     experiment, whole = EXPERIMENTS["fedal"], by_one("fedal")
     interrupted(experiment, tmp_path / "run", SITES, round_=2, answered=2)
@@ -133,6 +165,7 @@ def files_with_a_fault(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("forked")
 def test_an_error_at_a_site_is_told_as_in_one_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder, said = files_with_a_fault(tmp_path / "files"), []
     experiment = tiny("fedavg", options={"rounds": 1, "participants": 4}, synthetic=None)
