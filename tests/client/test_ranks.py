@@ -113,6 +113,12 @@ def test_a_process_without_rows_still_computes(trained: Path) -> None:
     assert {path.name for path in trained.glob("equal-*")} == {"equal-0", "equal-1"}
 
 
+def test_processes_train_without_torchs_compiler(trained: Path) -> None:
+    """To import it would take as long as torch, in each process of each exchange. Cases behind this one need timm."""
+    for rank in range(2):
+        assert json.loads((trained / "one_image" / str(rank) / "answer.json").read_text())["imported"] == []
+
+
 # --- a site that its own file gives two processes
 
 

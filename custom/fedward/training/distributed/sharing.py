@@ -5,10 +5,12 @@ the processes' own losses would be another loss. A shared network answers for th
 computed once, outputs (N, K), which are small, are exchanged, and each process takes the same loss of all of them.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -147,4 +149,26 @@ def parallel(net: nn.Module, image: Tensor) -> DistributedDataParallel:
     net.train(training)
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     unused = None in torch.autograd.grad(logits.sum(), trained, allow_unused=True)
-    return DistributedDataParallel(_Step(net), broadcast_buffers=False, find_unused_parameters=unused)
+    with _without_compiler():
+        return _Parallel(_Step(net), broadcast_buffers=False, find_unused_parameters=unused)
+
+
+class _Parallel(DistributedDataParallel):
+    def _run_ddp_forward(self, *inputs: Any) -> Any:
+        return self.module(*inputs)  # torch's own notes for its compiler who runs, and imports that first
+
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """Answer what DistributedDataParallel asks torch's compiler, whether that adds gradients up: no.
+
+    Else torch would import the compiler for it, in every process of every exchange, which takes as long as torch
+    itself.
+    """
+    if "torch._dynamo" not in sys.modules:
+        vars(torch)["_dynamo"] = SimpleNamespace(utils=SimpleNamespace(get_optimize_ddp_mode=str))
+    try:
+        yield
+    finally:
+        if "torch._dynamo" not in sys.modules:
+            del vars(torch)["_dynamo"]
