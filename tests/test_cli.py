@@ -22,7 +22,7 @@ from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.local import LocalTransport
-from fedward.sites.partition import FEDPERL_SOURCES, SERVER_SOURCE
+from fedward.sites.partition import FEDPERL_SOURCES
 
 TINY = [
     *("rounds=2", "participants=2", "images_per_round=8", "batch=4", "seed=5", "net=small_cnn", "evaluate_every=2"),
@@ -405,7 +405,7 @@ def table(path: Path, *rows: list[str]) -> None:
 def skin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve images of six lesions from each source that FedPerl's ten sites are made of."""
     folder = tmp_path_factory.mktemp("skin")
-    sources = [source for part in FEDPERL_SOURCES.values() for source in part[0]] + [SERVER_SOURCE]
+    sources = [source for part in FEDPERL_SOURCES.values() for source in part[0]]
     rows = [["sample_id", "image", "diagnosis", "lesion_id", "source"]]
     for source in sources:
         for index in range(12):

@@ -10,7 +10,7 @@ from fedward.errors import ConfigError, DataError
 from fedward.sites import load_site
 from fedward.sites.partition import (
     FEDPERL_SOURCES,
-    SERVER_SOURCE,
+    THINNED,
     Sample,
     fedperl_layout,
     read_skin,
@@ -20,15 +20,15 @@ from fedward.sites.partition import (
 
 @pytest.fixture
 def samples(hospital):
-    """Every source has 24 images of 8 lesions; one lesion of the server's source is also at a site."""
-    sources = [source for part in FEDPERL_SOURCES.values() for source in part[0]] + [SERVER_SOURCE]
+    """Every source has 24 images of 8 lesions; one lesion of a loner's source is also in the archive."""
+    sources = [source for part in FEDPERL_SOURCES.values() for source in part[0]]
     images = [row[1] for row in hospital.rows]
     made = [
         Sample(f"{source}-{index}", images[index], "NV" if index < 18 else "MEL", f"{source}-{index // 3}", source)
         for source in sources
         for index in range(24)
     ]
-    shared = Sample("shared", images[30], "MEL", "vidir_modern-7", SERVER_SOURCE)
+    shared = Sample("shared", images[30], "MEL", "vidir_modern-7", THINNED)
     return [*made, shared]
 
 
@@ -36,13 +36,10 @@ def test_fedperl_layout_is_five_three_two_and_a_server(samples):
     layout = fedperl_layout(samples)
     assert list(layout) == [f"site-{index}" for index in range(1, 11)] + ["server"]
     sources = {site: {sample.source for sample in part} for site, part in layout.items()}
-    assert all(source.startswith("isic2017") for index in range(1, 6) for source in sources[f"site-{index}"])
-    assert all(sources[f"site-{index}"] == {"vidir_modern"} for index in (6, 7, 8))
-    assert [sources[site] for site in ("site-9", "site-10", "server")] == [
-        {"rosendahl"},
-        {"vienna_dias"},
-        {SERVER_SOURCE},
-    ]
+    archive = set(FEDPERL_SOURCES["archive"][0])
+    assert set.union(*(sources[site] for site in ["server", *list(layout)[:5]])) == archive
+    assert all(sources[f"site-{index}"] == {"rosendahl"} for index in (6, 7, 8))
+    assert [sources[site] for site in ("site-9", "site-10")] == [{THINNED}, {"vienna_dias"}]
     used = Counter(sample.sample_id for part in layout.values() for sample in part)
     assert max(used.values()) == 1
     assert {sample.sample_id for sample in samples} - set(used) == {"shared"}

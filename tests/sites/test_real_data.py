@@ -24,11 +24,17 @@ def layout():
 
 def test_the_skin_layout_has_these_sizes_and_no_lesion_twice(layout):
     sizes = {site: len(samples) for site, samples in layout.items()}
-    assert list(sizes.values()) == [552, 550, 550, 549, 549, 1124, 1122, 1117, 2259, 439, 1000]
-    assert sum(sizes[f"site-{index}"] for index in range(1, 6)) == 2750
-    assert sum(sizes[f"site-{index}"] for index in range(6, 9)) == 3363
+    assert list(sizes.values()) == [1023, 1021, 1020, 1018, 1015, 756, 752, 751, 1000, 439, 1016]
     places = Counter(group for group, _ in {(s.group, site) for site, part in layout.items() for s in part})
     assert max(places.values()) == 1
+
+
+def test_sites_of_a_community_have_all_its_diagnoses(layout):
+    everything = {"AK", "BCC", "BKL", "DF", "MEL", "NV", "VASC"}
+    for site in ("server", *(f"site-{index}" for index in range(1, 6))):
+        assert {sample.label for sample in layout[site]} - {""} == everything, site
+    for site in ("site-6", "site-7", "site-8"):
+        assert {sample.label for sample in layout[site]} >= everything - {"VASC"}, site
 
 
 def test_the_skin_sites_load_whole(layout, tmp_path):

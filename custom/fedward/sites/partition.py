@@ -53,25 +53,29 @@ def read_skin(manifest: Path) -> list[Sample]:
 
 
 FEDPERL_SOURCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "community A": (("isic2017_train", "isic2017_val", "isic2017_test"), tuple(f"site-{i}" for i in range(1, 6))),
-    "community B": (("vidir_modern",), ("site-6", "site-7", "site-8")),
-    "loner 9": (("rosendahl",), ("site-9",)),
+    "archive": (
+        ("isic2017_train", "isic2017_val", "isic2017_test", "vidir_modern"),
+        ("site-1", "site-2", "site-3", "site-4", "site-5", SERVER),
+    ),
+    "clinic": (("rosendahl",), ("site-6", "site-7", "site-8")),
+    "loner 9": (("vidir_molemax",), ("site-9",)),
     "loner 10": (("vienna_dias",), ("site-10",)),
 }
 """Which sources are pooled and cut into which sites."""
-SERVER_SOURCE = "vidir_molemax"
-SERVER_IMAGES = 1000
+THINNED, MOST = "vidir_molemax", 1000
+"""A source of which nineteen images of twenty show naevi, and about how many of its images are used."""
 
 
 def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     """Lay real skin images out like FedPerl's ten clients: 5 + 3 + 2, and a server set (MELBA 2022, Sec. 3).
 
-    ISIC 2017 (its challenge split is by image, so the three parts are pooled) is cut into sites 1-5, HAM10000's
-    ``vidir_modern`` into 6-8; ``rosendahl`` (Queensland: many carcinomas and keratoses) is site-9, ``vienna_dias``
-    (scanned slides) site-10. The server's public validation set are 1000 images of ``vidir_molemax``, whose machine no
-    site has: all diagnoses but NV whole, NV thinned. It has no AK and almost no BCC, as no source can give them up.
-    Deviates: the paper's clients 8 and 9 are PAD-UFES and Derm7pt. Lesions are cut whole; a lesion that the server
-    shares with a site leaves the server.
+    ISIC 2017, which has three diagnoses, and HAM10000's ``vidir_modern``, which has all, are pooled as an archive. It
+    is cut into sites 1-5 and the server's public images, six equal parts. ``rosendahl`` (Queensland: many carcinomas and
+    keratoses) is cut into sites 6-8. ``vidir_molemax``, thinned, is site-9, and ``vienna_dias`` (scanned slides) is
+    site-10. Every site of a community has all its diagnoses, as in the paper.
+
+    Deviates: the paper's archive is ISIC 2019, its second community HAM10000, and its loners PAD-UFES and Derm7pt.
+    Lesions are cut whole; one that occurs in two sources belongs to the first of them.
 
     Returns:
         ``site-1`` to ``site-10`` and ``server`` -> samples; no group is at two of them.
@@ -80,16 +84,20 @@ def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
         DataError: a source has no samples.
     """
     layout: dict[str, list[Sample]] = {}
-    for sources, sites in FEDPERL_SOURCES.values():
-        pooled = [sample for sample in samples if sample.source in sources]
+    taken: set[str] = set()
+    for sources, places in FEDPERL_SOURCES.values():
+        pooled = [sample for sample in samples if sample.source in sources and sample.group not in taken]
         if not pooled:
             raise DataError("FedPerl layout", expected=f"images of {sources}", found="none", remedy="Use the skin set.")
-        for site, part in zip(sites, _cut(pooled, len(sites)), strict=True):
-            layout[site] = part
-    taken = {sample.group for part in layout.values() for sample in part}
-    public = [sample for sample in samples if sample.source == SERVER_SOURCE and sample.group not in taken]
-    layout[SERVER] = _thinned(public, SERVER_IMAGES)
-    return layout
+        if THINNED in sources:
+            pooled = _thinned(pooled, MOST)
+        layout |= dict(zip(places, _cut(pooled, len(places)), strict=True))
+        taken |= {sample.group for sample in pooled}
+    return {place: layout[place] for place in sorted(layout, key=_place_order)}
+
+
+def _place_order(place: str) -> tuple[bool, int, str]:
+    return place == SERVER, len(place), place
 
 
 def _cut(samples: list[Sample], parts: int) -> list[list[Sample]]:
@@ -99,9 +107,9 @@ def _cut(samples: list[Sample], parts: int) -> list[list[Sample]]:
 
 def _thinned(samples: list[Sample], images: int) -> list[Sample]:
     """Drop whole groups of the commonest label until about ``images`` samples are left."""
-    common = Counter(sample.label for sample in samples).most_common(1)[0][0] if samples else ""
+    common = Counter(sample.label for sample in samples).most_common(1)[0][0]
     many = [sample for sample in samples if sample.label == common]
-    share = max(0.0, 1 - max(len(samples) - images, 0) / max(len(many), 1))
+    share = max(0.0, 1 - max(len(samples) - images, 0) / len(many))
     codes = np.zeros(len(many), np.int64)
     kept = group_split([sample.group for sample in many], codes, [share, 1 - share], seed=0) == 0
     chosen = {sample.sample_id for sample, keep in zip(many, kept, strict=True) if keep}
