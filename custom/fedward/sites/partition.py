@@ -69,10 +69,10 @@ THINNED, MOST = "vidir_molemax", 1000
 def fedperl_layout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     """Lay real skin images out like FedPerl's ten clients: 5 + 3 + 2, and a server set (MELBA 2022, Sec. 3).
 
-    ISIC 2017, which has three diagnoses, and HAM10000's ``vidir_modern``, which has all, are pooled as an archive. It
-    is cut into sites 1-5 and the server's public images, six equal parts. ``rosendahl`` (Queensland: many carcinomas and
-    keratoses) is cut into sites 6-8. ``vidir_molemax``, thinned, is site-9, and ``vienna_dias`` (scanned slides) is
-    site-10. Every site of a community has all its diagnoses, as in the paper.
+    ISIC 2017, which has three diagnoses, and HAM10000's ``vidir_modern``, which has all, are pooled as an archive, and
+    cut into sites 1-5 and the server's public images. ``rosendahl`` (Queensland: many carcinomas and keratoses) is cut
+    into sites 6-8. ``vidir_molemax``, thinned, is site-9, and ``vienna_dias`` (scanned slides) is site-10. Every site
+    of a community has all its diagnoses, as in the paper.
 
     Deviates: the paper's archive is ISIC 2019, its second community HAM10000, and its loners PAD-UFES and Derm7pt.
     Lesions are cut whole; one that occurs in two sources belongs to the first of them.
