@@ -14,8 +14,7 @@ from fedward.evaluation.selection import MetricRow
 from fedward.jobs import load_experiment
 from fedward.report.run import Run
 from fedward.storage.pseudo_labels import noted
-from fedward.storage.rows import PseudoLabelRow
-from papers import fedperl, pseudo_labels
+from papers import fedperl
 from papers.fedperl import Cell, Changes, run_cell, run_folder, score, table
 
 FEW = ("rounds=2", "images_per_round=16", "synthetic.images=40", "data.image_size=16", "synthetic.sites=2")
@@ -79,17 +78,6 @@ def test_the_quality_of_pseudo_labels_is_shown(out: Path) -> None:
     assert (lower[2:5], lower[6]) == (["-"] * 3, "-")
     assert float(lower[5]) >= 0
     assert len(lines_of(text, "Upper (FedAvg, all labels)")) == len(fedperl.PROTOCOLS), "nothing is hidden"
-
-
-def test_quality_of_pseudo_labels_worked_by_hand() -> None:
-    rows = [
-        PseudoLabelRow(3, 0, {"a": 6, "b": 2}, 4, 16, 9, {"a": 5, "b": 5}, 0.5),
-        PseudoLabelRow(3, 0, {"a": 0, "b": 0}, 0, 16, 7, {"a": 0, "b": 10}, 0.7),
-    ]
-    assert pseudo_labels.quality(rows) == pseudo_labels.Quality(0.25, 0.5, 0.5, 0.6)
-    assert pseudo_labels.favourite(rows) == "a 0.75 (0.25)"
-    assert pseudo_labels.quality(rows[1:])[:2] == (0.0, None)
-    assert pseudo_labels.favourite(rows[1:]) == "-"
 
 
 def test_each_image_counts_once_in_the_pooled_column(out: Path) -> None:

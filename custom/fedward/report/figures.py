@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fedward.report.drawing import FAINT, INK, SERIES, SHADE, Line, axes_of, bars, svg, xy
+from fedward.report.drawing import FAINT, INK, SERIES, SHADE, Line, Values, axes_of, bars, svg, xy
 
 Lines = Mapping[str, Line]
 """Name -> round -> value."""
@@ -81,14 +81,16 @@ def distribution(values: Mapping[str, float], metric: str) -> Markup:
 def traffic(rounds: Sequence[int], parts: Mapping[str, Sequence[float]]) -> Markup:
     """Stacked megabytes per round; ``parts`` from the bottom up."""
     figure, axes = _wide(2.6, "round", "MB")
-    floor = np.zeros(len(rounds))
-    for colour, (name, values) in zip(SERIES, parts.items(), strict=False):
-        top = floor + np.asarray(values)
-        bars(axes, rounds, floor, top, colour, label=name)
-        floor = top
-    axes.set_ylim(0, max(float(floor.max()) * 1.25, 1e-6))
-    axes.legend(frameon=False, labelcolor=INK, ncols=len(parts), loc="upper left")
-    return svg(figure, f"Megabytes per round, {floor.mean():.1f} on average")
+    top = _stacked(axes, rounds, parts)
+    return svg(figure, f"Megabytes per round, {top.mean():.1f} on average")
+
+
+def kept_classes(rounds: Sequence[int], shares: Mapping[str, Sequence[float]]) -> Markup:
+    """Stacked shares of classes among the pseudo-labels that were kept in each round."""
+    figure, axes = _wide(2.8, "round", "share of the kept")
+    _stacked(axes, rounds, shares)
+    last = ", ".join(f"{name} {values[-1]:.2f}" for name, values in shares.items())
+    return svg(figure, f"Classes of the kept pseudo-labels by round; in the last: {last}")
 
 
 def durations(seconds: Mapping[int, float]) -> Markup:
@@ -147,6 +149,18 @@ def _wide(height: float, across: str, up: str) -> tuple[Figure, Any]:
     figure, axes = _labelled(_WIDE, height, across, up)
     axes.locator_params(axis="x", integer=True)
     return figure, axes
+
+
+def _stacked(axes: Any, rounds: Sequence[int], parts: Mapping[str, Sequence[float]]) -> Values:
+    """Draw bars on one another, with a legend above them, and return how high they are."""
+    floor = np.zeros(len(rounds))
+    for colour, (name, values) in zip(SERIES, parts.items(), strict=False):
+        top = floor + np.asarray(values)
+        bars(axes, rounds, floor, top, colour, label=name)
+        floor = top
+    axes.set_ylim(0, max(float(floor.max()) * 1.25, 1e-6))
+    axes.legend(frameon=False, labelcolor=INK, ncols=len(parts), loc="upper left")
+    return floor
 
 
 def _bands(axes: Any, lines: Lines) -> None:

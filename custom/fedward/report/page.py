@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fedward.evaluation.selection import POOLED, mean
-from fedward.report import drawing, figures, groups, labels, many, multiples, tables, words
+from fedward.report import drawing, figures, groups, labels, many, multiples, pseudo_labels, tables, words
 from fedward.report.communities import community_order
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
@@ -77,6 +77,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "labels": _labels(run, others, shown),
         "reconstructions": Reconstructions.load(run.folder),
         "kept": _kept(run),
+        "judged": _judged(run),
         "cost": _cost(run),
         "comparison_figure": _comparison(run, others),
     }
@@ -177,6 +178,12 @@ def _kept(run: Run) -> dict[str, Any] | None:
         return None
     mean = figures.mean_line(lines)
     return {"figure": figures.share_kept(lines, run.warm_up), "first": mean[min(mean)], "last": mean[max(mean)]}
+
+
+def _judged(run: Run) -> dict[str, Any] | None:
+    """Return what the sites noted of their pseudo-labels, where that lies in the run folder."""
+    found = pseudo_labels.judged(run)
+    return None if found is None else {"figure": figures.kept_classes(found.rounds, found.kept), **vars(found)}
 
 
 def _cost(run: Run) -> dict[str, Any] | None:
