@@ -49,6 +49,14 @@ def _images_drawn_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """Only a power cut shows who waited for the disk; the tests of power cuts note the calls (power_cut.py)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda number: None)
+        yield
+
+
 @pytest.fixture
 def open_umask() -> Iterator[None]:
     """Let new files be readable for everybody, unless their writer prevents it."""

@@ -209,7 +209,7 @@ def test_a_difference_is_found_and_named() -> None:
 
 
 if __name__ == "__main__":
-    with mock.patch("fedward.local.write_report"):
+    with mock.patch("fedward.local.write_report"), mock.patch("os.fsync"):
         for name in METHODS:
             made = trace(name, Path(sys.argv[1]) / name)
             Path(sys.argv[1], f"{name}.json").write_text(json.dumps(made))
