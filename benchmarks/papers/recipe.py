@@ -57,8 +57,7 @@ def run(
 ) -> None:
     """Run the cells that ``file`` does not hold, or holds of other settings, and record each when it has finished."""
     known = read(file)
-    digests = {cell: experiment_of(cell, changes).digest for cell in cells}
-    todo = [cell for cell in cells if (had := known.get(cell)) is None or had.experiment != digests[cell]]
+    todo = [cell for cell in cells if cell not in known or not known[cell].is_of(experiment_of(cell, changes))]
     work = {" ".join(map(str, cell)): partial(run_cell, cell, changes, out, site_files, file) for cell in todo}
     run_all(work, workers=workers)
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,8 +34,8 @@ class Recorded:
     row: str
     """Which method."""
     seed: int
-    experiment: str
-    """Digest of all settings, 64 hexadecimal digits."""
+    settings: dict[str, Any]
+    """The whole experiment."""
     audit: str
     """Hash of the last line of the run's audit log, which binds every file of the folder."""
     model: str
@@ -48,6 +49,13 @@ class Recorded:
     """Validation key metric, mean over sites, by evaluation, without round 0."""
     test: dict[str, dict[str, float]]
     """Protocol -> metric -> mean over sites of the test value; ``pooled``: accuracy over all test images."""
+
+    def is_of(self, experiment: Experiment) -> bool:
+        """Return whether the run had these settings; one that did not exist yet counts as its default."""
+        try:
+            return Experiment.model_validate(self.settings) == experiment
+        except ValidationError:
+            return False
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -67,7 +75,7 @@ def recorded(variant: str, row: str, run: Run) -> Recorded:
         variant,
         row,
         experiment.seed,
-        experiment.digest,
+        experiment.model_dump(mode="json"),
         verify(run.folder).last_hash,
         file_digest(run.folder / "model.safetensors"),
         run.info.summary.rounds or 0,

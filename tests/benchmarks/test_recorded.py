@@ -85,6 +85,15 @@ def test_recorded_cells_do_not_run_again(
     assert ran == ["recipe lower 1"], "its settings are others"
 
 
+def test_a_setting_that_is_new_counts_as_its_default(file: Path) -> None:
+    result = read(file)[CELLS[0]]
+    asked = recipe.experiment_of(CELLS[0], FEW)
+    older = {name: value for name, value in result.settings.items() if name != "update_dtype"}
+    assert replace(result, settings=older).is_of(asked)
+    assert not replace(result, settings={**older, "update_dtype": "float16"}).is_of(asked)
+    assert not replace(result, settings={**older, "net": "none"}).is_of(asked)
+
+
 def test_the_table_judges_each_way_of_training(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     constant = {key: replace(result, curve=(0.5,) * 8) for key, result in read(file).items()}
     for (_, row, seed), result in constant.items():
