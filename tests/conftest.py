@@ -11,6 +11,9 @@ from hypothesis import settings
 import reliability_page
 from fedward.sites import lesions
 
+_FIRST = ("workers", "benchmarks", "flare")
+"""Folders with the longest files: two processes share the files in order, and none should wait for a long last one."""
+
 settings.register_profile("untimed", deadline=None)  # no test depends on how busy the machine is
 settings.load_profile("untimed")
 
@@ -74,6 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     page = config.getoption("--reliability")
     if page:
         config.stash[reliability_page.FRESH] = reliability_page.written(page.read_text(), reliability_page.rows(items))
+    items.sort(key=lambda item: item.path.parent.name not in _FIRST)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
