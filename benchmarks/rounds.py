@@ -141,7 +141,7 @@ class Watched:
         return self.inner.sites()
 
     def exchange(self, *arguments: Any) -> None:
-        workers = psutil.Process().children()
+        workers = [worker for forker in psutil.Process().children() for worker in forker.children()]
         own, *others = (sum(process.cpu_times()[:2]) for process in (psutil.Process(), *workers))
         self.marks.append((time.perf_counter(), own, np.array(others or [0.0])))
         self.inner.exchange(*arguments)

@@ -1,23 +1,29 @@
-"""One worker process of the in-process engine; :mod:`fedward.workers` starts it, and nobody else.
+"""Worker processes of the in-process engine, and what they are forked from; :mod:`fedward.workers` alone starts it.
 
 python -m fedward.worker FILE_DESCRIPTOR
 """
 
+import gc
 import logging
 import os
+import signal
+import socket
 import sys
 import threading
+import time
+import warnings
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 from fedward.client.client import Client
 from fedward.local import SITES
 from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.terminal import printing_safely
-from fedward.workers import receive, send
+from fedward.training import trainer  # noqa: F401, what every site imports before it trains
+from fedward.workers import CODE, END, END_OF, FORK, receive, send
 
 
 class _Collected(logging.Handler):
@@ -61,6 +67,50 @@ def _read(connection: Connection, requests: "SimpleQueue[Any]") -> None:
         os._exit(0)
 
 
+def _fork(control: socket.socket) -> None:
+    """Fork and end processes as :mod:`fedward.workers` asks, until the other end of the socket is closed."""
+    forked: list[int] = []
+    while True:
+        asked, pipes, _, _ = socket.recv_fds(control, len(FORK), 1)
+        if asked == FORK:
+            if not (pid := os.fork()):
+                _work_and_exit(control, pipes[0])
+            forked.append(pid)
+            os.close(pipes[0])  # else the pipe would not end with the process
+        elif asked == END:
+            number, grace = END_OF.unpack(control.recv(END_OF.size, socket.MSG_WAITALL))
+            control.sendall(CODE.pack(_ended(forked[number], grace)))
+        else:
+            return
+
+
+def _work_and_exit(control: socket.socket, pipe: int) -> NoReturn:
+    code = 1
+    try:
+        control.close()
+        with suppress(EOFError):  # a run that ends before its first exchange
+            _work(Connection(pipe))
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
+
+
+def _ended(pid: int, grace: float) -> int:
+    """Return the exit code of a process, which is killed if it still lives after so many seconds."""
+    patience = time.monotonic() + grace
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > patience:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
 if __name__ == "__main__":
-    with printing_safely(), suppress(EOFError):  # a run that ends before its first exchange
-        _work(Connection(int(sys.argv[1])))
+    with printing_safely(), suppress(BrokenPipeError):
+        warnings.filterwarnings(
+            "ignore", "This process .* is multi-threaded"
+        )  # NumPy's BLAS ends its threads at a fork
+        gc.freeze()  # what is shared stays so
+        _fork(socket.socket(fileno=int(sys.argv[1])))

@@ -1,13 +1,17 @@
 """Worker processes of the in-process engine: the sites of an exchange work beside one another, one in each.
 
-A process is started by Python's own command, never forked, and has a pipe to this one. JSON and safetensors go through
-it. A site is no process's own, as all that it remembers lies in its folder: whichever is free takes the next one, and
-answers are delivered in the order of names. So results depend neither on the number of processes nor on their speed.
+They are forked from a process that Python's own command has started and that has imported what sites need, nothing
+more: no work was done there, and no GPU touched. So they begin in milliseconds and share its memory. Each has a pipe to
+this process. JSON and safetensors go through it. A site is no process's own, as all that it remembers lies in its
+folder: whichever is free takes the next one, and answers are delivered in the order of names. So results depend neither
+on the number of processes nor on their speed.
 """
 
 import json
 import logging
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,6 +28,10 @@ from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.terminal import reason
 
+FORK, END = b"f", b"e"
+"""What the process that others are forked from is told: to fork one with the pipe that comes along, or to end one."""
+END_OF, CODE = struct.Struct("!HH"), struct.Struct("!h")
+"""Which one, and after how many seconds by force; its exit code."""
 _GRACE = 5
 """Seconds a process has to end by itself when there is no more work, before it is killed."""
 _GONE = (EOFError, OSError)
@@ -45,28 +53,54 @@ def receive(connection: Connection) -> tuple[Any, dict[str, np.ndarray]]:
     return said, {name: arrays[name] for name in names}
 
 
-class _Worker:
-    """One process, which is started here and begins with the facts that it is sent."""
+class _Forker:
+    """The process that the others are forked from. It ends when this one closes the socket between them, or dies."""
 
     def __init__(self) -> None:
-        self.connection, theirs = Pipe()
+        self._socket, theirs = socket.socketpair()
         command = [sys.executable, "-P", "-m", "fedward.worker", str(theirs.fileno())]
         # In a session of its own: Ctrl-C reaches this process alone, which ends the others.
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
         )
         theirs.close()
+        self._forked = 0
+
+    def fork(self, connection: Connection) -> int:
+        """Let a process begin with this end of a pipe, as soon as all is imported; return its number."""
+        socket.send_fds(self._socket, [FORK], [connection.fileno()])
+        self._forked += 1
+        return self._forked - 1
+
+    def end(self, number: int, grace: int) -> int | None:
+        """Return a process's exit code, once it has ended or was killed after ``grace`` seconds; None if unknown."""
+        try:
+            self._socket.sendall(END + END_OF.pack(number, grace))
+            return int(*CODE.unpack(self._socket.recv(CODE.size, socket.MSG_WAITALL)))
+        except (OSError, struct.error):
+            return None
+
+    def close(self) -> None:
+        """End the process."""
+        self._socket.close()
+        self._process.wait()
+
+
+class _Worker:
+    """One process, which is forked here and begins with the facts that it is sent."""
+
+    def __init__(self, forker: _Forker) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:
+            self._forker, self._number = forker, forker.fork(theirs)
         self.began = False
         self.held: list[str] = []
         """Sites whose images it has in memory, the one that worked last at the end."""
 
-    def end(self, grace: float) -> int:
+    def end(self, grace: int) -> int | None:
         """End the process, by force if it still lives after so many seconds, and return its exit code."""
         self.connection.close()
-        with suppress(subprocess.TimeoutExpired):
-            return self._process.wait(grace)
-        self._process.kill()
-        return self._process.wait()
+        return self._forker.end(self._number, grace)
 
 
 class Workers:
@@ -85,7 +119,8 @@ class Workers:
     def __init__(self, names: Sequence[str], count: int, begin: str, key: bytes) -> None:
         self._names, self._begin, self._key = sorted(names), begin, key
         self._most_held = -(-2 * len(self._names) // count)
-        self._workers = [_Worker() for _ in range(count)]
+        self._forker = _Forker()
+        self._workers = [_Worker(self._forker) for _ in range(count)]
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
@@ -117,6 +152,7 @@ class Workers:
             worker.connection.close()
         for worker in self._workers:
             worker.end(_GRACE)
+        self._forker.close()
 
     def _choose(self, waiting: Sequence[str], place: int) -> str:
         """Return the site that a process takes next: one that it holds, else one that few others hold."""
@@ -139,16 +175,25 @@ class Workers:
             said, arrays = receive(worker.connection)
         except _GONE:
             code = worker.end(_GRACE)
-            self._workers[place] = _Worker()
+            self._workers[place] = self._another()
             return _died(site, request, code)
         for name, level, text in said["log"]:
             logging.getLogger(name).log(level, "%s", text)
         return Message(said["meta"], arrays)
 
+    def _another(self) -> _Worker:
+        try:
+            return _Worker(self._forker)
+        except OSError:  # the process that they are forked from has died, too
+            self._forker.close()
+            self._forker = _Forker()
+            return _Worker(self._forker)
 
-def _died(site: str, request: Message, code: int) -> Message:
+
+def _died(site: str, request: Message, code: int | None) -> Message:
     """Return the answer of a site whose process has died."""
-    found = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    ended = f"ended with exit code {'unknown' if code is None else code}"
+    found = f"killed by {signal.Signals(-code).name}" if code and code < 0 else ended
     remedy = "If memory ran out, run with fewer --workers."
     error = WorkError(f"site {site}", expected="its process to finish the work", found=found, remedy=remedy)
     _log.error("%s", error)
