@@ -13,8 +13,9 @@ MissingClasses = Literal["as_any", "restricted", "logit_adjustment"]
 class Settings(BaseModel):
     """What the server loop and the local training of every method need.
 
-    Defaults are FedPerl's (Bdair et al., MELBA 2022). FedVC (Hsu et al., 2020) fixes the number of images per site and
-    round, so every participant takes the same number of steps.
+    Defaults are FedPerl's (Bdair et al., MELBA 2022), except where a field names another value of the paper: with few
+    labels at a site these let methods learn from unlabelled images (docs/methods.md, "How sites train"). FedVC (Hsu et
+    al., 2020) fixes the number of images per site and round, so every participant takes the same number of steps.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
