@@ -34,7 +34,10 @@ MAY_USE: dict[str, set[str]] = {
     "methods": {"errors", "registry", "seeds"},
     "config": {"digests", "errors", "methods", "nets", "registry"},
     "jobs": {"config", "errors", "registry", "yaml_text"},
-    "training": {"config", "errors", "evaluation", "methods", "nets", "registry", "seeds", "sites", "views"},
+    "training": {
+        *("config", "digests", "errors", "evaluation", "methods", "nets", "private", "registry", "seeds", "sites"),
+        "views",
+    },
     "protocol": {"digests", "errors", "evaluation", "methods", "terminal", "training"},
     "storage": {"config", "digests", "errors", "evaluation", "methods", "nets", "protocol"},
     "report": {"config", "errors", "evaluation", "storage", "terminal"},

@@ -70,6 +70,8 @@ class Experiment(_Frozen):
     trainable: Annotated[str, Field(pattern=r"^(all|head|adapters|last:[1-9]\d{0,3})$")] = "all"
     """What of the network trains and travels: all of it; ``head``, the classifier; ``last:N``, also the last N blocks;
     ``adapters``, also a low-rank change of each linear layer. All else is frozen, and made anew at each end."""
+    stored_views: int = Field(4, ge=1, le=16)
+    """Where the head alone trains: weak views of each image, and as many strong ones, whose features are stored."""
     synthetic: SyntheticData | None = SyntheticData()
     seed: int = Field(1, ge=0)
     evaluate_every: int = Field(1, ge=1)

@@ -122,9 +122,9 @@ def test_a_loaded_model_is_whole(run: Path) -> None:
     model, expected = fedward.load_model(run), whole_of(frozen("head")) | weights(run)
     assert_equal(dict(model.net.state_dict()), expected)
     images = torch.rand(3, 3, 16, 16)
-    site = new_client(SITES[0], frozen("head"), run / "elsewhere")
-    net = site._networks.load(weights(run)).eval()
-    torch.testing.assert_close(model(images), torch.softmax(net(images), dim=1))
+    networks = new_client(SITES[0], frozen("head"), run / "elsewhere")._networks
+    networks.load(weights(run))
+    torch.testing.assert_close(model(images), torch.softmax(networks.on_images.eval()(images), dim=1))
 
 
 def test_files_say_what_is_left_out(run: Path) -> None:

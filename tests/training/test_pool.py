@@ -33,8 +33,12 @@ def net(seed: int, heads: bool = False) -> nn.Module:
 NETS = {"local": net(1, heads=True), "global": net(2, heads=True)}
 
 
+def pixels(some: Images) -> Pixels:
+    return Pixels.of(some, CPU)
+
+
 def look(uses: Uses, free: Images, known: Images | None = None, nets: Callable[[str], nn.Module] = NETS.__getitem__):
-    return observe("north", free, [images(2, 9) if known is None else known], uses, nets, CPU, weak)
+    return observe("north", free, [images(2, 9) if known is None else known], uses, nets, pixels, weak)
 
 
 def never(name: str) -> nn.Module:
@@ -100,7 +104,7 @@ def test_features_are_the_own_networks_of_both_kinds_of_images() -> None:
 
 def test_waiting_images_are_compared_like_labelled_ones() -> None:
     free, known, waiting = images(5), images(2, 9), images(3, 8)
-    pool = observe("north", free, [known, images(0), waiting], Uses(features="local"), NETS.__getitem__, CPU, weak)
+    pool = observe("north", free, [known, images(0), waiting], Uses(features="local"), NETS.__getitem__, pixels, weak)
     apart = [look(Uses(features="local"), free, each).labelled for each in (known, waiting)]
     assert torch.equal(pool.labelled, torch.cat(apart))
 

@@ -18,6 +18,7 @@ from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
+from fedward.nets.trainable import HEAD
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.requests import DecryptRequest, TaskRequest
@@ -28,6 +29,7 @@ from fedward.security.policy import JobRefusedError
 from fedward.sites import SiteData
 from fedward.terminal import reason, shown
 from fedward.training.device_data import DeviceData
+from fedward.training.features import stored_features
 from fedward.training.learner import Aborted, Learner, LocalUpdate
 from fedward.training.machine import described, device_of, threads_limited
 from fedward.training.networks import Networks
@@ -71,7 +73,8 @@ class Client:
     def learner(self) -> Learner:
         """What trains and evaluates, under active learning with the labels of the last request."""
         if self._learner is None:
-            images = DeviceData(self.data, self._networks.device)
+            features = stored_features(self._networks.on_images, self.experiment, self.source.cached)
+            images = DeviceData(self.data, self._networks.device, features=features)
             self._learner = Learner(self.name, self.experiment, self._algorithm, self._networks, images)
         return self._learner
 
@@ -148,7 +151,7 @@ class Client:
         data, processes = learner.images.data, self.data.processes
         self.admission.check_training(algorithm.phases(asked.task, asked.round, len(data.labelled)), data)
         train: Callable[..., LocalUpdate] = learner.train
-        if processes > 1:
+        if processes > 1 and self.experiment.trainable != HEAD:  # which takes less time than to start a process
             from fedward.client.ranks import Processes
 
             train = Processes(self.source, learner, processes).train

@@ -111,6 +111,7 @@ def _pool(
         taken(),
         sampler.uses,
         lambda name: learner.networks.load(models[name]),
-        learner.networks.device,
+        learner.images.of,
         VIEWS[learner.experiment.data.views].weak,
+        lambda net: learner.networks.on_images,  # with the weights that ``net`` was loaded with
     )

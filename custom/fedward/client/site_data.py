@@ -39,6 +39,11 @@ class DataSource:
         """The site's own file, None if it has none."""
         return find_site_file(self.site, self.site_folders)
 
+    @property
+    def cached(self) -> Path:
+        """Folder for what can be made again of the images."""
+        return self.cache or self.folder / "cache"
+
     def read(self) -> SiteData:
         """Return the data of the site. Of its own file the validation and test images of rare classes are left out.
 
@@ -61,7 +66,7 @@ class DataSource:
     def _load(self, labelled: float | None = None) -> SiteData:
         experiment = self.experiment
         if (file := self.file) is not None:
-            return load_site(file, experiment.data, self.cache or self.folder / "cache", labelled)
+            return load_site(file, experiment.data, self.cached, labelled)
         where, folders = f"site {self.site}", ", ".join(map(str, self.site_folders)) or "no folder"
         wanted = f"a file {self.site}.yaml in one of {folders}"
         if experiment.synthetic is None:

@@ -15,6 +15,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.sites import SERVER, find_site_file, site_files
 from fedward.training.device_data import DeviceData
+from fedward.training.features import stored_features
 from fedward.training.learner import Learner
 from fedward.training.machine import device_of, threads_limited
 from fedward.training.networks import Networks
@@ -50,7 +51,8 @@ class PublicImages:
         """Trains on training and validation images, as labels are not looked at, and evaluates on the latter."""
         data = self._source.read()
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
-        images = DeviceData(data, networks.device, ("labelled", "unlabelled", "val"))
+        features = stored_features(networks.on_images, self._experiment, self._source.cached)
+        images = DeviceData(data, networks.device, ("labelled", "unlabelled", "val"), features=features)
         return Learner(SERVER, self._experiment, self._algorithm, networks, images)
 
     @property

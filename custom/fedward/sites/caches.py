@@ -1,19 +1,25 @@
-"""A folder of decoded images that stays small: only the newest files are kept, and those that a process uses.
+"""Arrays that can be made again, in a folder that stays small: the newest files are kept, and those in use.
 
-Jobs choose the size of images, and each size makes another file. Locks are the operating system's (flock) and end with
-the process that holds them.
+Jobs choose the size of images, and each size makes another file. A file is whole or not there, and never changes. Locks
+are the operating system's (flock) and end with the process that holds them.
 """
 
 import fcntl
+import json
 import os
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from fedward import private
 
 KEPT = 3
 """Files that stay, those in use besides: jobs of a few sizes may take turns without decoding again."""
@@ -22,20 +28,72 @@ BUILDING = ".building-"
 """How the name of a folder begins in which a file is being made."""
 
 
-def map_pixels(file: Path) -> npt.NDArray[np.uint8]:
-    """Return a ``.npy`` file of uint8 as a read-only memmap, which keeps the file from :func:`keep_newest`.
+T = TypeVar("T", bound=np.generic)
 
-    Raises:
-        OSError: there is no such file, or it cannot be read.
-        ValueError: it is no such file.
+
+def read(target: Path, dtype: type[T]) -> tuple[npt.NDArray[T], dict[str, Any]] | None:
+    """Return what :func:`write` wrote; None where it is not there or damaged.
+
+    The array is a read-only memmap, which keeps the file from :func:`keep_newest`.
     """
+    try:
+        notes = json.loads(target.with_suffix(".json").read_text())
+        array = _map(target, dtype)
+        return (array, notes) if _checksum(array) == notes["crc32"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write(
+    target: Path,
+    rows: Iterable[npt.NDArray[T]],
+    shape: tuple[int, ...],
+    dtype: type[T],
+    notes: Callable[[], Mapping[str, Any]],
+) -> npt.NDArray[T]:
+    """Stream arrays (n, *shape) to the file ``target`` (``.npy``), one after the other, and return it as a memmap.
+
+    ``notes``: what is to be known of it, asked for once all is written. They go first, so that whoever sees the array
+    finds them. Processes that write the same file at the same time end with one whole file. Raises OSError.
+    """
+    with building(target.parent), tempfile.TemporaryDirectory(dir=target.parent, prefix=BUILDING) as folder:
+        whole, about = Path(folder) / "array.npy", Path(folder) / "notes.json"
+        count = 0
+        with whole.open("wb") as file:
+            _header(file, (0, *shape), dtype)
+            for block in rows:
+                file.write(block.tobytes())
+                count += len(block)
+            file.seek(0)
+            _header(file, (count, *shape), dtype)  # as long as the first: numpy leaves room for more rows
+        array = _map(whole, dtype)  # before others see the file, and might remove it
+        about.write_text(json.dumps({"crc32": _checksum(array), **notes()}))
+        private.shut(Path(folder))
+        os.replace(about, target.with_suffix(".json"))
+        os.replace(whole, target)
+    return array
+
+
+def _header(file: IO[bytes], shape: tuple[int, ...], dtype: type[np.generic]) -> None:
+    about = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, about)
+
+
+def _checksum(array: npt.NDArray[Any], block: int = 256) -> int:
+    crc = 0
+    for start in range(0, len(array), block):
+        crc = zlib.crc32(array[start : start + block].tobytes(), crc)
+    return crc
+
+
+def _map(file: Path, dtype: type[T]) -> npt.NDArray[T]:
     with file.open("rb") as opened:
         fcntl.flock(opened, fcntl.LOCK_SH)  # the mapping duplicates the descriptor, and so holds the lock until it ends
         np.lib.format.read_magic(opened)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(opened)
-        if dtype != np.uint8:
-            raise ValueError(f"{file}: expected uint8, found {dtype}")
-        return np.memmap(opened, np.uint8, "r", opened.tell(), shape)
+        shape, _, found = np.lib.format.read_array_header_1_0(opened)
+        if found != dtype:
+            raise ValueError(f"{file}: expected {np.dtype(dtype)}, found {found}")
+        return np.memmap(opened, dtype, "r", opened.tell(), shape)
 
 
 @contextmanager

@@ -2,14 +2,11 @@
 
 import hashlib
 import json
-import os
-import tempfile
 import warnings
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image
@@ -18,7 +15,7 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 from fedward import private
 from fedward.errors import DataError
-from fedward.sites.caches import BUILDING, building, keep_newest, map_pixels, touch
+from fedward.sites import caches
 from fedward.sites.data import BadRow, Pixels
 
 _FORMAT = 2  # of the cache: raise it when the same file would give other pixels
@@ -226,9 +223,10 @@ def decode_files(
             if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
                 pixels, failed = known
             else:
-                pixels = _write(target, good(), failed, shape)
-            touch(target)
-            keep_newest(cache)
+                whole = (image[None] for image in good())
+                pixels = caches.write(target, whole, shape, np.uint8, lambda: {"failed": failed})
+            caches.touch(target)
+            caches.keep_newest(cache)
         except OSError as error:
             where, remedy = f"site {site}, cache {cache}", "Name another cache folder."
             raise DataError(where, expected="room to write", found=str(error), remedy=remedy) from None
@@ -242,40 +240,8 @@ def _key(paths: Sequence[Path], size: int, channels: int) -> str:
 
 def _open(target: Path, shape: tuple[int, int, int]) -> tuple[Pixels, dict[int, _Failure]] | None:
     try:
-        notes = json.loads(target.with_suffix(".json").read_text())
-        pixels = map_pixels(target)
-        whole = pixels.shape[1:] == shape and _checksum(pixels) == notes["crc32"]
-        failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
-        return (pixels, failed) if whole else None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        if (known := caches.read(target, np.uint8)) is None or known[0].shape[1:] != shape:
+            return None
+        return known[0], {int(index): _Failure(*failure) for index, failure in known[1]["failed"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _checksum(pixels: Pixels, block: int = 256) -> int:
-    crc = 0
-    for start in range(0, len(pixels), block):
-        crc = zlib.crc32(pixels[start : start + block].tobytes(), crc)
-    return crc
-
-
-def _write(target: Path, images: Iterable[Pixels], failed: dict[int, _Failure], shape: tuple[int, int, int]) -> Pixels:
-    """Stream the images to the target; the notes go first, so that whoever sees the pixels finds their notes."""
-    with building(target.parent), tempfile.TemporaryDirectory(dir=target.parent, prefix=BUILDING) as folder:
-        whole, notes = Path(folder) / "pixels.npy", Path(folder) / "notes.json"
-        count = 0
-        with whole.open("wb") as file:
-            _header(file, (0, *shape))
-            for count, image in enumerate(images, 1):  # noqa: B007 - the last count is the number of images
-                file.write(image.tobytes())
-            file.seek(0)
-            _header(file, (count, *shape))  # as long as the first: numpy leaves room for the images to grow in number
-        pixels = map_pixels(whole)  # before others see the file, and might remove it
-        notes.write_text(json.dumps({"crc32": _checksum(pixels), "failed": failed}))
-        private.shut(Path(folder))
-        os.replace(notes, target.with_suffix(".json"))
-        os.replace(whole, target)
-    return pixels
-
-
-def _header(file: IO[bytes], shape: tuple[int, ...]) -> None:
-    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})

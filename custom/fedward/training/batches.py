@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from fedward.methods.local import Batch, Uses
 from fedward.methods.settings import Settings
 from fedward.seeds import torch_generator
-from fedward.sites import Images
+from fedward.sites.data import Images
 from fedward.sites.sampling import virtual_client
 from fedward.training.machine import has_bfloat16
 from fedward.views import VIEWS, Views
@@ -25,6 +26,34 @@ _STRONG_TOO = Uses(second_view="strong")
 
 _DRAWS = ("labelled", "unlabelled", "weak", "strong", "weak labelled")
 """What is drawn at random, each from a generator of its own."""
+
+
+class Samples(Protocol):
+    """A site's images on the device that trains, as a network takes them."""
+
+    @property
+    def labels(self) -> Tensor:
+        """(N,) int64."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, index: Tensor) -> Tensor:
+        """Return the indexed images in float32."""
+        ...
+
+    def originals(self, index: Tensor) -> Tensor:
+        """Return what views are made of."""
+        ...
+
+    @classmethod
+    def together(cls, parts: Sequence[Any]) -> Self:
+        """Return the images of all parts as one."""
+        ...
+
+    def split(self, sizes: list[int]) -> Sequence[Self]:
+        """Return parts of as many images each as ``sizes`` say, which add up to all."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,6 +89,10 @@ class Pixels:
         chosen = self.pixels[index.to(self.pixels.device)].to(torch.float32).div_(255)
         return chosen.contiguous(memory_format=torch.channels_last)
 
+    def originals(self, index: Tensor) -> Tensor:
+        """Return the indexed images: all views are made of these."""
+        return self.take(index)
+
 
 class RoundBatches:
     """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is the number of steps.
@@ -79,8 +112,8 @@ class RoundBatches:
 
     def __init__(
         self,
-        labelled: Pixels | None,
-        unlabelled: Pixels | None,
+        labelled: Samples | None,
+        unlabelled: Samples | None,
         peers: Sequence[nn.Module],
         settings: Settings,
         seed: int,
@@ -117,16 +150,16 @@ class RoundBatches:
             for tensors in zip(*split, strict=True):
                 yield Batch(**dict(zip(parts, tensors, strict=True)))
 
-    def _order(self, kind: str, pixels: Pixels | None) -> Tensor:
+    def _order(self, kind: str, pixels: Samples | None) -> Tensor:
         return virtual_client(len(pixels), self.images, self._generators[kind]) if pixels else torch.empty(0)
 
-    def _labelled_parts(self, pixels: Pixels, index: Tensor) -> dict[str, Tensor]:
-        views = self._views.weak(pixels.take(index), self._generators["weak labelled"])
+    def _labelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
+        views = self._views.weak(pixels.originals(index), self._generators["weak labelled"])
         return {"labelled": views, "labels": pixels.labels[index.to(pixels.labels.device)]}
 
-    def _unlabelled_parts(self, pixels: Pixels, index: Tensor) -> dict[str, Tensor]:
-        images = pixels.take(index)
-        parts = {"weak": self._views.weak(images, self._generators["weak"]), "which": index.to(pixels.pixels.device)}
+    def _unlabelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
+        images = pixels.originals(index)
+        parts = {"weak": self._views.weak(images, self._generators["weak"]), "which": index.to(pixels.labels.device)}
         if self._strong:
             parts["strong"] = self._views.strong(images, self._generators["strong"])
         if self._peers:

@@ -1,19 +1,20 @@
 """A site's images as tensors on the device that trains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import torch
 
 from fedward.methods.fedavg import class_weights
-from fedward.sites import SiteData
-from fedward.training.batches import Pixels
+from fedward.sites import Images, SiteData
+from fedward.training.batches import Pixels, Samples
 
 
 class DeviceData:
     """The parts of a site's data on one device. A part is copied there at its first use, unless it is ``copied``.
 
     The part ``all`` is the ``whole``. The labels of one object never change: :meth:`relabelled` returns another.
+    ``features``: what stands for the images, of :func:`fedward.training.features.stored_features`.
     """
 
     def __init__(
@@ -21,19 +22,26 @@ class DeviceData:
         data: SiteData,
         device: torch.device,
         whole: Sequence[str] = ("labelled", "unlabelled"),
-        copied: Mapping[str, Pixels] | None = None,
+        copied: Mapping[str, Samples] | None = None,
+        features: Callable[[SiteData], Callable[[Images], Samples]] | None = None,
     ) -> None:
-        self.data, self._device, self._whole = data, device, whole
+        self.data, self._device, self._whole, self._features = data, device, whole, features
         self._parts = dict(copied or {})
 
-    def __getitem__(self, part: str) -> Pixels:
+    @cached_property
+    def of(self) -> Callable[[Images], Samples]:
+        """What gives some of the images as the part that trains takes them."""
+        return self._features(self.data) if self._features else lambda images: Pixels.of(images, self._device)
+
+    def __getitem__(self, part: str) -> Samples:
         """Return ``labelled``, ``unlabelled``, ``all``, ``val`` or ``test``."""
         if part == "all" and part not in self._parts:
             sizes = [len(self[name]) for name in self._whole]
-            whole = Pixels.together([self[name] for name in self._whole])
+            parts = [self[name] for name in self._whole]
+            whole = type(parts[0]).together(parts)
             self._parts |= {"all": whole, **dict(zip(self._whole, whole.split(sizes), strict=True))}  # kept once
         elif part not in self._parts:
-            self._parts[part] = Pixels.of(getattr(self.data, part), self._device)
+            self._parts[part] = self.of(getattr(self.data, part))
         return self._parts[part]
 
     @cached_property
@@ -49,4 +57,6 @@ class DeviceData:
     def relabelled(self, data: SiteData) -> "DeviceData":
         """Return the tensors of the same images with other labels; validation and test images are not copied again."""
         held_out = {name: part for name, part in self._parts.items() if name in ("val", "test")}
-        return DeviceData(data, self._device, self._whole, held_out)
+        other = DeviceData(data, self._device, self._whole, held_out, self._features)
+        other.of = self.of
+        return other

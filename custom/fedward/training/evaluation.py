@@ -5,12 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedward.training.batches import FORWARD_BATCH, Pixels
+from fedward.training.batches import FORWARD_BATCH, Samples
 
 
 @torch.no_grad()
 def predict(
-    net: nn.Module, pixels: Pixels, batch: int | None = None, view: Callable[[Tensor], Tensor] = lambda images: images
+    net: nn.Module, pixels: Samples, batch: int | None = None, view: Callable[[Tensor], Tensor] = lambda images: images
 ) -> Tensor:
     """Return (N, K) float32 CPU probabilities of ``net`` in evaluation mode on a site's images, or a view of each.
 
@@ -25,5 +25,5 @@ def predict(
     if not len(every):  # many networks cannot compute no images
         images = pixels.take(every)
         return probabilities(images.new_zeros(1, *images.shape[1:]))[:0]
-    parts = every.split(batch or FORWARD_BATCH[pixels.pixels.device.type])
+    parts = every.split(batch or FORWARD_BATCH[pixels.labels.device.type])
     return torch.cat([probabilities(pixels.take(part)) for part in parts])

@@ -15,11 +15,13 @@ from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.missing_classes import rule_of
 from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
+from fedward.nets.trainable import HEAD
 from fedward.registry import METRICS
 from fedward.seeds import derive, torch_generator
 from fedward.training.batches import RoundBatches
 from fedward.training.device_data import DeviceData
 from fedward.training.evaluation import predict
+from fedward.training.features import stored_views
 from fedward.training.networks import Networks
 from fedward.views import VIEWS
 
@@ -121,7 +123,8 @@ class Learner:
         return rows
 
     def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:
-        uses, views = phase.objective.uses, VIEWS[self.experiment.data.views]
+        uses, spec = phase.objective.uses, self.experiment
+        views = stored_views(spec.stored_views) if spec.trainable == HEAD else VIEWS[spec.data.views]
         return RoundBatches(
             self.images["labelled"] if uses.labelled else None,
             None if uses.unlabelled == "none" else self.images[uses.unlabelled],

@@ -13,14 +13,14 @@ from fedward.errors import WorkError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
 from fedward.nets import build, require_logits
-from fedward.nets.trainable import ALL, TrainablePart
+from fedward.nets.trainable import ALL, HEAD, Head, TrainablePart
 
 
 class Networks:
     """A network for the model that is trained or evaluated, and one for each peer. Each is built at its first use.
 
     An experiment names it, an algorithm may add modules, and ``prepare`` is called on each new one. Where a part of it
-    is frozen, a model is the tensors of the other part.
+    is frozen, a model is the tensors of the other part; where that is the head alone, the networks take features.
     """
 
     def __init__(
@@ -37,10 +37,16 @@ class Networks:
     def __getitem__(self, place: int) -> nn.Module:
         """Return the network of a place: 0 is for the model, 1 and higher are for the peers."""
         if place not in self._nets:
-            self._nets[place] = copy.deepcopy(self[0]) if place else self._built()
+            self._nets[place] = copy.deepcopy(self[0]) if place else self._first()
         return self._nets[place]
 
-    def _built(self) -> nn.Module:
+    def _first(self) -> nn.Module:
+        net = self.on_images
+        return Head(net) if isinstance(net, TrainablePart) and self._experiment.trainable == HEAD else net
+
+    @cached_property
+    def on_images(self) -> nn.Module:
+        """The network of place 0 as it takes images; it has the weights loaded there last."""
         spec, data = self._experiment, self._experiment.data
         pretrained = spec.pretrained and spec.trainable != ALL  # else all weights come with the model
         of_data = (len(data.classes), data.channels)
@@ -54,7 +60,7 @@ class Networks:
         """SHA-256 of what is frozen; None where nothing is."""
         if self._experiment.trainable == ALL:
             return None
-        net = self[0]
+        net = self.on_images
         return net.base if isinstance(net, TrainablePart) else None
 
     def require_base(self, expected: str | None) -> None:

@@ -13,7 +13,7 @@ from fedward.methods.samplers import Pool, Uses
 from fedward.methods.samplers.suggestive import principal_axes
 from fedward.seeds import torch_generator
 from fedward.sites import Images
-from fedward.training.batches import FORWARD_BATCH, Pixels
+from fedward.training.batches import FORWARD_BATCH, Pixels, Samples
 from fedward.training.evaluation import predict
 from fedward.views import View, alike
 from fedward.views.colour import LUMA
@@ -25,8 +25,9 @@ def observe(
     taken: Iterable[Images],
     uses: Uses,
     nets: Callable[[str], nn.Module],
-    device: torch.device,
+    of: Callable[[Images], Samples],
     view: View,
+    on_images: Callable[[nn.Module], nn.Module] = lambda net: net,
 ) -> Pool:
     """Return the pool of a site's images with what a sampler uses of them.
 
@@ -36,51 +37,63 @@ def observe(
         taken: those that have labels, and those that wait for one.
         uses: what is looked at.
         nets: ``local`` or ``global`` -> the network with these weights; it may be one that is loaded anew each time.
-        device: where the networks are.
+        of: gives images as the networks take them.
         view: how a picture is varied, where the sampler looks at views: that of training.
+        on_images: a network of ``nets`` as one that takes images.
     """
     pool = Pool(site, images.ids)
     if not len(images):
         return pool
     if uses.models:
-        pool = replace(pool, probabilities=torch.cat(list(_members(Pixels.of(images, device), uses, nets, view))))
+        members = (
+            _varied(images, uses, lambda name: on_images(nets(name)), view)
+            if uses.views
+            else (_members(of(images), uses, nets))
+        )
+        pool = replace(pool, probabilities=torch.cat(list(members)))
     if uses.features == "image":
         pool = replace(pool, features=principal_axes(_grey(images)))
     if uses.features == "local":
         net = nets("local")
-        centres = [_features(net, Pixels.of(each, device)) for each in taken if len(each)]
-        features = _features(net, Pixels.of(images, device))
+        centres = [_features(net, of(each)) for each in taken if len(each)]
+        features = _features(net, of(images))
         pool = replace(pool, features=features, labelled=torch.cat(centres) if centres else torch.empty(0, 0))
     return pool
 
 
-def _members(pixels: Pixels, uses: Uses, nets: Callable[[str], nn.Module], view: View) -> Iterator[Tensor]:
+def _members(samples: Samples, uses: Uses, nets: Callable[[str], nn.Module]) -> Iterator[Tensor]:
     """Yield probabilities (T, N, K), the members in the order that Uses names."""
-
-    def varied(images: Tensor, number: int) -> Tensor:
-        return alike(view, images, torch_generator(number, "view"))  # the same for all pictures in every query
-
     for name in uses.models:
         net = nets(name)
         if uses.heads:
-            outputs = [torch.stack([logits, *heads_of(net)(features)]) for logits, features in _batches(net, pixels)]
+            outputs = [torch.stack([logits, *heads_of(net)(features)]) for logits, features in _batches(net, samples)]
             yield torch.cat(outputs, dim=1).float().softmax(dim=2).cpu()
-        elif uses.views:
-            yield torch.stack([predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)])
         else:
-            yield predict(net, pixels).unsqueeze(0)
+            yield predict(net, samples).unsqueeze(0)
 
 
-def _features(net: nn.Module, pixels: Pixels) -> Tensor:
+def _varied(images: Images, uses: Uses, nets: Callable[[str], nn.Module], view: View) -> Iterator[Tensor]:
+    """Yield probabilities (T, N, K) of views of the images, for each model those by number."""
+
+    def varied(pictures: Tensor, number: int) -> Tensor:
+        return alike(view, pictures, torch_generator(number, "view"))  # the same for all pictures in every query
+
+    for name in uses.models:
+        net = nets(name)
+        pixels = Pixels.of(images, next(net.parameters()).device)
+        yield torch.stack([predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)])
+
+
+def _features(net: nn.Module, samples: Samples) -> Tensor:
     """Return (N, D) what the classifier receives, N >= 1."""
-    return torch.cat([features.cpu() for _, features in _batches(net, pixels)])
+    return torch.cat([features.cpu() for _, features in _batches(net, samples)])
 
 
 @torch.no_grad()
-def _batches(net: nn.Module, pixels: Pixels) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(net: nn.Module, samples: Samples) -> Iterator[tuple[Tensor, Tensor]]:
     net.eval()
-    for part in torch.arange(len(pixels)).split(FORWARD_BATCH[pixels.pixels.device.type]):
-        yield logits_and_features(net, pixels.take(part))
+    for part in torch.arange(len(samples)).split(FORWARD_BATCH[samples.labels.device.type]):
+        yield logits_and_features(net, samples.take(part))
 
 
 def _grey(images: Images) -> Tensor:
