@@ -211,7 +211,7 @@ def test_a_frozen_tensor_in_a_request_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves(
-    "hospital",
+    "site",
     "a site sends an update of a frozen tensor beside the trained ones",
     "refused on arrival; the round is averaged without it",
 )
