@@ -1,0 +1,116 @@
+"""What a frozen encoder saves: bytes and CPU time of a site's rounds with ``trainable=head``, against ``all``.
+
+    python benchmarks/frozen.py /path/to/skin [--site site-10] [--image-size 224] [--rounds 3]
+
+A site of the partition of real images that ``fedward partition`` writes trains SSFL with an EfficientNet-Lite0 of
+ImageNet. Both runs are the same job but for ``trainable``, in one process and one thread, round by round in turn. The
+clock is the process's own CPU time, which other work on the machine disturbs least.
+
+- **training**: the site's local training of one round.
+- **evaluation**: of one model on the site's validation and test images.
+- **features**: once for each image and view. Bytes are those of a request's model and of an update.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedward.client.client import Client
+from fedward.config import DataSpec, Experiment
+from fedward.local import Sites
+from fedward.methods.workflow import State
+from fedward.protocol import wire
+from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
+from fedward.storage.initial import initial_model
+
+BYTES, TRAINING = 50, 20
+"""Aims: times fewer bytes, times less CPU time of training."""
+
+
+def job(trainable: str, image_size: int) -> Experiment:
+    """Return SSFL with FedPerl's rounds on the eight diagnoses."""
+    return Experiment(
+        method="ssfl",
+        net="tf_efficientnet_lite0",
+        pretrained=True,
+        trainable=trainable,
+        data=DataSpec(image_size=image_size),
+        synthetic=None,
+    )
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the CPU seconds of some work and what it gives."""
+    start = time.process_time()
+    result = work()
+    return time.process_time() - start, result
+
+
+def traffic(model: State) -> int:
+    """Return the bytes of a model and of an update of all of it."""
+    return sum(array.nbytes for array in wire.flatten("model", model).values()) + sum(
+        array.nbytes for array in wire.difference(model, model).values()
+    )
+
+
+def ratios(found: dict[str, float], aim: float | None) -> str:
+    """Return a row's numbers as cells: head, all, ratio and what comes of the aim."""
+    ratio = found["all"] / found["head"]
+    met = "" if aim is None else f"{aim:g} times: {'met' if ratio >= aim else 'missed'}"
+    return f"{found['head']:,.2f} | {found['all']:,.2f} | {ratio:,.1f} | {met}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder with manifest.csv and images")
+    parser.add_argument("--site", default="site-10", help="a site of the partition")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        layout = fedperl_layout(read_skin(options.data / "manifest.csv"))
+        write_site_files(layout, options.data, Path(folder) / "sites")
+        measure(options.site, options.image_size, options.rounds, Path(folder))
+
+
+def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
+    """Print the table for one site of a partition in ``folder / sites``."""
+    clients, models = dict[str, Client](), dict[str, State]()
+    for kind in ("head", "all"):
+        experiment = job(kind, image_size)
+        sites = Sites(experiment, folder / kind, [folder / "sites"], folder / "cache")
+        clients[kind], models[kind] = sites.client(site, None), initial_model(experiment, None).state
+        clients[kind].data  # noqa: B018 - read now: decoding is not what is measured
+    data = clients["head"].data
+    training, held_out = len(data.labelled) + len(data.unlabelled), len(data.val) + len(data.test)
+    learners = {kind: client.learner for kind, client in clients.items()}
+    features, _ = timed(lambda: learners["head"].images["labelled"])
+    taken = {name: {kind: list[float]() for kind in learners} for name in ("training", "evaluation")}
+    for round_ in range(1, rounds + 1):
+        for kind, learner in learners.items():
+            seconds, update = timed(lambda: learner.train(models[kind], [], round_))  # noqa: B023 - called at once
+            models[kind] = update.model
+            taken["training"][kind].append(seconds)
+    for kind, learner in learners.items():
+        seconds, _ = timed(lambda: learner.evaluate(models[kind]))  # noqa: B023
+        taken["evaluation"][kind].append(seconds)
+    medians = {name: {kind: statistics.median(each) for kind, each in row.items()} for name, row in taken.items()}
+    print(f"{site}, {image_size} px: {training} training images, {held_out} others; {rounds} rounds of each\n")
+    print("| | head | all | all / head | aim |\n|---|--:|--:|--:|---|")
+    moved = {kind: float(traffic(model)) for kind, model in models.items()}
+    print(f"| bytes of a round | {ratios(moved, BYTES)} |")
+    print(f"| CPU s of training in a round | {ratios(medians['training'], TRAINING)} |")
+    print(f"| CPU s of an evaluation | {ratios(medians['evaluation'], None)} |")
+    saved = sum(medians[name]["all"] - medians[name]["head"] for name in medians)
+    print(f"\nfeatures: {features:.1f} CPU s once, saved again in {features / saved:.1f} rounds")
+
+
+if __name__ == "__main__":
+    main()
