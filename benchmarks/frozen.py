@@ -59,11 +59,11 @@ def traffic(model: State) -> int:
     )
 
 
-def ratios(found: dict[str, float], aim: float | None) -> str:
+def ratios(found: dict[str, float], aim: float | None, digits: int = 3) -> str:
     """Return a row's numbers as cells: head, all, ratio and what comes of the aim."""
     ratio = found["all"] / found["head"]
     met = "" if aim is None else f"{aim:g} times: {'met' if ratio >= aim else 'missed'}"
-    return f"{found['head']:,.2f} | {found['all']:,.2f} | {ratio:,.1f} | {met}"
+    return f"{found['head']:,.{digits}f} | {found['all']:,.{digits}f} | {ratio:,.0f} | {met}"
 
 
 def main() -> None:
@@ -105,7 +105,7 @@ def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
     print(f"{site}, {image_size} px: {training} training images, {held_out} others; {rounds} rounds of each\n")
     print("| | head | all | all / head | aim |\n|---|--:|--:|--:|---|")
     moved = {kind: float(traffic(model)) for kind, model in models.items()}
-    print(f"| bytes of a round | {ratios(moved, BYTES)} |")
+    print(f"| bytes of a round | {ratios(moved, BYTES, 0)} |")
     print(f"| CPU s of training in a round | {ratios(medians['training'], TRAINING)} |")
     print(f"| CPU s of an evaluation | {ratios(medians['evaluation'], None)} |")
     saved = sum(medians[name]["all"] - medians[name]["head"] for name in medians)

@@ -45,6 +45,14 @@ class DataSpec(_Frozen):
         return classes
 
 
+class WeightsFile(_Frozen):
+    """A file of weights in the folder ``FEDWARD_WEIGHTS`` of the server and of each site; none is sent."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}\.safetensors$")
+    """Its name."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
 class SyntheticData(_Frozen):
     """The built-in synthetic images, for a site without a data file of its own. Absent in clinical jobs."""
 
@@ -66,7 +74,8 @@ class Experiment(_Frozen):
     """The method's settings; checked against the method's own model."""
     data: DataSpec = DataSpec()
     net: str = "small_cnn"
-    pretrained: bool = False
+    pretrained: bool | WeightsFile = False
+    """Whether the network begins with ImageNet weights, or with those in a file that each participant has."""
     trainable: Annotated[str, Field(pattern=r"^(all|head|adapters|last:[1-9]\d{0,3})$")] = "all"
     """What of the network trains and travels: all of it; ``head``, the classifier; ``last:N``, also the last N blocks;
     ``adapters``, also a low-rank change of each linear layer. All else is frozen, and made anew at each end."""

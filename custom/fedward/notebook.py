@@ -150,7 +150,8 @@ def load_model(folder: Path | str, which: Literal["model", "best"] = "model") ->
         remedy = "Name another run, or another model of it."
         raise ConfigError(f"run {folder}", expected=f"a finished run and its {file.name}", found=found, remedy=remedy)
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
-    net = network_of(spec)
+    # Where all has trained, the weights that it began with may be nowhere here.
+    net = network_of(spec if info.base else spec.model_copy(update={"pretrained": False}))
     if isinstance(net, TrainablePart) and net.base != info.base:
         remedy = "Use the weights, and the versions of fedward, timm and torch, that the run had."
         raise RunError(f"run {folder}, frozen part", expected=f"SHA-256 {info.base}", found=net.base, remedy=remedy)

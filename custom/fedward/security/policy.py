@@ -26,6 +26,9 @@ Names = Literal["any"] | tuple[str, ...]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+_LITE = tuple(f"tf_efficientnet_lite{number}" for number in range(3))
+
+
 class PolicyError(WorkError):
     """A site's policy forbids what a job asks for. The text may be read by the server.
 
@@ -48,7 +51,7 @@ class Policy(BaseModel):
 
     methods: Names = tuple(METHODS.builtin)
     """Methods that may run; ``any``: all of fedward's."""
-    nets: Names = (*NETWORKS.builtin, "tf_efficientnet_lite0", "resnet18", "resnet50")
+    nets: Names = (*NETWORKS.builtin, *_LITE, "resnet18", "resnet50")
     """Networks that may be trained; ``any``: all of fedward's, timm's and MONAI's."""
     extensions: Names = ()
     """What jobs may take from other packages, as ``package:name`` or ``package==version:name``: methods, networks,
@@ -82,6 +85,8 @@ class Policy(BaseModel):
     """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
     starting_weights: Literal["none", "any"] | tuple[Sha256, ...] = "none"
     """Weights that a run may start from: none but fresh ones, any, or those with one of these SHA-256."""
+    weights_files: Literal["none", "any"] | tuple[Sha256, ...] = "none"
+    """Files of weights that networks may begin with (``pretrained`` of a job): none, any that is here, or those."""
     approval: Literal["none", "required"] = "none"
     """Whether each job waits until this site's administrator has approved its digest."""
 
@@ -103,6 +108,7 @@ OPEN = Policy(
     maximum_image_size=None,
     maximum_questions=None,
     starting_weights="any",
+    weights_files="any",
 )
 """Forbids nothing: for runs in one process and in FLARE's simulator, where one user has the data of all sites."""
 
@@ -162,6 +168,7 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
     steps = images and math.ceil(images / settings.batch)
     lone = algorithm.requirements.lone_peers
     lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
+    file = None if isinstance(experiment.pretrained, bool) else experiment.pretrained.sha256
     lone_asked = f"the job says {lone}" if lone else "the job sends none"
     return [
         _named("methods", policy.methods, experiment.method, "method" in foreign),
@@ -179,7 +186,8 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
         _most_images(policy, algorithm),
         Finding("maximum_image_size", *at_most(policy.maximum_image_size, experiment.data.image_size)),
         _noise(policy, experiment, known.noise),
-        _starting_weights(policy, known.weights),
+        _weights("starting_weights", policy.starting_weights, known.weights, "the run starts from {}", "fresh ones"),
+        _weights("weights_files", policy.weights_files, file, "the job names {}", "no file"),
     ]
 
 
@@ -242,8 +250,9 @@ def _noise(policy: Policy, experiment: Experiment, added: bool) -> Finding:
     return Finding("noise", policy.noise, asked, added or policy.noise == "optional")
 
 
-def _starting_weights(policy: Policy, weights: str | None) -> Finding:
-    rule, asked = policy.starting_weights, f"the run starts from {weights or 'fresh ones'}"
-    if isinstance(rule, str):
-        return Finding("starting_weights", rule, asked, weights is None or rule == "any")
-    return Finding("starting_weights", f"one of {', '.join(rule)}", asked, weights is None or weights in rule)
+def _weights(rule: str, allowed: str | tuple[str, ...], weights: str | None, says: str, without: str) -> Finding:
+    """Return what a rule about weights says of those with a SHA-256; None: the job has none."""
+    asked = says.format(weights or without)
+    if isinstance(allowed, str):
+        return Finding(rule, allowed, asked, weights is None or allowed == "any")
+    return Finding(rule, f"one of {', '.join(allowed)}", asked, weights is None or weights in allowed)

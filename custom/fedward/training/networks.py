@@ -48,7 +48,7 @@ class Networks:
     def on_images(self) -> nn.Module:
         """The network of place 0 as it takes images; it has the weights loaded there last."""
         spec, data = self._experiment, self._experiment.data
-        pretrained = spec.pretrained and spec.trainable != ALL  # else all weights come with the model
+        pretrained = spec.trainable != ALL and spec.pretrained  # else all weights come with the model
         of_data = (len(data.classes), data.channels)
         net = build(spec.net, *of_data, pretrained, spec.seed, self._extend, spec.trainable)
         require_logits(net, spec.net, *of_data, data.image_size)
