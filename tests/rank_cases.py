@@ -48,8 +48,9 @@ class Case:
         experiment = self.experiment
         source = DataSource(self.site, experiment, folder, () if experiment.synthetic else (sites,))
         learner = make(self.site, experiment, source.read())
-        classes = len(experiment.data.classes)
-        model, *peers = (build(experiment.net, classes, seed=seed).state_dict() for seed in range(self.peers + 1))
+        shape = (experiment.net, len(experiment.data.classes))
+        nets = (build(*shape, seed=seed, trainable=experiment.trainable) for seed in range(self.peers + 1))
+        model, *peers = (net.state_dict() for net in nets)
         memory: dict[str, State] = {}
         trained, steps, means = learner.train(model, peers, 3, task=self.task, memory=memory)
         flat = {f"{role}/{key}": tensor for role, state in memory.items() for key, tensor in state.items()}
@@ -63,12 +64,14 @@ def case(
     labelled: float = 0.5,
     peers: int = 0,
     net: str = "small_cnn_gn",
+    trainable: str = "all",
     **options: Any,
 ) -> Case:
     """A site with labelled and unlabelled images."""
     options = {**OPTIONS, "batch": batch, "images_per_round": images, **options}
     synthetic, data = SyntheticData(images=40, labelled=labelled), DataSpec(image_size=image_size(net) or 16)
-    return Case(tiny(method, net=net, data=data, synthetic=synthetic, options=options), peers=peers)
+    changes = {"net": net, "trainable": trainable, "data": data, "synthetic": synthetic}
+    return Case(tiny(method, **changes, options=options), peers=peers)
 
 
 def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **options: Any) -> Case:
@@ -96,6 +99,8 @@ CASES = {
     "adapted_teacher": grouped("isofed", "site-2", "unsupervised"),
     "less_than_a_batch": grouped("isofed", "site-1", "supervised", batch=64, images_at_most=7),
     "one_image": grouped("wfedavg", "site-1", "supervised", images_at_most=1),
+    "last_blocks": case("fedperl", peers=1, threshold=0.17, trainable="last:2"),
+    "adapters": case("ssfl", threshold=0.25, net="small_cnn", trainable="adapters", learning_rate=0.5),
     "parts_unused": case("fedavg", net="masked_swin_28"),
     "parts_unused_in_several_passes": case("fedperl", net="masked_swin_28", peers=1, threshold=0.17, batch=4),
     "parts_unused_nothing_kept": case("ssfl", net="masked_swin_28", labelled=0.0, threshold=1.0),

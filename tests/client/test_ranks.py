@@ -92,7 +92,8 @@ def test_two_processes_are_one_with_twice_the_batch(name: str, trained: Path, tm
 def test_each_case_trains_and_the_batch_matters(name: str, trained: Path, tmp_path: Path) -> None:
     """Else the equality above would show nothing."""
     case = CASES[name]
-    start = build(case.experiment.net, len(case.experiment.data.classes), seed=0).state_dict()
+    spec = case.experiment
+    start = build(spec.net, len(spec.data.classes), seed=0, trainable=spec.trainable).state_dict()
     two = StoredState(trained / name / "0" / "model.safetensors")
     moved = max(float((two[key] - start[key]).abs().max()) for key in two)
     assert moved > 1000 * TOLERANCE

@@ -92,6 +92,11 @@ def test_unfit_tensors_are_named(change, found: str, folder: Path) -> None:
         build("small_cnn_gn", 5, pretrained=given)
 
 
+@pytest.mark.proves(
+    "files",
+    "a file of weights that is not the one a job names",
+    "not read: its SHA-256 is compared before anything in it is believed",
+)
 def test_another_file_of_that_name_is_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = keep(folder, dict(build("small_cnn_gn", 5).state_dict()))
     (folder / given.file).write_bytes(b"anything")
@@ -107,6 +112,11 @@ def test_a_missing_file_says_where_it_should_be(folder: Path) -> None:
         build("small_cnn_gn", 5, pretrained=Kept("no.safetensors", "0" * 64))
 
 
+@pytest.mark.proves(
+    "lead",
+    "a job names a file of weights by a path that leads elsewhere, or one that runs code when it is read",
+    "refused when the job is read: a name of a safetensors file and no more",
+)
 @pytest.mark.parametrize("file", ["../x.safetensors", "/x.safetensors", "x.pth", "a/b.safetensors", ".safetensors", ""])
 def test_a_job_names_no_path_and_no_pickle(file: str) -> None:
     with pytest.raises(ConfigError, match="pretrained"):
