@@ -165,7 +165,7 @@ def _recipe(options: argparse.Namespace) -> None:
     from papers import recipe
     from papers.recorded import check, read
 
-    variants = options.variants or list(recipe.VARIANTS)
+    variants = _known("--variants", options.variants, recipe.VARIANTS) or list(recipe.VARIANTS)
     rows = _rows(options, recipe.METHODS, recipe.METHODS)
     cells = [recipe.Cell(variant, row, seed) for seed in options.seeds for variant in variants for row in rows]
     if options.verify:
@@ -239,15 +239,17 @@ def _data_folder(name: str) -> Path:
 
 
 def _rows(options: argparse.Namespace, known: Iterable[str], default: Sequence[str]) -> list[str]:
-    rows = options.methods or default
-    if unknown := sorted(set(rows) - set(known)):
+    return _known("--methods", options.methods, known) or list(default)
+
+
+def _known(option: str, named: Sequence[str] | None, known: Iterable[str]) -> list[str]:
+    """Return what an option names; raise ConfigError for a name that is not ``known``."""
+    if unknown := sorted(set(named or ()) - set(known)):
+        expected, found = f"some of {', '.join(known)}", ", ".join(unknown)
         raise ConfigError(
-            "paper.py --methods",
-            expected=f"some of {', '.join(known)}",
-            found=", ".join(unknown),
-            remedy="Name rows of this paper's table.",
+            f"paper.py {option}", expected=expected, found=found, remedy="Name rows of this page's table."
         )
-    return list(rows)
+    return list(named or ())
 
 
 if __name__ == "__main__":

@@ -118,3 +118,8 @@ def test_the_table_judges_each_way_of_training(file: Path, capsys: pytest.Captur
 
 def both(value: float) -> dict[str, dict[str, float]]:
     return {"last": {"accuracy": value, "f1_macro": value}}
+
+
+def test_unknown_ways_of_training_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert paper.main(["recipe", "--variants", "colder", "--out", str(tmp_path)]) == 2
+    assert "paper.py --variants: expected some of recipe, weighted, cold" in capsys.readouterr().err
