@@ -387,7 +387,8 @@ def test_a_round_of_these_methods_is_one_phase(method: str, kind: type[Objective
 @pytest.mark.parametrize("objective", [fixmatch(), fedperl()])
 def test_hidden_labels_have_no_way_in(objective: Objective) -> None:
     """A batch has one place for labels, and the unlabelled terms do not read it."""
-    assert {field.name for field in fields(Batch)} == {"labelled", "labels", "weak", "strong", "peers", "which"}
+    views = {"weak", "strong", "peers", "received", "which"}
+    assert {field.name for field in fields(Batch)} == {"labelled", "labels", *views}
     batch = make_batch(peers=PEERS)
     other = Batch(batch.labelled, (batch.labels + 1) % CLASSES, batch.weak, batch.strong, batch.peers)
     first, second = (evaluate(objective, each)[0] for each in (batch, other))

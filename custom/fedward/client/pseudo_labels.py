@@ -70,6 +70,10 @@ class Watched(Objective[C]):
             self._tally.add(batch.which, losses.found["labels"], losses.found["keep"])
         return losses
 
+    def after_batch(self, losses: Losses, state: C) -> C:
+        """Return the state of the objective."""
+        return self._inner.after_batch(losses, state)
+
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: C) -> C:
         """Return the state of the objective."""
         return self._inner.after_step(net, batch, losses, state)

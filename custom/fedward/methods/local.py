@@ -24,6 +24,8 @@ class Uses:
     """What else is made of them besides a weak view: a strong one, or another weak one."""
     pace: Literal["all", "labelled"] = "all"
     """Which images a site that passes through what it has counts: the more numerous kind, or the labelled ones."""
+    received: bool = False
+    """Whether the model that the site received answers on the weak views, too."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Batch:
     """Second views of the same images: strong, A(u), or weak again, of another draw."""
     peers: Tensor | None = None
     """(P, B, K) the peers' probabilities on ``weak``, without gradient; None when the site has no peers."""
+    received: Tensor | None = None
+    """(B, K) probabilities of the model that the site received on ``weak``, without gradient, where they are used."""
     which: Tensor | None = None
     """(B,) int64: a number for each unlabelled image, the same in all rounds of a run."""
 
@@ -65,6 +69,8 @@ class RoundInputs:
     """Models that the site has kept for itself between rounds, by role. They stay in its own folder."""
     generator: torch.Generator = field(default_factory=torch.Generator)
     """On the CPU: what the objective itself draws at random in this phase."""
+    class_counts: Tensor | None = None
+    """(K,) labelled images of each class at the site; None: of none."""
     seen_by_losses: LogitRule = unchanged
     """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`."""
 
@@ -79,7 +85,7 @@ class Losses:
     """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step's values. Else no step
     of the optimiser is taken, as momentum and weight decay would move the net."""
     found: dict[str, Tensor] = field(default_factory=dict)
-    """What else :meth:`Objective.after_step` needs of this step; it goes nowhere else."""
+    """What else :meth:`Objective.after_batch` and ``after_step`` need of this step; it goes nowhere else."""
 
 
 C = TypeVar("C")
@@ -99,6 +105,10 @@ class Objective(Protocol[C]):
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: C) -> Losses:
         """Return the losses of one step; ``net`` is in training mode before and after."""
         ...
+
+    def after_batch(self, losses: Losses, state: C) -> C:
+        """Return the state after a batch with these losses, whether a step follows or not; here the same."""
+        return state
 
     def after_step(self, net: nn.Module, batch: Batch, losses: Losses, state: C) -> C:
         """Return the state after an optimiser step by these losses; here nothing follows it."""

@@ -103,7 +103,7 @@ class RoundBatches:
 
     Args:
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
-        peers: networks in evaluation mode.
+        peers: networks in evaluation mode; behind them, if ``uses`` wants its answers, that of the model received.
         settings: batch size and images per round.
         seed, stream: the experiment's, and (site, round, ...); equal ones give equal batches.
         views: how pictures are varied.
@@ -125,6 +125,7 @@ class RoundBatches:
         self._labelled = labelled if labelled else None
         self._unlabelled = unlabelled if unlabelled else None
         self._peers, self._batch, self._views = peers, settings.batch, views
+        self._received = uses.received
         self._strong = uses.second_view != "none"
         counted = (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
         self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
@@ -163,7 +164,11 @@ class RoundBatches:
         if self._strong:
             parts["strong"] = self._views.strong(images, self._generators["strong"])
         if self._peers:
-            parts["peers"] = predictions(self._peers, parts["weak"])
+            answers = predictions(self._peers, parts["weak"])
+            if self._received:
+                parts["received"], answers = answers[-1], answers[:-1]
+            if len(answers):
+                parts["peers"] = answers
         return parts
 
 

@@ -99,12 +99,16 @@ class Learner:
             torch.manual_seed(derive(seed, *stream, "dropout"))
             for phase in self.algorithm.phases(task, round_, len(self.images.data.labelled)):
                 draws = (*stream, *phase.stream)
-                batches = self._batches(phase, committee, draws)
+                frozen = committee
+                if phase.objective.uses.received:
+                    frozen = [*committee, self.networks.load(model, len(peers) + 1).eval()]
+                batches = self._batches(phase, frozen, draws)
                 if not len(batches):
                     continue
                 generator = torch_generator(seed, *draws, "mask")
-                rule = rule_of(self._settings.missing_classes, self.images.class_counts.to(device))
-                inputs = RoundInputs(self._class_weights(), (round_ - 1) * len(batches), known, generator, rule)
+                counts = self.images.class_counts.to(device)
+                rule = rule_of(self._settings.missing_classes, counts)
+                inputs = RoundInputs(self._class_weights(), (round_ - 1) * len(batches), known, generator, counts, rule)
                 trained = self.run_phase(net, batches, phase, inputs, self._settings, device=device, aborted=aborted)
                 steps, means = steps + trained.steps, means | trained.means
                 known.update(trained.memory)

@@ -79,6 +79,7 @@ def train(
             total = torch.stack(list(losses.terms.values())).sum()
         for name, value in {"loss": total, **losses.terms, **losses.logs}.items():
             sums[name] = sums.get(name, 0.0) + value.detach().float()
+        state = objective.after_batch(losses, state)
         if not losses.learns:
             return
         optimizer.zero_grad(set_to_none=True)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
-from fedward.methods import fixmatch
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import probabilities_in_evaluation_mode
+from fedward.methods.local import Batch, probabilities_in_evaluation_mode
+from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller
 
 
 def pseudo_label(
@@ -27,7 +27,7 @@ def pseudo_label(
         combine: "mean" compares the mean with τ, as the authors' code does; "sum" the sum, as the paper prints.
 
     Returns:
-        labels (N,) int64 in [0, K), keep (N,) bool, as :func:`fedward.methods.fixmatch.pseudo_label`.
+        labels (N,) int64 in [0, K), keep (N,) bool, as :func:`fedward.methods.pseudo_labels.labeller.pseudo_label`.
 
     Raises ConfigError: shapes that do not belong together, a threshold out of range, or an unknown ``combine``.
 
@@ -37,14 +37,18 @@ def pseudo_label(
     Deviates: eq. (5) and (7) compare the sum of T + 1 probabilities with τ, which τ = 0.6 would pass nearly always, as
     its maximum is at least (T + 1) / K; the authors' code divides by T + 1. The sum stays available.
     """
-    _require_peers("fedperl.pseudo_label", local, peers)
-    models = len(peers) + 1
-    scores = torch.cat([local.unsqueeze(0), peers]).mean(dim=0)
+    scores = committee_mean(local, peers)
     if combine == "sum":
-        return fixmatch.pseudo_label(scores, threshold / models)
+        return labeller.pseudo_label(scores, threshold / (len(peers) + 1))
     if combine != "mean":
         raise ConfigError("fedperl.pseudo_label", expected='"mean" or "sum"', found=repr(combine), remedy="Choose one.")
-    return fixmatch.pseudo_label(scores, threshold)
+    return labeller.pseudo_label(scores, threshold)
+
+
+def committee_mean(local: Tensor, peers: Tensor) -> Tensor:
+    """Return the mean over the site and its peers (N, K): q of :func:`pseudo_label`, with its arguments and errors."""
+    _require_peers("fedperl.committee_mean", local, peers)
+    return torch.cat([local.unsqueeze(0), peers]).mean(dim=0)
 
 
 def consistency(local: Tensor, peers: Tensor) -> Tensor:
@@ -77,17 +81,22 @@ class FedPerlObjective(FixMatchObjective):
 
     settings: FedPerlSettings
 
-    def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Label together with the peers, and stay close to them (eq. (5), (7), (8))."""
+    def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Stay close to the peers (eq. (8))."""
         choice = self.settings
         with torch.set_grad_enabled(self.follows(peers)):  # else the weak views need no backward pass
             in_training = choice.batch_statistics_for_labels
             local = net(weak).softmax(dim=1) if in_training else probabilities_in_evaluation_mode(net, weak)
-        committee = local.new_empty((0, *local.shape)) if peers is None else peers
-        labels, keep = pseudo_label(local, committee, choice.threshold, choice.combine)
         if peers is None:
-            return labels, keep, {}
-        return labels, keep, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}
+            return local, {}
+        return local, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}
+
+    def label(self, local: Tensor, batch: Batch, known: Statistics) -> PseudoLabels:
+        """Label together with the peers (eq. (5), (7)): a labeller is given the mean over all of them."""
+        choice, peers = self.settings, local.new_empty((0, *local.shape)) if batch.peers is None else batch.peers
+        if choice.pseudo_labels == "fixed":
+            return PseudoLabels(*pseudo_label(local, peers, choice.threshold, choice.combine))
+        return super().label(committee_mean(local, peers), batch, known)
 
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether there are peers to stay close to."""

@@ -34,6 +34,13 @@ class FedPerlSettings(FixMatchSettings):
     """True as in the authors' code: pseudo-labels come from the net in training mode."""
 
     @model_validator(mode="after")
+    def _sum_of_the_paper(self) -> "FedPerlSettings":
+        if self.combine == "sum" and self.pseudo_labels != "fixed":
+            remedy = "set combine=mean, or pseudo_labels=fixed"
+            raise ValueError(f"combine=sum is no probability, as pseudo_labels={self.pseudo_labels} needs: {remedy}")
+        return self
+
+    @model_validator(mode="after")
     def _no_lone_peer(self) -> "FedPerlSettings":
         if self.anonymise and self.committee == 1 and not self.allow_single_peer:
             remedy = "use committee=2 or more, or set allow_single_peer=true knowingly"
