@@ -1,6 +1,7 @@
 """What a frozen encoder saves: bytes and CPU time of a site's rounds with ``trainable=head``, against ``all``.
 
     python benchmarks/frozen.py /path/to/skin [--site site-10] [--image-size 224] [--rounds 3]
+    python benchmarks/frozen.py /path/to/skin --whole [--image-size 112] [--rounds 100] [--cache FOLDER]
 
 A site of the partition of real images that ``fedward partition`` writes trains SSFL with an EfficientNet-Lite0 of
 ImageNet. Both runs are the same job but for ``trainable``, in one process and one thread, round by round in turn. The
@@ -9,13 +10,19 @@ clock is the process's own CPU time, which other work on the machine disturbs le
 - **training**: the site's local training of one round.
 - **evaluation**: of one model on the site's validation and test images.
 - **features**: once for each image and view. Bytes are those of a request's model and of an update.
+
+With ``--whole`` all sites of the partition train heads, by one method after another, from the same stored features.
+Metrics are those of the last model on the sites' test images, means over sites.
 """
 
 import argparse
+import json
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +30,14 @@ import torch
 
 from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment
-from fedward.local import Sites
+from fedward.local import Sites, run_local
 from fedward.methods.workflow import State
 from fedward.protocol import wire
+from fedward.sites import named_sites
 from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
 from fedward.storage.initial import initial_model
 
+METHODS, METRICS = ("fedavg", "ssfl", "fedperl"), ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
 BYTES, TRAINING = 50, 20
 """Aims: times fewer bytes, times less CPU time of training."""
 
@@ -59,7 +68,7 @@ def traffic(model: State) -> int:
     )
 
 
-def ratios(found: dict[str, float], aim: float | None, digits: int = 3) -> str:
+def ratios(found: dict[str, float], aim: float | None, digits: int = 2) -> str:
     """Return a row's numbers as cells: head, all, ratio and what comes of the aim."""
     ratio = found["all"] / found["head"]
     met = "" if aim is None else f"{aim:g} times: {'met' if ratio >= aim else 'missed'}"
@@ -72,12 +81,41 @@ def main() -> None:
     parser.add_argument("--site", default="site-10", help="a site of the partition")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--whole", action="store_true", help="whole runs of heads at all sites")
+    parser.add_argument("--cache", type=Path, help="with --whole, decoded images and features of an earlier time")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         layout = fedperl_layout(read_skin(options.data / "manifest.csv"))
         write_site_files(layout, options.data, Path(folder) / "sites")
-        measure(options.site, options.image_size, options.rounds, Path(folder))
+        if options.whole:
+            runs(options.image_size, options.rounds, Path(folder), options.cache or Path(folder) / "cache")
+        else:
+            measure(options.site, options.image_size, options.rounds, Path(folder))
+
+
+def runs(image_size: int, rounds: int, folder: Path, cache: Path) -> None:
+    """Print a table of whole runs of heads on the partition in ``folder / sites``."""
+    names = named_sites(folder / "sites")
+    sites = Sites(job("head", image_size), folder / "made", [folder / "sites"], cache)
+    features = 0.0
+    for name in names:
+        client = sites.client(name, None)
+        client.data  # noqa: B018 - read now
+        features += timed(lambda: client.learner.images["val"])[0]  # noqa: B023 - called at once
+    print(f"{len(names)} sites, {image_size} px, {rounds} rounds; features ready after {features:.0f} CPU s\n")
+    print(f"| | CPU s | {' | '.join(METRICS)} |\n|---|--:|{'--:|' * len(METRICS)}")
+    for method in METHODS:
+        options = {"rounds": rounds, "learning_rate": 1e-3}
+        experiment = job("head", image_size).model_copy(update={"method": method, "options": options})
+        experiment = Experiment.parse({**experiment.model_dump(), "evaluate_every": 10}, method)
+        places = {"sites": names, "site_folders": [folder / "sites"], "cache": cache}
+        with redirect_stdout(StringIO()):
+            seconds, run = timed(lambda: run_local(experiment, folder / method, **places))  # noqa: B023
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        last = [row for row in rows if (row["round"], row["split"]) == (rounds, "test")]
+        means = [statistics.fmean(row["value"] for row in last if row["name"] == name) for name in METRICS]
+        print(f"| {method} | {seconds:.0f} | {' | '.join(f'{mean:.3f}' for mean in means)} |")
 
 
 def measure(site: str, image_size: int, rounds: int, folder: Path) -> None:
