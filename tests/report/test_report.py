@@ -11,6 +11,7 @@ from run_folders import CLASSES, SITES, write_run
 
 from fedward.errors import RunError
 from fedward.evaluation import best_global, best_per_site, last_rounds
+from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, figures, groups, tables, write_report
 from fedward.report.communities import community_order
@@ -67,6 +68,16 @@ def test_accuracy_is_also_shown_over_all_images(make_run):
         shown(v) for v in (found[0].test, found[0].pooled, found[1].test, found[2].test)
     ]
     assert f"and {found[0].pooled:.3f} where each image of all sites counts once" in page.text
+
+
+def test_the_interval_of_one_run_is_that_of_its_images(full):
+    run, page = full
+    rows = [row for row in run.metrics.named("accuracy") if (row.round, row.split) == (6, "test")]
+    images = sum(row.n for row in rows)
+    share = sum(row.n * row.value for row in rows) / images
+    low, high = proportion_interval(share, images)
+    assert f"The model after round 6 labels {share * 100:.1f} % of {images} test images of all sites" in page.text
+    assert f"(95 % interval {low * 100:.1f} to {high * 100:.1f} %)" in page.text
 
 
 def test_numbers_per_site_equal_the_rows(full):

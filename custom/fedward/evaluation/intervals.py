@@ -49,3 +49,27 @@ def paired_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
         expected, remedy = "as many values on both sides", "Pair runs by seed; leave out seeds only one side has."
         raise ConfigError("paired difference", expected=expected, found=f"{len(a)} and {len(b)}", remedy=remedy)
     return mean_and_interval([x - y for x, y in zip(a, b, strict=True)])
+
+
+def proportion_interval(share: float, n: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share that was measured on n independent images.
+
+    ``(p + z²/2n ± z sqrt(p (1 - p)/n + z²/4n²)) / (1 + z²/n)`` with z = 1.96.
+    Source: Wilson, *Probable inference, the law of succession, and statistical inference*, JASA 1927.
+
+    Args:
+        share: p in [0, 1].
+        n: at least 1.
+
+    Returns:
+        low and high in [0, 1], around ``share``; of p = 0 the low end is 0, of p = 1 the high end 1.
+
+    Raises ConfigError: a share outside [0, 1], NaN among them, or no image.
+    """
+    if not 0 <= share <= 1 or n < 1:
+        expected, remedy = "a share in [0, 1] of at least one image", "Leave out shares of no image."
+        raise ConfigError("interval of a share", expected=expected, found=f"{share} of {n}", remedy=remedy)
+    z = 1.959963984540054
+    middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = ((middle + side * half) / (1 + z * z / n) for side in (-1, 1))
+    return max(low, 0.0) if share else 0.0, min(high, 1.0) if share < 1 else 1.0

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.selection import last_round
 from fedward.report.groups import GroupLine
 from fedward.report.run import Run
 from fedward.report.tables import Choices, SiteLine, test_values, title_of, took_no_step
@@ -32,6 +34,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
     found = [
         nothing_to_judge(run.info.untrained),
         _end(choices),
+        _accuracy(run),
         _ranking(run, choices),
         _key_metric(run, choices),
         _kept_at_sites(run),
@@ -67,6 +70,20 @@ def _end(choices: Choices) -> str | None:
     when = f"Over the last evaluations (rounds {rounds})" if end.rounds[1:] else f"After round {rounds}"
     pooled = "" if end.pooled is None else f", and {end.pooled:.3f} where each image of all sites counts once"
     return f"{when}, test {title_of(end.metric)} is {end.test:.3f} on average over sites{pooled}."
+
+
+def _accuracy(run: Run) -> str | None:
+    """Return how sure one run's accuracy is, as far as its images say."""
+    last = last_round(run.metrics.named("accuracy"), "accuracy")
+    images = sum(choice.images for choice in last.sites if choice.test is not None)
+    if last.pooled is None or not images:
+        return None
+    low, high = proportion_interval(last.pooled, images)
+    return (
+        f"The model after round {last.round} labels {last.pooled * 100:.1f} % of {count(images, 'test image')} of all "
+        f"sites rightly (95 % interval {low * 100:.1f} to {high * 100:.1f} %). The interval says what other images "
+        "would change. How much another seed of the training changes, no single run shows."
+    )
 
 
 def _ranking(run: Run, choices: Choices) -> str | None:
