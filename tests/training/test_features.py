@@ -17,7 +17,7 @@ from asking import facts
 from clients import new_client
 from fedward.client.queries import _pool
 from fedward.config import DataSpec, Experiment
-from fedward.errors import ConfigError, WorkError
+from fedward.errors import ConfigError, DataError, WorkError
 from fedward.evaluation.classification import classification_metrics
 from fedward.methods import method_of
 from fedward.methods.local import logits_and_features
@@ -141,6 +141,12 @@ def test_an_image_in_two_parts_is_stored_once(tmp_path: Path, computed: list[str
     of = encoder(tmp_path).table(data(a, val=twin))
     assert len(computed) == 1
     assert torch.equal(of(a).take(torch.arange(1)), of(twin).take(torch.arange(1)))
+
+
+def test_two_images_of_one_id_are_refused(tmp_path: Path) -> None:
+    twin = Images(("a",), images("b").pixels, np.zeros(1, np.int64))
+    with pytest.raises(DataError, match="site north: expected every id once, found 'a' twice"):
+        encoder(tmp_path).table(data(images("a"), val=twin))
 
 
 # --- hits and misses

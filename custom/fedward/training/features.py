@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fedward import private
 from fedward.config import Experiment
 from fedward.digests import digest
-from fedward.errors import ConfigError, WorkError
+from fedward.errors import ConfigError, DataError, WorkError
 from fedward.methods.local import logits_and_features
 from fedward.nets.trainable import HEAD, TrainablePart
 from fedward.registry import VIEWS
@@ -119,6 +119,7 @@ class Encoder:
 
         Raises:
             ConfigError: the network does something behind its classifier.
+            DataError: two images with one id.
             WorkError: features beyond float16.
         """
         wanted = dict[str, tuple[_Pixels, int]]()
@@ -127,7 +128,10 @@ class Encoder:
         """Id -> hash."""
         for images, views in self._parts(data):
             for name, pixels in zip(images.ids, images.pixels, strict=True):
-                hashes[name] = found = hashlib.sha256(pixels.tobytes()).hexdigest()
+                found = hashlib.sha256(pixels.tobytes()).hexdigest()
+                if hashes.setdefault(name, found) != found:
+                    where, remedy = f"site {data.site}", "Give each image an id of its own."
+                    raise DataError(where, expected="every id once", found=f"{name!r} twice", remedy=remedy)
                 wanted.setdefault(found, (pixels, 1 + views))  # those that train come first
         array, first = self._stored({each: wanted[each] for each in sorted(wanted)})
         with warnings.catch_warnings():  # the array is read-only, and nobody writes into the tensor
