@@ -23,13 +23,14 @@ def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
     fields = METHODS[method].settings_type.model_fields
     options: dict[str, Any] = {"rounds": 3, "batch": 8}
     options |= _PASSES if fields["images_per_round"].default is None else _VIRTUAL_CLIENTS
+    options = {"batch": 8} if method == "oneshot" else options
     options |= {name: value for name, value in _OPTIONS.items() if name in fields}
     base: dict[str, Any] = {
         "method": method,
         "data": DataSpec(image_size=16),
         "synthetic": SyntheticData(images=40, labelled=0.5),
         "seed": 3,
-        **(_MASKED if method == "selffed" else {}),
+        **{"selffed": _MASKED, "oneshot": {"trainable": "head"}}.get(method, {}),
     }
     return Experiment(**{**base, **changes, "options": {**options, **changes.get("options", {})}})
 

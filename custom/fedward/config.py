@@ -132,6 +132,9 @@ class Experiment(_Frozen):
         if self.trainable != "all" and (reason := algorithm.requirements.whole):
             remedy = "Set trainable=all, or choose another method."
             raise ConfigError(f"trainable with {self.method}", expected="all", found=reason, remedy=remedy)
+        if (part := algorithm.requirements.trainable) not in ("", self.trainable):
+            where, remedy = f"trainable with {self.method}", f"Set trainable={part}, or choose another method."
+            raise ConfigError(where, expected=f"{part}, all that it computes", found=self.trainable, remedy=remedy)
         if self.secure_aggregation:
             self._must_do_with_means(algorithm)
         if algorithm.settings.robust != "no":

@@ -20,13 +20,20 @@ rounds would make a laptop wait, not learn. The papers' values are the methods' 
 
 
 def _job(
-    method: str, options: dict[str, Any], every: int, labelled: float, net: str = "small_cnn_gn", **images: Any
+    method: str,
+    options: dict[str, Any],
+    every: int,
+    labelled: float,
+    net: str = "small_cnn_gn",
+    trainable: str = "all",
+    **images: Any,
 ) -> Experiment:
     return Experiment(
         method=method,
         options=options,
         data=DataSpec(image_size=32),
         net=net,
+        trainable=trainable,
         synthetic=SyntheticData(labelled=labelled, images=400, **images),
         evaluate_every=every,
         key_metric="f1_weighted",
@@ -80,13 +87,15 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     "fedal_random": partial(_active, "random"),
     "selffed": partial(_self_supervised, pretraining_rounds=8),
     "selffed_scratch": partial(_self_supervised, pretraining_rounds=0),
+    "oneshot": partial(_job, "oneshot", {}, 1, 0.2, trainable="head"),
 }
 """What makes each job's experiment, which imports its method and torch.
 
 ``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others.
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
 ``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
-``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights."""
+``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights.
+``oneshot`` makes a head for a random encoder: on images of your own, choose a pretrained one."""
 
 
 def site_names(count: int) -> list[str]:

@@ -147,6 +147,7 @@ _METHODS = {
     "isofed": "isofed:IsoFed",
     "fedal": "fedal:FedAL",
     "selffed": "selffed:SelfFed",
+    "oneshot": "oneshot:OneShot",
 }
 _SWIN_SIZES = (28, 32, 64, 224)
 _NETWORKS = {

@@ -52,20 +52,23 @@ ABSOLUTE = 1e-6
 def trace(method: str, folder: Path) -> list[dict[str, Any]]:
     """Run two rounds and return each one's training losses by site, peers, and the size and change of the model.
 
-    With groups of sites, also their weights.
+    A method of one round runs that. With groups of sites, also their weights.
     """
     grouped = METHODS[method].state_type is GroupedState
     sites = GROUPS if grouped else SITES
     changes: dict[str, Any] = {"options": {"rounds": 2}} if grouped else {"options": {"rounds": 2, "participants": 3}}
     if grouped:
         changes["synthetic"] = SyntheticData(images=40, labelled=1.0, isolated=True)
+    rounds = (1,) if method == "oneshot" else (1, 2)
+    if method == "oneshot":
+        changes["options"] = {}
     if method == "selffed":  # one round of each phase; the server would contrast between two rounds of the second
         changes["options"] |= {"warm_up": 0, "contrastive": "client"}
     else:
         changes["net"] = "small_cnn_gn"
     run = run_local(tiny(method, **changes), folder, sites=sites)
     losses, peers, groups = (rows(run / f"{log}.jsonl") for log in ("metrics", "peers", "groups"))
-    models = [model_after(run, round_) for round_ in (0, 1, 2)]
+    models = [model_after(run, round_) for round_ in (0, *rounds)]
     return [
         {
             "losses": {
@@ -82,7 +85,7 @@ def trace(method: str, folder: Path) -> list[dict[str, Any]]:
             "moved": norms({key: models[round_][key] - models[round_ - 1][key] for key in models[0]}),
         }
         | ({"groups": [row for row in groups if row["round"] == round_]} if grouped else {})
-        for round_ in (1, 2)
+        for round_ in rounds
     ]
 
 
@@ -105,6 +108,7 @@ def norms(state: dict[str, Tensor]) -> dict[str, float]:
             part: float(torch.cat([state[key].double().flatten() for key in state if key.split(".")[0] == part]).norm())
             for part in dict.fromkeys(key.split(".")[0] for key in state)
         }
+    state = {key: tensor for key, tensor in state.items() if not key.startswith("moments.")}  # no rounds change them
     parts: dict[str, list[Tensor]] = {"convolutions": [], "normalisation": [], "statistics": [], "classifier": []}
     for key, tensor in state.items():
         if "running" in key:

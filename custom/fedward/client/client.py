@@ -73,7 +73,8 @@ class Client:
     def learner(self) -> Learner:
         """What trains and evaluates, under active learning with the labels of the last request."""
         if self._learner is None:
-            features = stored_features(self._networks.on_images, self.experiment, self.source.cached)
+            plain, cached = self._algorithm.requirements.plain, self.source.cached
+            features = stored_features(self._networks.on_images, self.experiment, cached, plain)
             images = DeviceData(self.data, self._networks.device, features=features)
             self._learner = Learner(self.name, self.experiment, self._algorithm, self._networks, images)
         return self._learner
@@ -155,7 +156,7 @@ class Client:
             from fedward.client.ranks import Processes
 
             train = Processes(self.source, learner, processes).train
-        elif self._quality:
+        elif self._quality and not algorithm.requirements.plain:  # else there are no features of unlabelled images
             train = partial(self._quality.train, learner, asked.run)
         update = train(model, peers, asked.round, task=asked.task, part=asked.part, memory=known, aborted=aborted)
         if update.steps:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward.client.site_data import DataSource
-from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs
+from fedward.methods.local import Batch, Losses, Measurement, Objective, Phase, RoundInputs
 from fedward.methods.workflow import State
 from fedward.storage.pseudo_labels import note
 from fedward.storage.rows import PseudoLabelRow
@@ -109,6 +109,7 @@ class Quality:
         tally = Tally(truth.to(learner.networks.device), len(learner.images.data.classes))
 
         def run_phase(net: nn.Module, batches: Any, phase: Phase, *arguments: Any, **more: Any) -> "Trained":
+            assert not isinstance(phase.objective, Measurement)  # it labels nothing
             watched = replace(phase, objective=Watched(phase.objective, tally))
             return learner.run_phase(net, batches, watched, *arguments, **more)
 

@@ -5,10 +5,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
+from fedward.methods import method_of
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files, synthetic_site
 from fedward.storage.checkpoint import save_json
 
@@ -47,13 +49,18 @@ class DataSource:
     def read(self) -> SiteData:
         """Return the data of the site. Of its own file the validation and test images of rare classes are left out.
 
+        So are its labelled training images of rare classes where the method's updates tell of single classes.
+
         Raises:
             ConfigError: the site has no file, and the job has no synthetic images or the folders hold files of other
                 sites. Real and synthetic images would train one model then.
             DataError: the data that the file names cannot be used.
         """
         data = self._load()
-        return data if self.file is None or self.site == SERVER else _reportable(data)
+        if self.file is None or self.site == SERVER:
+            return data
+        learned = ["labelled"] if method_of(self.experiment).requirements.common_classes else []
+        return _reportable(data, ["val", "test", *learned])
 
     def all_labels(self) -> dict[str, int]:
         """Return the labels of all training images, id -> class index, those that the run hides among them.
@@ -104,11 +111,12 @@ class DataSource:
         return self.folder / "sources" / f"{run}.json"
 
 
-def _reportable(data: SiteData) -> SiteData:
-    """Return a site's data with the validation and test images that may be evaluated; log how many may not."""
-    fewer = replace(data, val=reportable(data.val), test=reportable(data.test))
-    for split in ("val", "test"):
-        if lost := len(getattr(data, split)) - len(getattr(fewer, split)):
-            text = "site %s: %d of %d %s images are not evaluated: their classes have fewer than %d there"
-            _log.info(text, data.site, lost, len(getattr(data, split)), split, SMALLEST_COUNT)
+def _reportable(data: SiteData, parts: Sequence[str]) -> SiteData:
+    """Return a site's data, in these parts without images of classes that are rare there; log how many that are."""
+    kept: dict[str, Any] = {part: reportable(getattr(data, part)) for part in parts}
+    fewer = replace(data, **kept)
+    for part in parts:
+        if lost := len(getattr(data, part)) - len(getattr(fewer, part)):
+            text = "site %s: %d of %d %s images are not used: their classes have fewer than %d there"
+            _log.info(text, data.site, lost, len(getattr(data, part)), part, SMALLEST_COUNT)
     return fewer

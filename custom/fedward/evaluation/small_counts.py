@@ -9,6 +9,9 @@ the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a serve
 Not protected: that a class has fewer than five images, and what the training images tell by their number and by
 updates, which noise limits (docs/privacy.md). From it and a site's shares the number of test images may be estimated.
 
+Labelled training images follow the same rule where a method sends sums of each class by itself (``common_classes`` of
+its requirements): those of a rare class are never used, nor counted.
+
 Images that belong to nobody, synthetic ones and public ones at the server, are evaluated in full. Only the per-class
 numbers of rare classes are left out there.
 """

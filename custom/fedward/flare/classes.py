@@ -20,6 +20,7 @@ CONTROLLERS = {
     "isofed": "fedward.flare.workflows.IsoFedController",
     "fedal": "fedward.flare.workflows.FedALController",
     "selffed": "fedward.flare.workflows.SelfFedController",
+    "oneshot": "fedward.flare.workflows.OneShotController",
 }
 """Method -> its controller."""
 AVERAGING = "fedward.flare.workflows.AveragingController"

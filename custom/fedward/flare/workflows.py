@@ -40,6 +40,13 @@ class SelfFedController(ExperimentController, method="selffed"):
     """
 
 
+class OneShotController(ExperimentController, method="oneshot"):
+    """Asks the sites once, for sums over the features of a frozen encoder, and computes the classifier from them.
+
+    Arguments: :class:`~fedward.methods.oneshot.OneShotSettings`.
+    """
+
+
 class AveragingController(ExperimentController):
     """Averages the participants' models in every round, by the weights of the method: the baselines.
 

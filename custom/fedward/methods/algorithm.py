@@ -49,6 +49,12 @@ class Requirements:
     """Whether its rounds end with the step of the server's optimiser, so that a job may choose one."""
     whole: str = ""
     """Why no part of the network can be frozen; empty where one can."""
+    trainable: str = ""
+    """The only part of a network that a job may train with it; empty where jobs choose."""
+    plain: bool = False
+    """Whether sites look at their labelled images as they are, and at no views and no other training images."""
+    common_classes: bool = False
+    """Whether sites leave out labelled images of rare classes, as what they send tells of each class by itself."""
     one_process: str = ""
     """Why several processes cannot share a site's training; empty where they can."""
     server_images: frozenset[Literal["validation", "training", "pictures"]] = frozenset()

@@ -1,6 +1,6 @@
 """What a method's local half sees at a site: phases of training, one batch, the phase's inputs, and its losses."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
@@ -18,6 +18,8 @@ class Uses:
 
     labelled: bool = True
     """Labelled images, with their labels."""
+    labelled_view: Literal["weak", "none"] = "weak"
+    """What is made of them: weak views, or nothing, so that they are seen as they are."""
     unlabelled: Literal["none", "unlabelled", "all"] = "none"
     """Images without labels; ``all``: the labelled ones too, their labels unseen."""
     second_view: Literal["none", "weak", "strong"] = "none"
@@ -126,11 +128,22 @@ class Stateless(Objective[None]):
         """Return no state."""
 
 
+class Measurement:
+    """What a site computes of its images in one pass, in place of training: no loss, no optimiser."""
+
+    uses: Uses = Uses()
+    """Which images it looks at."""
+
+    def measure(self, net: nn.Module, batches: Iterable[Batch]) -> None:
+        """Change tensors of ``net`` by what all batches hold."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Phase:
     """One stretch of a site's round: what is minimised, and how fast. Each has an optimiser of its own."""
 
-    objective: Objective[Any]
+    objective: Objective[Any] | Measurement
     learning_rate: float
     stream: tuple[str, ...] = ()
     """Further purpose of its random draws, where a round has several phases."""

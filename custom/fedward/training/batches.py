@@ -107,7 +107,7 @@ class RoundBatches:
         settings: batch size and images per round.
         seed, stream: the experiment's, and (site, round, ...); equal ones give equal batches.
         views: how pictures are varied.
-        uses: whether the objective wants strong views, and which kind sets the pace.
+        uses: which views the objective wants, and which kind sets the pace.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class RoundBatches:
         self._unlabelled = unlabelled if unlabelled else None
         self._peers, self._batch, self._views = peers, settings.batch, views
         self._received = uses.received
-        self._strong = uses.second_view != "none"
+        self._strong, self._plain = uses.second_view != "none", uses.labelled_view == "none"
         counted = (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
         self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
         """Images of each kind in the phase."""
@@ -155,8 +155,11 @@ class RoundBatches:
         return virtual_client(len(pixels), self.images, self._generators[kind]) if pixels else torch.empty(0)
 
     def _labelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
+        labels = pixels.labels[index.to(pixels.labels.device)]
+        if self._plain:
+            return {"labelled": pixels.take(index), "labels": labels}
         views = self._views.weak(pixels.originals(index), self._generators["weak labelled"])
-        return {"labelled": views, "labels": pixels.labels[index.to(pixels.labels.device)]}
+        return {"labelled": views, "labels": labels}
 
     def _unlabelled_parts(self, pixels: Samples, index: Tensor) -> dict[str, Tensor]:
         images = pixels.originals(index)

@@ -89,15 +89,16 @@ def stored_views(count: int) -> Views:
 
 
 def stored_features(
-    net: nn.Module, experiment: Experiment, folder: Path
+    net: nn.Module, experiment: Experiment, folder: Path, plain: bool = False
 ) -> Callable[[SiteData], Callable[[Images], Features]] | None:
     """Return :meth:`Encoder.table` of an experiment whose networks take features, else None.
 
-    ``net``: as it takes images. ``folder``: for what can be made again of the images.
+    ``net``: as it takes images. ``folder``: for what can be made again of the images. ``plain``: the method's
+    requirement.
     """
     if experiment.trainable != HEAD or not isinstance(net, TrainablePart):
         return None
-    return Encoder(net, experiment, folder / "features").table
+    return Encoder(net, experiment, folder / "features", plain).table
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +109,13 @@ class Encoder:
         part: on its device; its encoder is all before the classifier.
         experiment: of which net, data, and the number of views that are stored count.
         folder: for the files; made if it is not there.
+        plain: whether no views are stored, and nothing of training images without a label.
     """
 
     part: TrainablePart
     experiment: Experiment
     folder: Path
+    plain: bool = False
 
     def table(self, data: SiteData) -> Callable[[Images], Features]:
         """Return what gives a site's images as features. Those that are not stored yet are computed and stored.
@@ -141,7 +144,7 @@ class Encoder:
 
         def of(images: Images) -> Features:
             rows = torch.tensor([first[hashes[name]] for name in images.ids], dtype=torch.int64)
-            views = 2 * self.experiment.stored_views if training.issuperset(images.ids) else 0
+            views = self._views if training.issuperset(images.ids) else 0
             labels = torch.tensor(images.labels, device=self._device)
             return Features(table, rows.to(self._device), labels, views)
 
@@ -169,8 +172,13 @@ class Encoder:
         return next(self.part.whole.parameters()).device
 
     def _parts(self, data: SiteData) -> Iterator[tuple[Images, int]]:
-        views = 2 * self.experiment.stored_views
-        yield from [(data.labelled, views), (data.unlabelled, views), (data.val, 0), (data.test, 0)]
+        trained = [data.labelled] if self.plain else [data.labelled, data.unlabelled]
+        yield from [*((images, self._views) for images in trained), (data.val, 0), (data.test, 0)]
+
+    @property
+    def _views(self) -> int:
+        """Rows of an image that trains, behind the first."""
+        return 0 if self.plain else 2 * self.experiment.stored_views
 
     def _stored(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> tuple[_Array, dict[str, int]]:
         """Return the table, and hash of an image -> its first row."""

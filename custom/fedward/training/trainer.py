@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedward.errors import WorkError
-from fedward.methods.local import Batch, Losses, Phase, RoundInputs, training_mode
+from fedward.methods.local import Batch, Losses, Measurement, Phase, RoundInputs, training_mode
 from fedward.methods.schedule import warm_up_factor
 from fedward.methods.settings import Settings
 from fedward.training.batches import RoundBatches
@@ -45,6 +45,8 @@ def train(
 ) -> Trained:
     """Train ``net`` in place for one phase of a federated round and return the means of its losses.
 
+    A phase that measures goes once through the batches, each of which counts as a step, and has no losses.
+
     The optimiser starts anew, as in FedPerl's rounds, and its learning rate rises over its first steps. The forward
     passes run in bfloat16 on a GPU that has it, elsewhere in float32: an older GPU would need float16 and a scaled
     loss. A batch with nothing to learn from, as the objective says (no labelled images, no pseudo-label kept, no
@@ -61,9 +63,12 @@ def train(
 
     Raises WorkError: aborted, or the loss is no longer finite.
     """
+    objective, parameters = phase.objective, list(net.parameters())
+    if isinstance(objective, Measurement):
+        objective.measure(net, batches)
+        return Trained(len(batches), {}, {})
     keep_freed_memory()
     training_mode(net, settings)
-    objective, parameters = phase.objective, list(net.parameters())
     state = objective.init(net, inputs)
     optimizer = optimizer_of(net, settings, phase.learning_rate)
     sums, steps = dict[str, Tensor](), 0  # the sums stay on the device, so that no step waits for one

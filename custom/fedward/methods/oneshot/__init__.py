@@ -1,0 +1,11 @@
+"""A classifier's head in one round and in closed form: sites send sums over the features of a frozen encoder.
+
+Guan et al.: *Capture global feature statistics for one-shot federated learning* (FedCGS), AAAI 2025, arXiv 2503.06962.
+The sums are in :mod:`~fedward.methods.oneshot.moments`, the head in :mod:`~fedward.methods.oneshot.discriminant`.
+"""
+
+from fedward.methods.oneshot.algorithm import OneShot, OneShotSettings
+from fedward.methods.oneshot.discriminant import discriminant
+from fedward.methods.oneshot.moments import Moments, add_moments
+
+__all__ = ["Moments", "OneShot", "OneShotSettings", "add_moments", "discriminant"]

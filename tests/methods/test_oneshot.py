@@ -1,0 +1,352 @@
+"""The head in one round: its equations, what a site sends, and what the server makes of it."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch import Tensor, nn
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError, RunError
+from fedward.methods.local import Batch, Measurement
+from fedward.methods.oneshot import Moments, OneShot, OneShotSettings, add_moments, discriminant
+from fedward.methods.oneshot.moments import packed, unpacked
+from fedward.methods.workflow import ClientUpdate, Exchange, Federation, State
+from tiny import tiny
+
+K, D = 4, 6
+METHOD = OneShot(OneShotSettings())
+
+
+def features(images: int, seed: int = 0, classes: int = K, width: int = D) -> tuple[Tensor, Tensor]:
+    """Correlated features, all above 0 as behind a ReLU, and labels; each of the classes has its own mean."""
+    draw = np.random.default_rng(seed)
+    labels = draw.permutation(np.arange(images) % classes)
+    x = draw.normal(size=(images, width)) @ draw.normal(size=(width, width)) + 2 * np.eye(classes, width)[labels] + 5
+    return torch.tensor(np.abs(x)).half().double(), torch.tensor(labels)
+
+
+def network(classes: int = K, width: int = D) -> nn.Module:
+    net = nn.Module()
+    net.classifier = nn.Linear(width, classes)
+    add_moments(net)
+    return net
+
+
+def measured(x: Tensor, y: Tensor, batch: int = 16, net: nn.Module | None = None) -> dict[str, Tensor]:
+    """What a site with these features sends."""
+    net = net or network(width=x.shape[1])
+    (phase,) = METHOD.phases("measure", 1, len(y))
+    assert isinstance(phase.objective, Measurement)
+    parts = zip(x.float().split(batch), y.split(batch), strict=True)
+    phase.objective.measure(net, [Batch(labelled=a, labels=b) for a, b in parts])
+    return {name: tensor.clone() for name, tensor in net.state_dict().items()}
+
+
+def statistics(x: Tensor, y: Tensor, classes: int = K) -> tuple[Tensor, Tensor, Tensor]:
+    """The arguments of ``discriminant``, in float64, image by image."""
+    shares, sums = torch.zeros(classes, dtype=torch.float64), torch.zeros(classes, x.shape[1], dtype=torch.float64)
+    products = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float64)
+    for features_, label in zip(x, y, strict=True):
+        shares[label] += 1 / len(y)
+        sums[label] += features_ / len(y)
+        products += torch.outer(features_, features_) / len(y)
+    return shares, sums, products
+
+
+def federated(sites: Sequence[tuple[Tensor, Tensor]], method: OneShot = METHOD) -> tuple[State, list[Exchange]]:
+    """Return the model after a run, and the exchanges; what travels is float32, as differences to what was sent."""
+    names = [f"site-{number}" for number in range(1, len(sites) + 1)]
+    net = network(width=sites[0][0].shape[1])
+    state = method.start({name: tensor.clone() for name, tensor in net.state_dict().items()})
+    rounds = method.rounds(state, Federation(names, 1, {}))
+    exchanges, updates = [], list[ClientUpdate]()
+    exchange = next(rounds)
+    try:
+        while True:
+            exchanges.append(exchange)
+            updates = []
+            for name, (x, y) in zip(names, sites, strict=True):
+                sent = measured(x, y) if len(y) else exchange.model
+                model = {key: exchange.model[key] + (sent[key] - exchange.model[key]) for key in sent}
+                updates.append(ClientUpdate(name, model, len(y), 3, math.ceil(len(y) / 16)))
+            exchange = rounds.send(updates)
+    except StopIteration:
+        return state.model, exchanges
+
+
+def head(model: State) -> tuple[Tensor, Tensor]:
+    return model["classifier.weight"], model["classifier.bias"]
+
+
+def logits(classifier: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+    return x.to(classifier[0].dtype) @ classifier[0].T + classifier[1]
+
+
+def cuts(x: Tensor, y: Tensor, sizes: Sequence[int]) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(x.split(list(sizes)), y.split(list(sizes)), strict=True))
+
+
+# --- the equations
+
+
+def test_two_classes_by_hand() -> None:
+    """Classes at 0 and 4 on a line, each with variance 1, three times as many in the first: b is ln 3 at the middle."""
+    shares, sums = torch.tensor([0.75, 0.25]), torch.tensor([[0.0], [1.0]])
+    products = torch.tensor([[0.75 * 1 + 0.25 * 17]])  # 0.75 (1 + 0^2) + 0.25 (1 + 4^2)
+    weight, bias = discriminant(shares, sums, products, 0.5)  # one feature: nothing to shrink
+    assert weight.flatten().tolist() == pytest.approx([-2.0, 2.0])
+    difference = (weight[1] - weight[0]).item(), (bias[1] - bias[0]).item()
+    assert difference == pytest.approx((4.0, -8.0 - math.log(3)))
+    assert bias.sum().item() == pytest.approx(0.0)
+
+
+def test_equal_to_a_naive_loop() -> None:
+    x, y = features(60)
+    means = torch.stack([x[y == c].mean(dim=0) for c in range(K)])
+    covariance = torch.zeros(D, D, dtype=torch.float64)
+    for row, label in zip(x, y, strict=True):
+        covariance += torch.outer(row - means[label], row - means[label]) / len(y)
+    shrunk = 0.7 * covariance + 0.3 * covariance.trace() / D * torch.eye(D, dtype=torch.float64)
+    scores = torch.empty(len(y), K, dtype=torch.float64)
+    for row in range(len(y)):
+        for c in range(K):
+            far = x[row] - means[c]
+            scores[row, c] = -0.5 * far @ shrunk.inverse() @ far + math.log((y == c).double().mean())
+    found = logits(discriminant(*statistics(x, y), 0.3), x)
+    torch.testing.assert_close(found.log_softmax(dim=1), scores.log_softmax(dim=1), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("shrinkage", [1e-12, 0.2, 1.0])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_equal_to_scikit_learn(classes: int, shrinkage: float) -> None:
+    """Its solver lsqr has the same covariance, divided by the number of images, and the same prior."""
+    x, y = features(200, classes=classes)
+    oracle = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x.numpy(), y.numpy())
+    found = logits(discriminant(*statistics(x, y, classes), shrinkage), x).log_softmax(dim=1)
+    np.testing.assert_allclose(found.numpy(), oracle.predict_log_proba(x.numpy()), atol=1e-6)
+
+
+def test_fewer_images_than_features_give_finite_heads() -> None:
+    x, y = features(12, width=40)
+    for shrinkage in (0.2, 1e-3):
+        weight, bias = discriminant(*statistics(x, y), shrinkage)
+        assert weight.isfinite().all()
+        assert bias.isfinite().all()
+        assert torch.equal(logits((weight, bias), x).argmax(dim=1), y)
+
+
+@given(st.integers(0, 2**31), st.integers(0, K - 1))
+@settings(max_examples=25, deadline=None)
+def test_an_absent_class_is_never_the_likeliest(seed: int, absent: int) -> None:
+    x, y = features(60, seed)
+    keep = y != absent
+    weight, bias = discriminant(*statistics(x[keep], y[keep]), 0.2)
+    assert weight[absent].abs().sum() == 0
+    far = 50 * torch.tensor(np.random.default_rng(seed).normal(size=(100, D)))
+    probabilities = logits((weight, bias), far).softmax(dim=1)
+    assert float(probabilities[:, absent].max()) < 1e-8
+    others = [c for c in range(K) if c != absent]
+    renamed = torch.searchsorted(torch.tensor(others), y[keep])
+    alone = discriminant(*statistics(x[keep], renamed, K - 1), 0.2)
+    torch.testing.assert_close(weight[others], alone[0])
+    torch.testing.assert_close(bias[others], alone[1])
+
+
+def test_one_class_alone_is_always_the_answer() -> None:
+    x, _ = features(20)
+    weight, bias = discriminant(*statistics(x, torch.full((20,), 2)), 0.2)
+    assert not weight.any()
+    assert bias.argmax() == 2
+
+
+def test_noise_leaves_a_finite_head() -> None:
+    """Shares below 0, and a covariance with eigenvalues below 0, as a filter's noise makes them."""
+    shares, sums, products = statistics(*features(60))
+    draw = torch.Generator().manual_seed(1)
+    noise = torch.randn(D, D, generator=draw, dtype=torch.float64)
+    shares[1] = -0.1
+    weight, bias = discriminant(shares, sums, products + 20 * (noise + noise.T), 0.2)
+    assert weight.isfinite().all()
+    assert bias.isfinite().all()
+    assert not weight[1].any()
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, -1.0, 1.5, math.nan])
+def test_a_shrinkage_out_of_range_is_refused(shrinkage: float) -> None:
+    with pytest.raises(ConfigError, match=r"oneshot.discriminant: expected .* a shrinkage in \(0, 1\]"):
+        discriminant(*statistics(*features(20)), shrinkage)
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_statistics_that_do_not_fit_are_refused(place: int) -> None:
+    given_ = [*statistics(*features(20))]
+    given_[place] = torch.ones(2, 3)
+    with pytest.raises(ConfigError, match=r"oneshot.discriminant: expected shares \(K,\), sums \(K, D\)"):
+        discriminant(*given_, 0.2)
+
+
+def test_statistics_that_tell_nothing_end_the_run() -> None:
+    with pytest.raises(RunError, match="features that differ within a class, found equal ones"):
+        discriminant(*statistics(torch.ones(8, D, dtype=torch.float64), torch.arange(8) % K), 0.2)
+    with pytest.raises(RunError, match="a class with images, found none"):
+        discriminant(torch.zeros(K), torch.zeros(K, D), torch.eye(D), 0.2)
+
+
+# --- what a site sends
+
+
+def test_moments_are_those_of_a_loop() -> None:
+    x, y = features(45)
+    shares, sums, products = statistics(x, y)
+    found = measured(x, y)
+    torch.testing.assert_close(found["moments.shares"].double(), shares, rtol=1e-7, atol=0)
+    torch.testing.assert_close(found["moments.sums"].double(), sums, rtol=1e-7, atol=1e-12)
+    torch.testing.assert_close(unpacked(found["moments.products"], D).double(), products, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.proves(
+    "server",
+    "looking for the features of single images in a one-shot answer",
+    "it holds class shares, class sums and second moments, whose sizes do not depend on the number of images",
+)
+def test_no_size_depends_on_the_images() -> None:
+    net = network()
+    few, many = measured(*features(8), net=net), measured(*features(90), net=net)
+    assert {name: tensor.shape for name, tensor in few.items()} == {name: many[name].shape for name in many}
+    changed = [name for name in many if not torch.equal(few[name], many[name])]
+    assert changed == ["moments.shares", "moments.sums", "moments.products"]
+
+
+def test_batches_and_their_order_change_nothing() -> None:
+    x, y = features(50)
+    first = measured(x, y)
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(2))
+    for other in (measured(x, y, batch=7), measured(x[order], y[order])):
+        for name in ("moments.shares", "moments.sums", "moments.products"):
+            torch.testing.assert_close(other[name], first[name], rtol=2e-7, atol=1e-7)
+
+
+def test_a_second_measurement_forgets_the_first() -> None:
+    net, x, y = network(), *features(30)
+    measured(*features(20, seed=5), net=net)
+    again = measured(x, y, net=net)
+    assert all(torch.equal(again[name], tensor) for name, tensor in measured(x, y).items() if "moments" in name)
+
+
+def test_new_moments_are_of_standard_features() -> None:
+    moments = Moments(4, 3)
+    assert moments.shares.tolist() == [0.25] * 4
+    assert not moments.sums.any()
+    assert torch.equal(unpacked(moments.products, 3), torch.eye(3))
+    assert not list(moments.parameters()), "nothing of them is trained"
+
+
+def test_a_packed_matrix_comes_back() -> None:
+    matrix = torch.arange(9.0).reshape(3, 3)
+    matrix = matrix + matrix.T
+    assert packed(matrix).tolist() == [0.0, 4.0, 8.0, 8.0, 12.0, 16.0]
+    assert torch.equal(unpacked(packed(matrix), 3), matrix)
+
+
+@pytest.mark.parametrize("classifier", [nn.Linear(3, 2, bias=False), nn.Sequential(nn.Linear(3, 2)), None])
+def test_only_linear_classifiers_are_measured(classifier: nn.Module | None) -> None:
+    net = nn.Module()
+    if classifier is not None:
+        net.classifier = classifier
+    with pytest.raises(ConfigError, match="expected a network whose classifier is a linear layer with a bias"):
+        add_moments(net)
+
+
+# --- the run
+
+
+def partitions() -> Iterator[list[int]]:
+    yield [240]
+    yield [120, 120]
+    yield [7, 3, 90, 80, 60]
+    yield [24] * 10
+
+
+@pytest.mark.parametrize("sizes", partitions(), ids=str)
+@pytest.mark.parametrize("shrinkage", [0.02, 0.2])
+def test_the_head_is_that_of_all_images(sizes: list[int], shrinkage: float) -> None:
+    x, y = features(240, width=20)
+    x, y = x[y.argsort(stable=True)], y.sort().values  # sites of few classes each
+    expected = discriminant(*statistics(x, y), shrinkage)
+    model, _ = federated(cuts(x, y, sizes), OneShot(OneShotSettings(shrinkage=shrinkage)))
+    scale = float(expected[0].abs().max())
+    torch.testing.assert_close(head(model)[0].double(), expected[0], rtol=0, atol=1e-4 * scale)
+    torch.testing.assert_close(logits(head(model), x).double(), logits(expected, x), rtol=1e-4, atol=2e-2)
+    torch.testing.assert_close(
+        logits(head(model), x).softmax(dim=1).double(), logits(expected, x).softmax(dim=1), rtol=0, atol=1e-3
+    )
+
+
+def test_the_order_of_sites_changes_nothing() -> None:
+    x, y = features(100)
+    parts = cuts(x, y, [10, 30, 20, 40])
+    one, other = federated(parts)[0], federated(parts[::-1])[0]
+    for a, b in zip(head(one), head(other), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_dominant_site_is_capped_unless_told() -> None:
+    x, y = features(200)
+    parts = cuts(x, y, [180, 10, 10])
+    expected = discriminant(*statistics(x, y), 0.2)
+    free = federated(parts, OneShot(OneShotSettings(largest_share=1.0)))[0]
+    torch.testing.assert_close(head(free)[0].double(), expected[0], rtol=1e-3, atol=1e-3)
+    capped = head(federated(parts)[0])[0].double()
+    assert not torch.allclose(capped, expected[0], rtol=1e-2, atol=1e-2)
+
+
+def test_moments_do_not_go_on() -> None:
+    """What the sites send is in no model that others see."""
+    model, exchanges = federated(cuts(*features(80), [40, 40]))
+    assert len(exchanges) == 1
+    fresh = network().state_dict()
+    assert all(torch.equal(model[name], fresh[name]) for name in fresh if name.startswith("moments."))
+
+
+def test_sites_without_labels_count_for_nothing() -> None:
+    x, y = features(80)
+    alone, _ = federated(cuts(x, y, [40, 40]))
+    beside, _ = federated([*cuts(x, y, [40, 40]), (x[:0], y[:0])])
+    assert all(torch.equal(a, b) for a, b in zip(head(alone), head(beside), strict=True))
+    assert not METHOD.phases("measure", 1, 0)
+
+
+def test_without_replies_the_model_stays() -> None:
+    x, y = features(4)
+    model, (exchange,) = federated([(x[:0], y[:0])])
+    assert model is exchange.model
+    assert model["moments.shares"].tolist() == [0.25] * 4
+
+
+# --- settings
+
+
+@pytest.mark.parametrize("trainable", ["all", "last:1", "adapters"])
+def test_only_a_head_is_computed(trainable: str) -> None:
+    told = rf"trainable with oneshot: expected head, all that it computes, found {trainable}. Set trainable=head"
+    with pytest.raises(ConfigError, match=told):
+        tiny("oneshot", trainable=trainable)
+
+
+@pytest.mark.parametrize(
+    "options", [{"rounds": 2}, {"images_per_round": 16}, {"images_at_most": 8}, {"shrinkage": 0.0}, {"shrinkage": 1.1}]
+)
+def test_settings_that_would_do_harm_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        Experiment.parse({"method": "oneshot", "trainable": "head", "options": options}, "test")
+
+
+def test_no_median_of_sums() -> None:
+    with pytest.raises(ConfigError, match="its classifier is made of sums over all sites"):
+        tiny("oneshot", options={"robust": "median"})

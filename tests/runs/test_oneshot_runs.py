@@ -1,0 +1,215 @@
+"""Runs of the head in one round: the same head wherever images are, what leaves a site, and what may go on from it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import fedward
+from asking import requests
+from clients import new_client
+from fedward.config import DataSpec, Experiment
+from fedward.local import run_local
+from fedward.methods.oneshot import discriminant
+from fedward.methods.workflow import ClientTask, Exchange
+from fedward.operation.audit_check import verify
+from fedward.protocol.wire import Message
+from fedward.storage.initial import Weights, initial_model
+from fedward.training.features import Encoder
+from interrupted import interrupted
+from run_files import assert_equal, rows, steady_rows, weights
+from tiny import tiny
+
+pytestmark = pytest.mark.usefixtures("without_report")
+
+SITES = ["site-1", "site-6", "site-9"]
+CLASSES = ("A", "B", "C")
+HEAD = ["classifier.weight", "classifier.bias"]
+MOMENTS = ["moments.shares", "moments.sums", "moments.products"]
+
+
+def oneshot(**changes: Any) -> Experiment:
+    return tiny("oneshot", **{"net": "small_cnn_gn", **changes})
+
+
+def at_hospitals(**changes: Any) -> Experiment:
+    data = DataSpec(classes=CLASSES, image_size=16)
+    return oneshot(**{"data": data, "synthetic": None, "minimum_replies": 1, **changes})
+
+
+def image(label: int, number: int) -> np.ndarray:
+    return np.random.default_rng([label, number]).integers(0, 256, (16, 16, 3), np.uint8)
+
+
+def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: int = 0) -> Path:
+    """Write a site with these images of each class for training, in an order of chance that others do not change."""
+    arrays = {}
+    for split, held in (("train", numbers), ("val", [range(900, 905)] * 3), ("test", [range(950, 955)] * 3)):
+        pairs = [(label, number) for label, of_class in enumerate(held) for number in of_class]
+        pairs.sort(key=lambda pair: np.random.default_rng([seed, *pair]).random())
+        arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
+        arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / f"{name}.npz", **arrays)
+    (folder / f"{name}.yaml").write_text(f"{{kind: npz, file: {name}.npz, max_rejected: 0.0, labelled: 1.0}}")
+    return folder
+
+
+def measured(experiment: Experiment, folder: Path, own: Path, name: str = "site-1") -> Message:
+    """What a site with a file answers to an honest request."""
+    first = initial_model(experiment, None)
+    asked = requests(experiment, Exchange(1, first.state, {name: ClientTask("measure")}), [name])[name]
+    asked = Message({**asked.meta, "base": first.base}, asked.arrays)
+    return new_client(name, experiment, own, [folder]).answer(asked)
+
+
+def head(run: Path) -> list[Tensor]:
+    return [weights(run)[name] for name in HEAD]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run."""
+    return run_local(oneshot(), tmp_path_factory.mktemp("oneshot") / "run", sites=SITES)
+
+
+# --- the head
+
+
+def test_one_round_makes_an_ordinary_head(run: Path) -> None:
+    first, state = initial_model(oneshot(), None).state, weights(run)
+    assert list(state) == [*HEAD, *MOMENTS]
+    assert not torch.equal(state[HEAD[0]], first[HEAD[0]])
+    assert all(torch.equal(state[name], first[name]) for name in MOMENTS), "no model tells sums over images"
+    assert [row["round"] for row in rows(run, "rounds")] == [1]
+    assert {row["round"] for row in rows(run, "metrics") if row["split"] == "val"} == {0, 1}
+    assert verify(run).files
+
+
+def test_a_loaded_model_predicts(run: Path) -> None:
+    model, images = fedward.load_model(run), torch.rand(5, 3, 16, 16)
+    assert_equal({name: dict(model.net.state_dict())[name] for name in HEAD}, dict(zip(HEAD, head(run), strict=True)))
+    torch.testing.assert_close(model(images).sum(dim=1), torch.ones(5))
+
+
+def test_sites_make_the_head_of_their_features(tmp_path: Path) -> None:
+    """Two divisions of the same images, and by hand from the features of all of them, in float64."""
+    whole = [range(12), range(20), range(8)]
+    write_site(tmp_path / "one", "site-1", whole)
+    write_site(tmp_path / "two", "site-1", [range(5), range(5, 20), []], seed=1)
+    write_site(tmp_path / "two", "site-2", [range(5, 12), range(5), range(8)], seed=2)
+    found = []
+    for name, sites in (("one", 1), ("two", 2)):
+        names = [f"site-{number}" for number in range(1, sites + 1)]
+        run = run_local(at_hospitals(), tmp_path / f"run-{name}", sites=names, site_folders=[tmp_path / name])
+        found.append(head(run))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3 * float(b.abs().max()))
+    client = new_client("site-1", at_hospitals(), tmp_path / "own", [tmp_path / "one"])
+    part = client.learner.images["labelled"]
+    x, y = part.take(torch.arange(40)).double(), part.labels
+    hot = torch.nn.functional.one_hot(y, 3).double()
+    by_hand = discriminant(hot.mean(dim=0), hot.T @ x / 40, x.T @ x / 40, 0.2)
+    for a, expected in zip(found[0], by_hand, strict=True):
+        torch.testing.assert_close(a.double(), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+def test_a_killed_run_resumes_with_the_same_bits(run: Path, tmp_path: Path) -> None:
+    interrupted(oneshot(), tmp_path / "run", SITES, 1, 1)
+    assert_equal(weights(run_local(None, tmp_path / "run", resume=True)), weights(run))
+
+
+def test_workers_measure_the_same_bits(run: Path, tmp_path: Path) -> None:
+    both = run_local(oneshot(), tmp_path / "run", sites=SITES, workers=2)
+    assert_equal(weights(both), weights(run))
+    assert steady_rows(both, "metrics") == steady_rows(run, "metrics")
+
+
+def test_encrypted_sums_make_the_same_head(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tenseal")
+    sealed = run_local(oneshot(secure_aggregation=True), tmp_path / "run", sites=SITES)
+    for a, b in zip(head(sealed), head(run), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3 * float(b.abs().max()))
+    assert not list((sealed / "models").glob("*"))
+
+
+def test_only_labelled_images_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows_of = list[int]()
+    encode = Encoder._encoded
+
+    def counted(self: Encoder, *arguments: Any) -> Any:
+        found = encode(self, *arguments)
+        rows_of.append(len(found))
+        return found
+
+    monkeypatch.setattr(Encoder, "_encoded", counted)
+    client = new_client(SITES[0], oneshot(), tmp_path)
+    client.learner.images["labelled"]
+    data = client.data
+    assert len(data.unlabelled)
+    assert rows_of == [1] * (len(data.labelled) + len(data.val) + len(data.test))
+
+
+# --- what leaves a site
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job that asks a site for sums over each class, of which one has 0 to 4 labelled images there",
+    "all answers are the same, bit for bit, whatever these images are, and their number is in no count",
+)
+@pytest.mark.parametrize("trial", [[1], [2, 7], [3, 4, 5], [10, 11, 12, 13]], ids=len)
+def test_rare_classes_are_in_no_sum(trial: list[int], tmp_path: Path) -> None:
+    common = [range(12), range(30)]
+    without = measured(at_hospitals(), write_site(tmp_path / "without", "site-1", [*common, []]), tmp_path / "a")
+    rare = measured(at_hospitals(), write_site(tmp_path / "rare", "site-1", [*common, trial]), tmp_path / "b")
+    enough = write_site(tmp_path / "enough", "site-1", [*common, range(5)])
+    five = measured(at_hospitals(), enough, tmp_path / "c")
+    for answer in (without, rare, five):
+        answer.meta["train"].pop("seconds")
+    assert (rare.meta["labelled"], rare.meta["unlabelled"]) == (42, 0)
+    assert rare.meta == without.meta
+    for name, array in without.arrays.items():
+        assert np.array_equal(rare.arrays[name], array), name
+    shares, sums = (rare.arrays[f"diff/moments.{name}"] for name in ("shares", "sums"))
+    assert shares[2] == np.float32(0 - np.float32(1 / 3))
+    assert not sums[2].any()
+    assert five.meta["labelled"] == 47
+    assert five.arrays["diff/moments.sums"][2].any()
+
+
+@pytest.mark.proves(
+    "server",
+    "reading the answer of a site that has too few labelled images of every class",
+    "it declines, and sends no tensor and no label count",
+)
+def test_a_site_of_rare_classes_alone_declines(tmp_path: Path) -> None:
+    answer = measured(at_hospitals(), write_site(tmp_path / "f", "site-1", [range(4), range(3), [1]]), tmp_path / "own")
+    assert not answer.arrays
+    assert (answer.meta["labelled"], answer.meta["steps"]) == (0, 0)
+
+
+def test_other_methods_keep_their_rare_classes(tmp_path: Path) -> None:
+    folder = write_site(tmp_path / "f", "site-1", [range(12), range(30), [1, 2]])
+    experiment = tiny("fedavg", data=at_hospitals().data, synthetic=None)
+    assert len(new_client("site-1", experiment, tmp_path / "own", [folder]).data.labelled) == 44
+
+
+# --- what may go on from it
+
+
+def test_other_methods_begin_with_its_weights(run: Path, tmp_path: Path) -> None:
+    state, facts, _ = initial_model(tiny("ssfl", net="small_cnn_gn", trainable="head"), Weights.of(run))
+    assert facts is not None
+    assert (facts["taken"], facts["new"], facts["unused"]) == (HEAD, [], MOMENTS)
+    assert all(torch.equal(state[name], weights(run)[name]) for name in HEAD)
+    ssfl = tiny("ssfl", net="small_cnn_gn", trainable="head")
+    warm = run_local(ssfl, tmp_path / "warm", sites=SITES, init=run)
+    last = {(row["site"], row["split"], row["name"]): row["value"] for row in rows(run, "metrics") if row["round"] == 1}
+    first = [row for row in rows(warm, "metrics") if row["round"] == 0]
+    assert first
+    assert all(row["value"] == last[row["site"], row["split"], row["name"]] for row in first)
