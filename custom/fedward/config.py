@@ -135,6 +135,9 @@ class Experiment(_Frozen):
         if (part := algorithm.requirements.trainable) not in ("", self.trainable):
             where, remedy = f"trainable with {self.method}", f"Set trainable={part}, or choose another method."
             raise ConfigError(where, expected=f"{part}, all that it computes", found=self.trainable, remedy=remedy)
+        if self.update_dtype != "float32" and (reason := algorithm.requirements.exact):
+            where, found = f"update_dtype with {self.method}", f"{self.update_dtype}: {reason}"
+            raise ConfigError(where, expected="float32", found=found, remedy="Set update_dtype=float32.")
         if self.secure_aggregation:
             self._must_do_with_means(algorithm)
         if algorithm.settings.robust != "no":

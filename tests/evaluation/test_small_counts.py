@@ -203,8 +203,8 @@ def test_training_images_and_the_servers_own_are_all_used(tmp_path, caplog):
     with caplog.at_level("INFO"):
         data = DataSource("site-1", EXPERIMENT, tmp_path, (folder,)).read()
     assert (len(data.labelled), len(data.val), len(data.test)) == (24, 9, 15)
-    assert "site-1: 2 of 11 val images are not evaluated" in caplog.text
-    assert "site-1: 1 of 16 test images are not evaluated" in caplog.text
+    assert "site-1: 2 of 11 val images are not used" in caplog.text
+    assert "site-1: 1 of 16 test images are not used" in caplog.text
     assert len(DataSource(SERVER, EXPERIMENT, tmp_path, (folder,)).read().val) == 11
 
 

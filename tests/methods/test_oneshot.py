@@ -347,6 +347,12 @@ def test_settings_that_would_do_harm_are_refused(options: dict[str, float]) -> N
         Experiment.parse({"method": "oneshot", "trainable": "head", "options": options}, "test")
 
 
+def test_no_sums_in_float16() -> None:
+    told = "update_dtype with oneshot: expected float32, found float16: its covariance is a difference of sums"
+    with pytest.raises(ConfigError, match=told):
+        tiny("oneshot", update_dtype="float16")
+
+
 def test_no_median_of_sums() -> None:
     with pytest.raises(ConfigError, match="its classifier is made of sums over all sites"):
         tiny("oneshot", options={"robust": "median"})

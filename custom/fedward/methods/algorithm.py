@@ -51,6 +51,8 @@ class Requirements:
     """Why no part of the network can be frozen; empty where one can."""
     trainable: str = ""
     """The only part of a network that a job may train with it; empty where jobs choose."""
+    exact: str = ""
+    """Why its updates cannot be rounded to float16; empty where they can."""
     plain: bool = False
     """Whether sites look at their labelled images as they are, and at no views and no other training images."""
     common_classes: bool = False

@@ -49,7 +49,11 @@ class OneShot(Algorithm[ServerState]):
     def __init__(self, settings: OneShotSettings) -> None:
         self.settings, self.weight, self.extend = settings, labelled_images, add_moments
         self.requirements = Requirements(
-            weights="its classifier is made of sums over all sites", trainable="head", plain=True, common_classes=True
+            weights="its classifier is made of sums over all sites",
+            trainable="head",
+            exact="its covariance is a difference of sums, which are nearly equal",
+            plain=True,
+            common_classes=True,
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
