@@ -167,7 +167,7 @@ def _recipe(options: argparse.Namespace) -> None:
 
     variants = _known("--variants", options.variants, recipe.VARIANTS) or list(recipe.VARIANTS)
     rows = _rows(options, recipe.METHODS, recipe.METHODS)
-    cells = [recipe.Cell(variant, row, seed) for seed in options.seeds for variant in variants for row in rows]
+    cells = recipe.cells(variants, rows, options.seeds)
     if options.verify:
         compared = check(options.record, {cell: recipe.run_folder(cell, options.out) for cell in cells})
         print(f"{len(compared)} of {len(read(options.record))} recorded runs are those in {options.out}")

@@ -23,10 +23,16 @@ class Variant(NamedTuple):
 
     title: str
     changes: tuple[str, ...] = ()
+    methods: tuple[str, ...] = METHODS
+    """Rows that it changes."""
 
 
+_LABELLERS = ("ssfl", "fedperl")
 VARIANTS: dict[str, Variant] = {
     RECIPE: Variant("the recipe"),
+    "paper": Variant(
+        "the paper's: the next three", ("class_weighting=median_frequency", "round_warm_up=0", "schedule=constant")
+    ),
     "weighted": Variant("class weights (paper)", ("class_weighting=median_frequency",)),
     "cold": Variant("no warm-up in a round (paper)", ("round_warm_up=0",)),
     "constant": Variant("constant rate (paper)", ("schedule=constant",)),
@@ -35,6 +41,11 @@ VARIANTS: dict[str, Variant] = {
     "averaged": Variant("moving average of the global model", ("average_decay=0.5",)),
     "momentum": Variant("momentum at the server", ("server_optimizer=momentum", "server_momentum=0.5")),
     "adam": Variant("Adam at the server", ("server_optimizer=adam", "server_learning_rate=0.01")),
+    "all": Variant("pseudo-label loss averaged over all images", ("pseudo_label_mean=all",), _LABELLERS),
+    "freematch": Variant("thresholds as in FreeMatch", ("pseudo_labels=freematch",), _LABELLERS),
+    "aligned": Variant("distribution alignment", ("pseudo_labels=aligned",), _LABELLERS),
+    "balanced": Variant("thresholds by class as in CBAFed", ("pseudo_labels=balanced",), _LABELLERS),
+    "corrected": Variant("corrected by the global model as in SAGE", ("pseudo_labels=corrected",), _LABELLERS),
 }
 
 
@@ -44,6 +55,12 @@ class Cell(NamedTuple):
     variant: str
     row: str
     seed: int
+
+
+def cells(variants: Sequence[str], rows: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
+    """Return the runs of some ways of training, for the rows that they change."""
+    pairs = [(variant, row) for variant in variants for row in rows if row in VARIANTS[variant].methods]
+    return [Cell(variant, row, seed) for seed in seeds for variant, row in pairs]
 
 
 def experiment_of(cell: Cell, changes: Sequence[str] = ()) -> Experiment:
@@ -88,15 +105,15 @@ def table(results: Mapping[tuple[str, str, int], Recorded], metric: str) -> str:
         *head("training", "seeds", *columns, "judged"),
     ]
     for name, variant in VARIANTS.items():
-        by_row = {row: _by_seed(results, name, row) for row in METHODS}
+        by_row = {row: _by_seed(results, name, row) for row in variant.methods}
         if not all(by_row.values()):
             continue
-        cells = []
+        cells: list[str] = []
         for row in METHODS:
-            values, base = _values(by_row[row], metric), _values(_by_seed(results, RECIPE, row), metric)
+            values, base = (_values(_by_seed(results, each, row), metric) for each in (name, RECIPE))
             seeds = sorted(set(values) & set(base))
-            gap = difference([values[s] for s in seeds], [base[s] for s in seeds], digits=3) if seeds else "-"
-            cells += [mean(list(values.values()), digits=3), "" if name == RECIPE else gap]
+            gap = difference([values[s] for s in seeds], [base[s] for s in seeds], digits=3) if seeds else ""
+            cells += [mean(list(values.values()), digits=3) if values else "", "" if name == RECIPE else gap]
         lines.append(line(variant.title, str(min(map(len, by_row.values()))), *cells, _judged(by_row, metric)))
     return "\n".join(lines)
 
@@ -112,9 +129,9 @@ def _values(by_seed: Mapping[int, Recorded], metric: str) -> dict[int, float]:
 def _judged(by_row: Mapping[str, Mapping[int, Recorded]], metric: str) -> str:
     """Return what the rule of convergence says of one way of training."""
     rising = [ROWS[row].title for row, runs in by_row.items() if not flat([run.curve for run in runs.values()])]
-    lower, upper = (_values(by_row[row], metric) for row in ("lower", "upper"))
-    seeds = sorted(set(lower) & set(upper))
     faults = [f"not converged: {', '.join(rising)}"] if rising else []
-    if not apart([upper[s] for s in seeds], [lower[s] for s in seeds]):
+    lower, upper = (_values(by_row.get(row, {}), metric) for row in ("lower", "upper"))
+    seeds = sorted(set(lower) & set(upper))
+    if seeds and not apart([upper[s] for s in seeds], [lower[s] for s in seeds]):
         faults.append("bounds not apart")
     return "; ".join(faults) or "converged"

@@ -120,6 +120,21 @@ def both(value: float) -> dict[str, dict[str, float]]:
     return {"last": {"accuracy": value, "f1_macro": value}}
 
 
+def test_a_way_of_labelling_changes_two_rows_only(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = recipe.cells(["cold", "aligned"], recipe.METHODS, [1])
+    assert [row for variant, row, _ in made if variant == "aligned"] == ["ssfl", "fedperl"]
+    assert len(made) == len(recipe.METHODS) + 2
+    for cell in CELLS:
+        if cell.row in ("ssfl", "fedperl"):
+            add(file, replace(read(file)[cell], variant="aligned", curve=(0.5,) * 8))
+    assert paper.main(["recipe", "--show", "--record", str(file), "--seeds", "1", "2"]) == 0
+    shown = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    aligned = next(cells for cells in shown if cells[:1] == ["distribution alignment"])
+    assert aligned[2:4] == aligned[8:10] == ["", ""]
+    assert aligned[5].startswith("+0.000 [")
+    assert aligned[-1] == "converged"
+
+
 def test_unknown_ways_of_training_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert paper.main(["recipe", "--variants", "colder", "--out", str(tmp_path)]) == 2
-    assert "paper.py --variants: expected some of recipe, weighted, cold" in capsys.readouterr().err
+    assert "paper.py --variants: expected some of recipe, paper, weighted, cold" in capsys.readouterr().err
