@@ -1,7 +1,7 @@
 """The head in one round: its equations, what a site sends, and what the server makes of it."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
+from fedward.flare.privacy import privatise
 from fedward.methods.local import Batch, Measurement
 from fedward.methods.oneshot import Moments, OneShot, OneShotSettings, add_moments, discriminant
 from fedward.methods.oneshot.moments import packed, unpacked
@@ -59,7 +60,14 @@ def statistics(x: Tensor, y: Tensor, classes: int = K) -> tuple[Tensor, Tensor, 
     return shares, sums, products
 
 
-def federated(sites: Sequence[tuple[Tensor, Tensor]], method: OneShot = METHOD) -> tuple[State, list[Exchange]]:
+Changes = dict[str, np.ndarray]
+
+
+def federated(
+    sites: Sequence[tuple[Tensor, Tensor]],
+    method: OneShot = METHOD,
+    filtered: Callable[[Changes], Changes] = lambda changes: changes,
+) -> tuple[State, list[Exchange]]:
     """Return the model after a run, and the exchanges; what travels is float32, as differences to what was sent."""
     names = [f"site-{number}" for number in range(1, len(sites) + 1)]
     net = network(width=sites[0][0].shape[1])
@@ -73,7 +81,8 @@ def federated(sites: Sequence[tuple[Tensor, Tensor]], method: OneShot = METHOD) 
             updates = []
             for name, (x, y) in zip(names, sites, strict=True):
                 sent = measured(x, y) if len(y) else exchange.model
-                model = {key: exchange.model[key] + (sent[key] - exchange.model[key]) for key in sent}
+                changes = filtered({key: (sent[key] - exchange.model[key]).numpy() for key in sent})
+                model = {key: exchange.model[key] + torch.from_numpy(changes[key]) for key in sent}
                 updates.append(ClientUpdate(name, model, len(y), 3, math.ceil(len(y) / 16)))
             exchange = rounds.send(updates)
     except StopIteration:
@@ -175,6 +184,13 @@ def test_noise_leaves_a_finite_head() -> None:
     assert weight.isfinite().all()
     assert bias.isfinite().all()
     assert not weight[1].any()
+
+
+@pytest.mark.parametrize("multiplier", [0.01, 0.05])
+def test_filtered_answers_make_a_finite_head(multiplier: float) -> None:
+    parts = cuts(*features(90), [30, 30, 30])
+    model, _ = federated(parts, filtered=lambda changes: privatise(changes, 1.0, multiplier))
+    assert all(tensor.isfinite().all() for tensor in head(model))
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, -1.0, 1.5, math.nan])
