@@ -96,10 +96,10 @@ def test_a_constant_rate_is_that_of_the_papers() -> None:
     assert [rate_of_round(5e-5, round_, chosen) for round_ in (1, 2, 3)] == [5e-5] * 3
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "selffed"])
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in ("selffed", "oneshot")])
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_every_phase_of_a_method_follows_the_schedule(method: str, schedule: str) -> None:
-    """Relative to the first round, for both groups of sites; SelfFed has rates of its own, tested with it."""
+    """Relative to the first round, for both groups of sites; SelfFed has rates of its own, OneShot none."""
     options = {"schedule": schedule, "rounds": 25} | ({"warm_up": 0} if "warm_up" in settings_fields(method) else {})
     made = METHODS[method](settings_of(method, options))
     expected = (1 + math.cos(math.pi * 20.5 / 25)) / (1 + math.cos(math.pi * 0.5 / 25)) if schedule == "cosine" else 1.0
