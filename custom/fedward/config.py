@@ -132,9 +132,6 @@ class Experiment(_Frozen):
         if self.trainable != "all" and (reason := algorithm.requirements.whole):
             remedy = "Set trainable=all, or choose another method."
             raise ConfigError(f"trainable with {self.method}", expected="all", found=reason, remedy=remedy)
-        if (part := algorithm.requirements.trainable) not in ("", self.trainable):
-            where, remedy = f"trainable with {self.method}", f"Set trainable={part}, or choose another method."
-            raise ConfigError(where, expected=f"{part}, all that it computes", found=self.trainable, remedy=remedy)
         if self.update_dtype != "float32" and (reason := algorithm.requirements.exact):
             where, found = f"update_dtype with {self.method}", f"{self.update_dtype}: {reason}"
             raise ConfigError(where, expected="float32", found=found, remedy="Set update_dtype=float32.")
@@ -148,6 +145,9 @@ class Experiment(_Frozen):
             found = f"a method of other means (server_learning_rate={algorithm.settings.server_learning_rate})"
             remedy = "Choose fedavg, ssfl, fedperl or fedal, or set server_optimizer=average, server_learning_rate=1."
             raise ConfigError(where, expected=expected, found=found, remedy=remedy)
+        if (part := algorithm.requirements.trainable) not in ("", self.trainable):
+            where, remedy = f"trainable with {self.method}", f"Set trainable={part}, or choose another method."
+            raise ConfigError(where, expected=f"{part}, all that it computes", found=self.trainable, remedy=remedy)
         return self
 
     @model_validator(mode="after")
