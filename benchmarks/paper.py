@@ -177,6 +177,7 @@ def _recipe(options: argparse.Namespace) -> None:
     results = read(options.record)
     for metric in ("accuracy", "f1_macro"):
         print(recipe.table(results, metric))
+        print(recipe.gaps(results, metric))
 
 
 def _fedal(options: argparse.Namespace) -> None:

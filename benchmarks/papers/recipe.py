@@ -31,7 +31,8 @@ _LABELLERS = ("ssfl", "fedperl")
 VARIANTS: dict[str, Variant] = {
     RECIPE: Variant("the recipe"),
     "paper": Variant(
-        "the paper's: the next three", ("class_weighting=median_frequency", "round_warm_up=0", "schedule=constant")
+        "class weights, no warm-up, constant rate (paper)",
+        ("class_weighting=median_frequency", "round_warm_up=0", "schedule=constant"),
     ),
     "weighted": Variant("class weights (paper)", ("class_weighting=median_frequency",)),
     "cold": Variant("no warm-up in a round (paper)", ("round_warm_up=0",)),
@@ -111,11 +112,31 @@ def table(results: Mapping[tuple[str, str, int], Recorded], metric: str) -> str:
         cells: list[str] = []
         for row in METHODS:
             values, base = (_values(_by_seed(results, each, row), metric) for each in (name, RECIPE))
-            seeds = sorted(set(values) & set(base))
-            gap = difference([values[s] for s in seeds], [base[s] for s in seeds], digits=3) if seeds else ""
-            cells += [mean(list(values.values()), digits=3) if values else "", "" if name == RECIPE else gap]
+            own = mean(list(values.values()), digits=3) if values else ""
+            cells += [own, "" if name == RECIPE else _gap(values, base)]
         lines.append(line(variant.title, str(min(map(len, by_row.values()))), *cells, _judged(by_row, metric)))
     return "\n".join(lines)
+
+
+PAIRS = (("ssfl", "lower"), ("fedperl", "ssfl"), ("upper", "lower"))
+"""Methods that are compared with each other."""
+
+
+def gaps(results: Mapping[tuple[str, str, int], Recorded], metric: str) -> str:
+    """Return the table of how far methods lie apart under each way of training that changes all of them."""
+    columns = (f"{ROWS[ours].title} minus {ROWS[theirs].title}" for ours, theirs in PAIRS)
+    lines = [f"\n### Test {metric}: methods compared\n", *head("training", *columns)]
+    for name, variant in VARIANTS.items():
+        by_row = {row: _values(_by_seed(results, name, row), metric) for row in METHODS}
+        if all(by_row.values()):
+            lines.append(line(variant.title, *(_gap(by_row[ours], by_row[theirs]) for ours, theirs in PAIRS)))
+    return "\n".join(lines)
+
+
+def _gap(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    """Return the paired difference over common seeds, with its 95 % t interval."""
+    seeds = sorted(set(ours) & set(theirs))
+    return difference([ours[s] for s in seeds], [theirs[s] for s in seeds], digits=3) if seeds else ""
 
 
 def _by_seed(results: Mapping[tuple[str, str, int], Recorded], variant: str, row: str) -> dict[int, Recorded]:

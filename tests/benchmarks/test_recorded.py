@@ -110,6 +110,8 @@ def test_the_table_judges_each_way_of_training(file: Path, capsys: pytest.Captur
     own = next(cells for cells in shown if cells[:1] == ["the recipe"])
     assert own[2:4] == ["0.615 ± 0.007", ""]
     assert own[-1] == "converged"
+    between = [cells for cells in shown if cells[:1] == ["the recipe"]][1]
+    assert [cell.split()[0] for cell in between[1:]] == ["+0.100", "+0.010", "+0.200"]
     cold = next(cells for cells in shown if cells[:1] == ["no warm-up in a round (paper)"])
     assert cold[3].startswith("-0.115 [")
     assert cold[-1].startswith("not converged: Lower")
