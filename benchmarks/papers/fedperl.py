@@ -74,13 +74,17 @@ def run(cells: Sequence[Cell], changes: Changes, out: Path, site_files: Path | N
 
 
 def run_cell(cell: Cell, changes: Changes, out: Path, site_files: Path | None) -> str:
-    """Run one cell. The upper bound sees other labels, so its site files lie in a folder beside the others'."""
-    experiment = experiment_of(cell, changes)
-    files = site_files and site_files / ("all-labels" if cell.row == "upper" else "few-labels")
+    """Run one cell."""
+    experiment, files = experiment_of(cell, changes), files_of(cell.row, site_files)
     sites, cache = simulated_sites(experiment), out / "cache"
     run_or_resume(experiment, run_folder(cell, out), sites, files, cache, judged=True)
     whole_run(run_folder(cell, out))
     return "done"
+
+
+def files_of(row: str, site_files: Path | None) -> Path | None:
+    """Return the folder of a row's site files. The upper bound sees other labels, so it has a folder of its own."""
+    return site_files and site_files / ("all-labels" if row == "upper" else "few-labels")
 
 
 def experiment_of(cell: Cell, changes: Changes) -> Experiment:

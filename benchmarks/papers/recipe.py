@@ -8,11 +8,11 @@ from typing import NamedTuple
 from fedward.config import Experiment
 from fedward.jobs import load_experiment, simulated_sites
 from papers.convergence import apart, flat
-from papers.fedperl import ROWS
+from papers.fedperl import ROWS, files_of
 from papers.numbers import difference, head, line, mean
 from papers.processes import run_all
 from papers.recorded import Recorded, add, read, recorded
-from papers.runs import run_or_resume, whole_run
+from papers.runs import require_same_images, run_or_resume, whole_run
 
 METHODS = ("lower", "ssfl", "fedperl", "upper")
 RECIPE = "recipe"
@@ -74,6 +74,7 @@ def run(
     cells: Sequence[Cell], changes: Sequence[str], out: Path, site_files: Path | None, file: Path, workers: int
 ) -> None:
     """Run the cells that ``file`` does not hold, or holds of other settings, and record each when it has finished."""
+    require_same_images(out, "--site-files", site_files)
     known = read(file)
     todo = [cell for cell in cells if cell not in known or not known[cell].is_of(experiment_of(cell, changes))]
     work = {" ".join(map(str, cell)): partial(run_cell, cell, changes, out, site_files, file) for cell in todo}
@@ -81,9 +82,8 @@ def run(
 
 
 def run_cell(cell: Cell, changes: Sequence[str], out: Path, site_files: Path | None, file: Path) -> str:
-    """Run one cell. The upper bound sees other labels, so its site files lie in a folder beside the others'."""
-    experiment = experiment_of(cell, changes)
-    files = site_files and site_files / ("all-labels" if cell.row == "upper" else "few-labels")
+    """Run one cell, and record it."""
+    experiment, files = experiment_of(cell, changes), files_of(cell.row, site_files)
     run_or_resume(experiment, run_folder(cell, out), simulated_sites(experiment), files, out / "cache")
     result = recorded(cell.variant, cell.row, whole_run(run_folder(cell, out)))
     add(file, result)
