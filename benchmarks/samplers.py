@@ -27,8 +27,9 @@ FORWARD = "forward pass of the pool"
 def pool_for(name: str, images: int, features: Tensor, labelled: Tensor) -> Pool:
     """Random predictions; features that cluster, as those of a network do."""
     uses, draw = sampler_of(name).uses, torch_generator(0, "benchmark", name)
-    probabilities = torch.randn(uses.members, images, CLASSES, generator=draw).mul(2).softmax(dim=2)
-    return Pool("north", [f"{index:06d}" for index in range(images)], probabilities, features, labelled)
+    logits = torch.randn(uses.members, images, CLASSES, generator=draw).mul(2)
+    ids = [f"{index:06d}" for index in range(images)]
+    return Pool("north", ids, logits.softmax(dim=2), features, labelled, logits)
 
 
 def clustered(count: int, purpose: str) -> Tensor:

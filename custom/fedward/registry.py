@@ -166,6 +166,7 @@ _SAMPLERS = {
     "bald": "uncertainty:BALD",
     "margin": "uncertainty:Margin",
     "core_set": "core_set:CoreSet",
+    "feal": "feal:FEAL",
 }
 _VIEWS = {name: f"recipes:{name.upper()}" for name in ("rotation_invariant", "mirrored", "upright")}
 _METRICS = dict.fromkeys(OVERALL, "classification:classification_metrics")

@@ -12,6 +12,12 @@ def random_probabilities(members: int, images: int, classes: int, seed: int) -> 
     return (2 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)).softmax(dim=2)
 
 
+def random_logits(members: int, images: int, classes: int, seed: int) -> Tensor:
+    """Some of them below 0, without ties above it."""
+    draw = torch.Generator().manual_seed(seed)
+    return 3 * torch.randn(members, images, classes, generator=draw, dtype=torch.float64)
+
+
 def random_pool(sampler: Sampler, images: int, classes: int = 4, seed: int = 0, labelled: int = 3) -> Pool:
     """A pool with everything a sampler uses; its ids do not come in their own order."""
     draw = torch.Generator().manual_seed(seed + 1)
@@ -23,6 +29,7 @@ def random_pool(sampler: Sampler, images: int, classes: int = 4, seed: int = 0, 
         random_probabilities(sampler.uses.members, images, classes, seed),
         features[:images],
         features[images:],
+        random_logits(sampler.uses.members, images, classes, seed),
     )
 
 
@@ -34,4 +41,5 @@ def reordered(pool: Pool, order: list[int]) -> Pool:
         pool.probabilities[:, order],
         pool.features[order],
         pool.labelled,
+        pool.logits[:, order],
     )

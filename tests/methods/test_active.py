@@ -90,7 +90,7 @@ def test_every_sampler_can_be_named():
     assert [queries(sampler=name).sampler.name for name in SAMPLERS] == list(SAMPLERS)
 
 
-@pytest.mark.parametrize("name", ["random", "aift", "core_set", "sa"])
+@pytest.mark.parametrize("name", ["random", "aift", "core_set", "sa", "feal"])
 def test_a_budget_by_scores_needs_scores_with_bounds(name):
     with pytest.raises(ValidationError, match=f"and {name} has none"):
         settings_of("fedal", {"sampler": name, "budget": "by_score"})

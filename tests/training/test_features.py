@@ -393,7 +393,7 @@ def test_rounds_after_the_first_leave_the_encoder_alone(tmp_path: Path, encoded_
     assert not encoded_batches
 
 
-@pytest.mark.parametrize("sampler", ["local_entropy", "aift", "mcdal", "core_set", "fedal", "suggestive"])
+@pytest.mark.parametrize("sampler", ["local_entropy", "aift", "mcdal", "core_set", "fedal", "feal", "suggestive"])
 def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path) -> None:
     """A frozen run asks for the labels that the whole network would ask for: probabilities and features agree."""
 
@@ -417,7 +417,7 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
     expected = observe(
         "north", data_.unlabelled.named(ids), rest, chosen.uses, whole, lambda some: Pixels.of(some, CPU), view
     )
-    for field in ("probabilities", "features", "labelled"):
+    for field in ("probabilities", "logits", "features", "labelled"):
         torch.testing.assert_close(getattr(found, field), getattr(expected, field), rtol=5e-3, atol=2e-3)
 
 

@@ -44,7 +44,11 @@ def observe(
     pool = Pool(site, images.ids)
     if not len(images):
         return pool
-    if uses.models:
+    outputs = dict[str, tuple[Tensor, Tensor]]()
+    if uses.outputs == "logits":
+        outputs = {name: _outputs(nets(name), of(images)) for name in uses.models}
+        pool = replace(pool, logits=torch.stack([logits for logits, _ in outputs.values()]))
+    elif uses.models:
         members = (
             _varied(images, uses, lambda name: on_images(nets(name)), view)
             if uses.views
@@ -55,8 +59,8 @@ def observe(
         pool = replace(pool, features=principal_axes(_grey(images)))
     if uses.features == "local":
         net = nets("local")
-        centres = [_features(net, of(each)) for each in taken if len(each)]
-        features = _features(net, of(images))
+        _, features = outputs["local"] if "local" in outputs else _outputs(net, of(images))
+        centres = [_outputs(net, of(each))[1] for each in taken if len(each)] if uses.labelled else []
         pool = replace(pool, features=features, labelled=torch.cat(centres) if centres else torch.empty(0, 0))
     return pool
 
@@ -84,9 +88,10 @@ def _varied(images: Images, uses: Uses, nets: Callable[[str], nn.Module], view: 
         yield torch.stack([predict(net, pixels, view=partial(varied, number=n)) for n in range(uses.views)])
 
 
-def _features(net: nn.Module, samples: Samples) -> Tensor:
-    """Return (N, D) what the classifier receives, N >= 1."""
-    return torch.cat([features.cpu() for _, features in _batches(net, samples)])
+def _outputs(net: nn.Module, samples: Samples) -> tuple[Tensor, Tensor]:
+    """Return logits (N, K) and what the classifier receives (N, D), N >= 1, on the CPU."""
+    logits, features = zip(*_batches(net, samples), strict=True)
+    return torch.cat(logits).cpu(), torch.cat(features).cpu()
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from fedward.errors import DataError
 
 _SUM_TOLERANCE = 0.01
 """Of a row of probabilities: softmax in half precision is off by about this much."""
+_DIVERGED = "The model is broken: use one that has not diverged."
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,13 @@ class Uses:
     """Augmented views of each image that the one model predicts, alike for all images. 0: the image as it is."""
     heads: bool = False
     """Followed by the probabilities of the model's two auxiliary heads."""
+    outputs: Literal["probabilities", "logits"] = "probabilities"
+    """Of the models; logits only of images as they are, and without heads."""
     features: Literal["none", "local", "image"] = "none"
-    """``local``: what the site's own model feeds its classifier, also of labelled images; ``image``: of the picture
-    itself, by :func:`fedward.methods.samplers.suggestive.principal_axes`."""
+    """``local``: what the site's own model feeds its classifier; ``image``: of the picture itself, by
+    :func:`fedward.methods.samplers.suggestive.principal_axes`."""
+    labelled: bool = True
+    """Whether a model's features are those of labelled images, too."""
 
     @property
     def own_model(self) -> bool:
@@ -53,14 +58,16 @@ class Pool:
     """(N, D) floating point."""
     labelled: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     """(L, D) features of the images that have labels, or wait for one; empty: there are none."""
+    logits: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
+    """(T, N, K) floating point."""
 
 
 @torch.no_grad()
 def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
-    """Return the pool by rising id, on the CPU, with probabilities in float64 and features in float32.
+    """Return the pool by rising id, on the CPU, with probabilities and logits in float64 and features in float32.
 
     Raises DataError: an id twice; shapes that do not belong together; probabilities that are NaN, negative, or no
-    distribution; features that are not finite. The error names the site and the first such image.
+    distribution; logits or features that are not finite. The error names the site and the first such image.
     """
     where = f"site {pool.site}, sampler {sampler}"
     if len(set(pool.ids)) != len(pool.ids):
@@ -68,7 +75,9 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
         _refuse(where, "every id once", f"{repeated!r} again", "Drop repeated rows from the pool.")
     order = sorted(range(len(pool.ids)), key=pool.ids.__getitem__)
     ordered = replace(pool, ids=[pool.ids[position] for position in order])
-    if uses.members:
+    if uses.members and uses.outputs == "logits":
+        ordered = replace(ordered, logits=_logits(ordered, order, uses.members, where))
+    elif uses.members:
         ordered = replace(ordered, probabilities=_probabilities(ordered, order, uses.members, where))
     if uses.features != "none":
         features, labelled = _features(ordered, order, where)
@@ -77,16 +86,28 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
 
 
 def _probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
-    shape = pool.probabilities.shape
-    if len(shape) != 3 or shape[:2] != (members, len(order)) or not shape[2]:
-        expected = f"probabilities ({members}, {len(order)}, K >= 1)"
-        _refuse(where, expected, f"{tuple(shape)}", "Predict each image of the pool once with each member.")
-    probabilities = pool.probabilities.detach().to("cpu", torch.float64)[:, order]
+    probabilities = _outputs(pool.probabilities, "probabilities", order, members, where)
     sums = (probabilities.sum(dim=2) - 1).abs() <= _SUM_TOLERANCE  # False for NaN
     usable = (sums & (probabilities >= 0).all(dim=2)).all(dim=0)
     remedy = "The model is broken, or these are logits: use softmax outputs of a model that has not diverged."
     _require_rows(usable, pool.ids, where, "probabilities that sum to 1", remedy)
     return probabilities
+
+
+def _logits(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
+    logits = _outputs(pool.logits, "logits", order, members, where)
+    usable = logits.isfinite().all(dim=2).all(dim=0)
+    _require_rows(usable, pool.ids, where, "finite logits", _DIVERGED)
+    return logits
+
+
+def _outputs(given: Tensor, what: str, order: Sequence[int], members: int, where: str) -> Tensor:
+    """Return the outputs of all members on the CPU in float64, images in the order given."""
+    shape = given.shape
+    if len(shape) != 3 or shape[:2] != (members, len(order)) or not shape[2]:
+        expected = f"{what} ({members}, {len(order)}, K >= 1)"
+        _refuse(where, expected, f"{tuple(shape)}", "Predict each image of the pool once with each member.")
+    return given.detach().to("cpu", torch.float64)[:, order]
 
 
 def _features(pool: Pool, order: Sequence[int], where: str) -> tuple[Tensor, Tensor]:
@@ -96,10 +117,9 @@ def _features(pool: Pool, order: Sequence[int], where: str) -> tuple[Tensor, Ten
         found = f"{tuple(shape)}, and {tuple(labelled.shape)} of labelled images"
         _refuse(where, f"features ({len(order)}, D >= 1)", found, "Describe each image of the pool once.")
     features, labelled = (each.detach().to("cpu", torch.float32) for each in (pool.features[order], labelled))
-    remedy = "The model is broken: use one that has not diverged."
-    _require_rows(features.isfinite().all(dim=1), pool.ids, where, "finite features", remedy)
+    _require_rows(features.isfinite().all(dim=1), pool.ids, where, "finite features", _DIVERGED)
     if not bool(labelled.isfinite().all()):
-        _refuse(where, "finite features", "others, of labelled images", remedy)
+        _refuse(where, "finite features", "others, of labelled images", _DIVERGED)
     return features, labelled.reshape(-1, shape[1])
 
 
