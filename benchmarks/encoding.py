@@ -24,10 +24,12 @@ import torch
 import yaml
 from torch import Tensor
 
+from fedward.bench.numbers import difference, head, line, mean
+from fedward.bench.runs import run_or_resume, whole_run
 from fedward.config import Experiment
 from fedward.evaluation import last_round
 from fedward.jobs import load_experiment, simulated_sites, site_names
-from fedward.local import LocalTransport
+from fedward.local import LocalTransport, run_local
 from fedward.methods.fedperl.pseudo_labels import pseudo_label
 from fedward.methods.workflow import State
 from fedward.nets import build
@@ -38,10 +40,7 @@ from fedward.report.run import Run
 from fedward.server.loop import run_experiment
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
-from papers.fedperl import score
 from papers.isofed import DATASETS
-from papers.numbers import difference, head, line, mean
-from papers.runs import run_or_resume, whole_run
 from rounds import quiet
 
 SITES, ROUNDS = 4, {"small_cnn": 12, "tf_efficientnet_lite0": 3}
@@ -199,9 +198,9 @@ def carry_out(name: str, seed: int, out: Path) -> Run:
     folder = out / name.replace(" ", "-").replace(",", "") / f"seed-{seed}"
     if variant["plain"]:
         with plain_peers():
-            run_or_resume(experiment, folder, simulated_sites(experiment), None, out / "cache")
+            run_or_resume(run_local, experiment, folder, simulated_sites(experiment), None, out / "cache")
     else:
-        run_or_resume(experiment, folder, simulated_sites(experiment), None, out / "cache")
+        run_or_resume(run_local, experiment, folder, simulated_sites(experiment), None, out / "cache")
     return whole_run(folder)
 
 
@@ -211,7 +210,8 @@ def runs(seeds: int, out: Path) -> None:
     for seed in range(1, seeds + 1):
         for name in VARIANTS:
             run = carry_out(name, seed, out)
-            found[name].append({metric: score(run, metric, last_round) for metric in METRICS})
+            last = {metric: last_round(run.metrics.named(metric), metric).test for metric in METRICS}
+            found[name].append({metric: value for metric, value in last.items() if value is not None})
             print(f"seed {seed}, {name}: {found[name][-1]}", flush=True)
     print(f"\n### FedPerl's job over {seeds} seeds: test metrics after the last round\n")
     print("\n".join(head("variant", *METRICS, *(f"{metric}, difference" for metric in METRICS))))

@@ -1,6 +1,6 @@
 """Run a paper's experiments again, in this process: the same tables and figures, beside the paper's numbers.
 
-python benchmarks/paper.py {fedperl,isofed,fedal,selffed} [--help]
+python benchmarks/paper.py {isofed,fedal,selffed} [--help]
 """
 
 import argparse
@@ -13,15 +13,12 @@ from typing import Any
 
 from fedward.errors import ConfigError, FedwardError
 
-_RECORDED = Path(__file__).parents[1] / "docs" / "results" / "data"
-"""Results that the repository keeps."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a benchmark; 0 done, 1 a run or its data failed, 2 wrong use, 130 interrupted."""
     parser = argparse.ArgumentParser(prog="paper.py", description="Run a paper's experiments again.")
     papers = parser.add_subparsers(required=True, metavar="PAPER")
-    for add in (_add_fedperl, _add_isofed, _add_fedal, _add_selffed, _add_recipe):
+    for add in (_add_isofed, _add_fedal, _add_selffed):
         add(papers)
     options = parser.parse_args(arguments)
     try:
@@ -93,28 +90,6 @@ def _add_isofed(papers: Any) -> None:
     isofed.set_defaults(command=_isofed)
 
 
-def _add_fedperl(papers: Any) -> None:
-    fedperl = papers.add_parser("fedperl", help="FedPerl's table: the bounds, SSFL, and its variants")
-    fedperl.add_argument("--site-files", type=Path, help="folder with few-labels/ and all-labels/ (default: synthetic)")
-    fedperl.add_argument("--methods", **_SEVERAL, help="rows of the table (default: all)")
-    fedperl.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all methods")
-    fedperl.add_argument("--set-fedperl", action="append", default=[], metavar="KEY=VALUE", help="of rows with peers")
-    _add_common(fedperl, "runs/bench/fedperl", seeds=[1, 2, 3])
-    fedperl.set_defaults(command=_fedperl)
-
-
-def _add_recipe(papers: Any) -> None:
-    recipe = papers.add_parser("recipe", help="what each part of the training recipe brings")
-    recipe.add_argument("--variants", **_SEVERAL, help="ways of training (default: all)")
-    recipe.add_argument("--methods", **_SEVERAL, help="lower, ssfl, fedperl, upper (default: all)")
-    recipe.add_argument("--site-files", type=Path, help="folder with few-labels/ and all-labels/ (default: synthetic)")
-    recipe.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all runs")
-    recipe.add_argument("--record", type=Path, default=_RECORDED / "recipe.jsonl", help="where results are kept")
-    recipe.add_argument("--verify", action="store_true", help="compare kept results with the folders in --out")
-    _add_common(recipe, "runs/bench/recipe", seeds=[11, 12, 13, 14, 15])
-    recipe.set_defaults(command=_recipe)
-
-
 def _add_common(parser: argparse.ArgumentParser, out: str, seeds: list[int]) -> None:
     parser.add_argument("--seeds", type=int, **_SEVERAL, default=seeds)
     parser.add_argument("--out", type=Path, default=Path(out), help=f"runs; finished ones are kept (default: {out})")
@@ -148,36 +123,6 @@ def _isofed(options: argparse.Namespace) -> None:
         isofed.run(cells, isofed.Budget(options.passes, options.images_at_most), data, options.out, options.workers)
     print(table(read_results(cells, partial(isofed.result_file, options.out))))
     print(adaptation(options.out, cells))
-
-
-def _fedperl(options: argparse.Namespace) -> None:
-    from papers import fedperl
-
-    rows = _rows(options, fedperl.ROWS, list(fedperl.ROWS))
-    runs = [fedperl.Cell(row, seed) for seed in options.seeds for row in rows]
-    if not options.show:
-        changes = fedperl.Changes(options.set, options.set_fedperl)
-        fedperl.run(runs, changes, options.out, options.site_files, options.workers)
-    print(fedperl.table(runs, options.out))
-
-
-def _recipe(options: argparse.Namespace) -> None:
-    from papers import recipe
-    from papers.recorded import check, read
-
-    variants = _known("--variants", options.variants, recipe.VARIANTS) or list(recipe.VARIANTS)
-    rows = _rows(options, recipe.METHODS, recipe.METHODS)
-    cells = recipe.cells(variants, rows, options.seeds)
-    if options.verify:
-        compared = check(options.record, {cell: recipe.run_folder(cell, options.out) for cell in cells})
-        print(f"{len(compared)} of {len(read(options.record))} recorded runs are those in {options.out}")
-        return
-    if not options.show:
-        recipe.run(cells, options.set, options.out, options.site_files, options.record, options.workers)
-    results = read(options.record)
-    for metric in ("accuracy", "f1_macro"):
-        print(recipe.table(results, metric))
-        print(recipe.gaps(results, metric))
 
 
 def _fedal(options: argparse.Namespace) -> None:

@@ -78,6 +78,10 @@ MAY_USE: dict[str, set[str]] = {
         *("client", "config", "digests", "errors", "flare", "methods", "protocol", "report", "server", "sites"),
         *("storage", "terminal", "training"),
     },
+    "bench": {
+        *("config", "digests", "errors", "evaluation", "jobs", "local", "methods", "operation", "report", "sites"),
+        *("storage", "terminal"),
+    },
     "run_command": {"config", "errors", "flare", "jobs", "local", "sites", "storage", "terminal"},
     "cli": {"errors", "terminal"},
 }

@@ -15,15 +15,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedward.bench.processes import run_all
+from fedward.bench.runs import require_same_images, run_or_resume
 from fedward.config import Experiment
 from fedward.errors import ConfigError
+from fedward.local import run_local
 from fedward.report.run import Run
 from fedward.storage.checkpoint import save_json
 from papers.fedal_paper import HOSPITALS
 from papers.fedal_results import CHOOSES, Schedule, classes_bought, curve_of, mean_over_hospitals, scores_of
 from papers.fedal_sites import CLASSES, POOL, Federation, federation, pooled, write_site_files
-from papers.processes import run_all
-from papers.runs import require_all, require_same_images, run_or_resume, without_result
+from papers.runs import require_all, without_result
 
 
 class Row(NamedTuple):
@@ -160,7 +162,7 @@ def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
             found="no such file",
             remedy="Name the folder of the skin lesions with --data, or its parent with FEDWARD_DATA.",
         )
-    require_same_images(out, "--data", data)
+    require_same_images(out, data)
     for split, seed in sorted({(cell.split, cell.seed) for cell in missing}):
         write_site_files(data, split, seed, site_folder(out, split, seed))
     run_all({describe(cell): partial(run_cell, cell, out) for cell in missing}, workers=workers)
@@ -171,7 +173,7 @@ def run_cell(cell: Cell, out: Path) -> str:
     result, experiment, schedule = result_file(out, cell), experiment_of(cell), SCALES[cell.scale].schedule
     runs = []
     for name, (files, sites) in federations_of(cell, out).items():
-        run_or_resume(experiment, result.parent / name, list(sites), files, out / "cache")
+        run_or_resume(run_local, experiment, result.parent / name, list(sites), files, out / "cache")
         runs.append(record := Run.load(result.parent / name))
         require_all(record, [POOL] if POOL in sites else sites)  # where all images are pooled, hospitals only evaluate
     content: dict[str, Any] = {

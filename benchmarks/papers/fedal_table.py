@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from fedward.bench.numbers import difference, head, line, mean
 from papers.fedal import ROWS
 from papers.fedal_paper import HOSPITALS, METRICS, TABLE_3, TABLE_4
 from papers.fedal_results import CHOOSES, mean_over_hospitals
 from papers.fedal_sites import CLASSES
-from papers.numbers import difference, head, line, mean
 
 Result = dict[str, Any]
 Seeds = dict[int, Result]

@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
+from fedward.bench.processes import run_all
+from fedward.bench.runs import require_same_images, run_or_resume
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.jobs import site_names
+from fedward.local import run_local
 from fedward.report.run import Run
 from fedward.storage.checkpoint import save_json
 from papers.division import write_isolated_site_files
 from papers.isofed_paper import Scores
-from papers.processes import run_all
-from papers.runs import require_all, require_same_images, run_or_resume, without_result
+from papers.runs import require_all, without_result
 
 SITES = 4
 GAMMAS = (0.8, 0.5)
@@ -176,7 +178,7 @@ def run(todo: Sequence[Cell], budget: Budget, data: Path, out: Path, workers: in
                 found="no such file",
                 remedy="Fetch it from medmnist.com (28x28), or name its folder with --data or FEDWARD_DATA.",
             )
-    require_same_images(out, "--data", data)
+    require_same_images(out, data)
     run_all({describe(cell): partial(run_cell, cell, budget, data, out) for cell in missing}, workers=workers)
 
 
@@ -185,7 +187,7 @@ def run_cell(cell: Cell, budget: Budget, data: Path, out: Path) -> str:
     result = result_file(out, cell)
     folder, experiment = result.parent, experiment_of(cell, budget)
     files = _site_files(cell, data, out)
-    run_or_resume(experiment, folder / "run", site_names(SITES), files, out / "cache")
+    run_or_resume(run_local, experiment, folder / "run", site_names(SITES), files, out / "cache")
     record = Run.load(folder / "run")
     summary = record.info.summary
     require_all(record, site_names(SITES), may_decline=True)  # each is also asked to do the other group's work

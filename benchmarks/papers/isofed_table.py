@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedward.bench.numbers import difference, head, line, mean
 from fedward.report.run import Run
 from papers.isofed import DATASETS, GAMMAS, ROWS, SITES, Cell, result_file
 from papers.isofed_paper import PAPER, Scores
-from papers.numbers import difference, head, line, mean
 
 Result = dict[str, Any]
 Accuracies = dict[tuple[float, int, int], float]

@@ -5,13 +5,15 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from fedward.bench.processes import run_all
+from fedward.bench.runs import require_same, require_same_images, run_or_resume, whole_run
 from fedward.errors import ConfigError
 from fedward.jobs import site_names
+from fedward.local import run_local
 from fedward.report.run import Run
 from fedward.storage.checkpoint import save_json
 from papers.isofed import DATASETS
-from papers.processes import run_all
-from papers.runs import require_same, require_same_images, run_or_resume, whole_run, without_result
+from papers.runs import without_result
 from papers.selffed import (
     CHOOSES,
     SCALES,
@@ -41,7 +43,7 @@ def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
     missing = without_result(todo, partial(result_file, out), experiment_of, partial(_init_of, out))
     for scale in dict.fromkeys(cell.scale for cell in missing):
         _source(scale, data)
-    require_same_images(out, "--data", data)
+    require_same_images(out, data)
     for cell in missing:
         write_sites(cell, data, out)
     run_all(
@@ -65,7 +67,7 @@ def pretrain(run: Pretraining, out: Path) -> str:
     """Run a pre-training whose site files are written, and say its last loss."""
     sites = [POOL] if run.start == "pooled" else site_names(SITES)
     folder, files = pretraining_folder(out, run), site_folder(out, run.scale, run.gamma, USUAL_SHARE, run.seed)
-    run_or_resume(pretraining_experiment(run), folder, sites, files, out / "cache")
+    run_or_resume(run_local, pretraining_experiment(run), folder, sites, files, out / "cache")
     record = whole_run(folder)
     losses = [row for row in record.metrics if row.name == "loss" and row.value is not None]
     last = [row for row in losses if row.round == losses[-1].round]
@@ -81,7 +83,7 @@ def run_cell(cell: Cell, out: Path) -> str:
     if init:
         whole_run(init)
     files = site_folder(out, cell.scale, cell.gamma, cell.share, cell.seed)
-    run_or_resume(experiment_of(cell), result.parent / "run", site_names(SITES), files, out / "cache", init)
+    run_or_resume(run_local, experiment_of(cell), result.parent / "run", site_names(SITES), files, out / "cache", init)
     record = whole_run(result.parent / "run")
     tables = {split: _over_images(record, split) for split in ("val", "test")}
     chosen = max(tables["val"], key=lambda round_: (tables["val"][round_], -round_))

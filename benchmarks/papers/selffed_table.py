@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from papers.numbers import difference, head, line, mean
+from fedward.bench.numbers import difference, head, line, mean
 from papers.selffed import GAMMAS, ROWS, SHARES, USUAL_GAMMA, USUAL_SHARE
 from papers.svg import STYLE, save
 

@@ -118,7 +118,7 @@ def load_experiment(job: str, changes: Sequence[str] = (), clinical: bool = Fals
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
     the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML.
     """
-    return changed_experiment(job, dict(map(_key_and_value, changes)), clinical)
+    return changed_experiment(job, dict(map(key_and_value, changes)), clinical)
 
 
 def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = False) -> Experiment:
@@ -144,7 +144,8 @@ def _base(job: str) -> Experiment:
     return Experiment.parse(raw, f"job {job}")
 
 
-def _key_and_value(change: str) -> tuple[str, Any]:
+def key_and_value(change: str) -> tuple[str, Any]:
+    """Return the key and the value of ``KEY=VALUE``; raise ConfigError where it is none."""
     key, equals, value = change.partition("=")
     if not equals:
         raise ConfigError("--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5.")

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import paper
+from fedward.bench.runs import require_same_images
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, RunError
 from fedward.jobs import site_names
@@ -20,7 +21,6 @@ from fedward.report.run import Run
 from fedward.sites import load_site
 from papers import selffed
 from papers.isofed import DATASETS
-from papers.runs import require_same_images
 from papers.selffed import (
     COMPARED,
     GAMMAS,
@@ -236,7 +236,7 @@ def out(data: Path, tmp_path_factory: pytest.TempPathFactory, without_report: No
         write_sites(RUN, data, folder)
         pretrain(begins, folder)
     run_cell(RUN, folder)
-    require_same_images(folder, "--data", data)
+    require_same_images(folder, data)
     return folder
 
 

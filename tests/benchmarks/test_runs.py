@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from fedward.bench.runs import require_same, run_or_resume
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.local import run_local
 from fedward.report.run import Run
-from papers.runs import read_results, require_all, require_same, run_or_resume, without_result
+from papers.runs import read_results, require_all, without_result
 from tiny import tiny
 
 SITES = ["site-1", "site-2"]
@@ -43,7 +44,7 @@ def test_a_finished_cell_is_skipped_and_other_settings_refused(whole: Path, tmp_
 def test_a_run_is_not_continued_with_other_settings(whole: Path, tmp_path: Path) -> None:
     before = (whole / "run" / "run.json").read_bytes()
     with pytest.raises(ConfigError, match="--out"):
-        run_or_resume(experiment_of(2e-3, ""), whole / "run", SITES, None, tmp_path)
+        run_or_resume(run_local, experiment_of(2e-3, ""), whole / "run", SITES, None, tmp_path)
     assert (whole / "run" / "run.json").read_bytes() == before
 
 

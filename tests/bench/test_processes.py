@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 import paper
+from fedward.bench.processes import PRELOADED, run_all
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
-from papers.processes import PRELOADED, run_all
 
 
 def square(number: int) -> str:
@@ -115,7 +115,7 @@ def wait(folder: Path, number: int) -> str:
 def test_no_process_outlives_a_killed_command(tmp_path: Path) -> None:
     """Neither those at work, nor one without work, nor the one that they were forked from."""
     code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
-    code += "from functools import partial; from pathlib import Path; from papers import processes\n"
+    code += "from functools import partial; from pathlib import Path; from fedward.bench import processes\n"
     code += "processes.PRELOADED = ()\n"
     code += "runs = {str(n): partial(tests.wait, Path(sys.argv[2]), n) for n in range(2)}\n"
     code += "processes.run_all({'short': partial(str, 1), **runs}, workers=3)"
@@ -141,5 +141,5 @@ def test_an_error_stays_whole_on_its_way_from_another_process(kind: type[Fedward
 @pytest.mark.parametrize("workers", ["0", "-1", "two"])
 def test_no_workers_are_refused(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        paper.main(["fedperl", "--workers", workers])
+        paper.main(["isofed", "--workers", workers])
     assert f"expected a whole number of at least 1, found {workers}" in capsys.readouterr().err

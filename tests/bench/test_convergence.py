@@ -2,8 +2,8 @@
 
 import pytest
 
+from fedward.bench.convergence import apart, flat, rise
 from fedward.errors import ConfigError
-from papers.convergence import apart, flat, rise
 
 
 def test_rise_compares_the_last_two_quarters() -> None:

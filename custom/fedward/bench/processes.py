@@ -1,4 +1,4 @@
-"""Many runs of one process each, several at once.
+"""Calls in processes of their own, several at once.
 
 The processes are forked from one (``forkserver``) that has imported what every run needs and done nothing else, so that
 they begin in milliseconds and share its memory.

@@ -1,0 +1,213 @@
+"""Runs of a study: several at once, each in a process of its own, resumed where they were stopped."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import partial
+from os.path import relpath
+from pathlib import Path
+
+from fedward.bench.processes import run_all
+from fedward.bench.recording import record
+from fedward.bench.records import add_record, read_records
+from fedward.bench.study import Cell, Settings, Study
+from fedward.config import Experiment
+from fedward.digests import file_digest
+from fedward.errors import ConfigError, RunError
+from fedward.jobs import simulated_sites
+from fedward.report.run import Run
+from fedward.report.tables import took_no_step
+from fedward.sites import named_sites
+from fedward.storage.run_folder import RunFolder
+
+_MIXED = "Name another folder with --out: a table must not mix them."
+Engine = Callable[..., Path]
+"""Carries out a run: :func:`fedward.local.run_local`."""
+Folders = Mapping[str, Path]
+"""Site -> its run folder where each is alone; "" -> that of all sites together."""
+
+
+class Bench:
+    """Runs the cells of a study.
+
+    Args:
+        study: what is compared.
+        out: folder of the runs; finished ones are kept, begun ones go on.
+        site_files: folder in which those lie that rows name.
+        file: where results are kept.
+        changes: settings in place of the common ones.
+        engine: carries out each run.
+    """
+
+    def __init__(
+        self, study: Study, out: Path, site_files: Path, file: Path, changes: Settings, engine: Engine
+    ) -> None:
+        self.study, self.out, self.site_files, self.file = study, out, site_files, file
+        self.changes, self.engine = changes, engine
+
+    def run(self, cells: Sequence[Cell], workers: int) -> None:
+        """Run the cells of which the file holds no result, or one of other settings; record each when it has finished.
+
+        Raises:
+            ConfigError: a run in ``out`` has other settings, other first weights or other images than are asked for.
+            RunError: a site failed in a run.
+        """
+        require_same_images(self.out, self.site_files)
+        known = read_records(self.file)
+        todo = [cell for cell in cells if cell not in known or not known[cell].is_of(self.experiment(cell))]
+        if unused := self.study.unused(self.changes):
+            expected, found = "settings that some row's method has", ", ".join(unused)
+            raise ConfigError("fedward bench --set", expected=expected, found=found, remedy="Correct the names.")
+        stages = ([cell for cell in todo if bool(self._init(cell)) == later] for later in (False, True))
+        run_all(*({str(cell): partial(self.run_cell, cell) for cell in stage} for stage in stages), workers=workers)
+
+    def run_cell(self, cell: Cell) -> str:
+        """Run one cell, record it, and return its test values."""
+        experiment, files = self.experiment(cell), self.files_of(cell)
+        for site, folder in self.folders(cell).items():
+            sites = [site] if site else _sites(experiment, files)
+            run_or_resume(self.engine, experiment, folder, sites, files, self.out / "cache", self._init(cell))
+        result = record(cell, self.runs(cell))
+        add_record(self.file, result)
+        return ", ".join(f"{name} {result.test['last'][name]:.3f}" for name in self.study.metrics)
+
+    def experiment(self, cell: Cell) -> Experiment:
+        """Return what a cell runs."""
+        return self.study.experiment(cell, self.changes)
+
+    def files_of(self, cell: Cell) -> Path | None:
+        """Return the folder of a cell's site files; None where its images are synthetic."""
+        name = self.study.folder(cell)
+        return self.site_files / name if name else None
+
+    def folders(self, cell: Cell) -> Folders:
+        """Return where a cell's runs lie."""
+        folder = self.out / cell.variant / cell.row / f"seed-{cell.seed}"
+        if not self.study.rows[cell.row].alone:
+            return {"": folder}
+        return {site: folder / site for site in _sites(self.experiment(cell), self.files_of(cell))}
+
+    def runs(self, cell: Cell) -> list[Run]:
+        """Return a cell's finished runs; raise RunError where a site failed in one."""
+        return [whole_run(folder) for folder in self.folders(cell).values()]
+
+    def finished(self, cell: Cell) -> list[Run]:
+        """Return a cell's runs where they lie here and have finished; else nothing."""
+        folders = self.folders(cell).values()
+        if not all((folder / "run.json").exists() for folder in folders):
+            return []
+        runs = [Run.load(folder) for folder in folders]
+        return runs if all(run.info.status == "finished" for run in runs) else []
+
+    def _init(self, cell: Cell) -> Path | None:
+        """Return the run folder whose weights a cell begins with."""
+        if not (row := self.study.rows[cell.row].init):
+            return None
+        same = row in self.study.rows_of(cell.variant)
+        return self.folders(Cell(cell.variant if same else self.study.reference, row, cell.seed))[""]
+
+
+def _sites(experiment: Experiment, files: Path | None) -> list[str]:
+    return named_sites(files) if files else simulated_sites(experiment)
+
+
+def whole_run(folder: Path) -> Run:
+    """Return the run in a folder.
+
+    Raises RunError: it has not finished, a site failed in a round, or did not evaluate the last model. A site that has
+    nothing to train on is none that failed.
+    """
+    run = Run.load(folder)
+    if run.info.status != "finished":
+        remedy = "Fix what stopped it, and run the command again: the run goes on."
+        raise RunError(f"run {folder}", expected="one that has finished", found=run.info.status, remedy=remedy)
+    remedy = "Fix what failed, delete the folder, and run the command again."
+    for row in run.rounds:
+        if failed := {site: reason for site, reason in row.failed.items() if not took_no_step(reason)}:
+            where = f"run {folder}, round {row.round}"
+            raise RunError(where, expected="all sites to train", found=_listed(failed), remedy=remedy)
+    if not_evaluated := run.info.summary.not_evaluated:
+        where, expected = f"run {folder}, last evaluation", "all sites to evaluate the model"
+        raise RunError(where, expected=expected, found=_listed(not_evaluated), remedy=remedy)
+    return run
+
+
+def _listed(failed: Mapping[str, str]) -> str:
+    return "; ".join(f"{site}: {reason}" for site, reason in failed.items())
+
+
+def run_or_resume(
+    engine: Engine,
+    experiment: Experiment,
+    folder: Path,
+    sites: list[str],
+    files: Path | None,
+    cache: Path,
+    init: Path | None = None,
+) -> None:
+    """Run an experiment in ``folder``, or go on with the run that lies there; its console goes to a file beside it.
+
+    Sites note how good their pseudo-labels are. ``init`` is the folder of a finished run, whose weights a new one
+    starts from.
+
+    Raises as :func:`require_same` and the engine do.
+    """
+    require_same(folder, experiment, init)
+    started = (folder / "run.json").exists()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".txt").open("a") as console, redirect_stdout(console):
+        engine(
+            None if started else experiment,
+            folder,
+            sites=sites,
+            resume=started,
+            site_folders=[files] if files else [],
+            init=None if started else init,
+            cache=cache,
+            judged=True,
+        )
+
+
+def require_same(folder: Path, experiment: Experiment, init: Path | None = None) -> None:
+    """Raise where the run that lies in ``folder``, if any, is not the one that is asked for.
+
+    Args:
+        folder: of a run that has begun, or of none.
+        experiment: its settings.
+        init: folder of the finished run whose weights it starts from, or None for fresh ones. A model that does not
+            lie there, as before that run has ended, is not compared.
+
+    Raises:
+        ConfigError: it has other settings, or began with other weights.
+        RunError: its run.json cannot be read, or is of another version.
+    """
+    if not (folder / "run.json").exists():
+        return
+    run = RunFolder.reopen(folder)
+    if run.experiment != experiment:
+        expected = "a run with the settings that are asked for"
+        raise ConfigError(f"run {folder}", expected=expected, found="one with others", remedy=_MIXED)
+    model = init / "model.safetensors" if init else None
+    if model and not model.exists():
+        return
+    begun, asked = (run.info.init or {}).get("sha256"), model and file_digest(model)
+    if begun != asked:
+        raise ConfigError(
+            f"run {folder}",
+            expected=f"one from the weights in {model}, SHA-256 {asked}" if model else "one from fresh weights",
+            found=f"one from others, SHA-256 {begun}" if begun else "one from fresh weights",
+            remedy="Delete its folder and run the command again, or name another one with --out.",
+        )
+
+
+def require_same_images(out: Path, images: Path) -> None:
+    """Note beside the first runs whose images they see; raise ConfigError where later ones are to see others.
+
+    They are named by their path from ``out``, so that both can move together.
+    """
+    asked, note = relpath(images.resolve(), out.resolve()), out / "images.txt"
+    if not note.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        note.write_text(asked, encoding="utf-8")
+    elif (known := note.read_text(encoding="utf-8")) != asked:
+        where = f"runs in {out}, images"
+        raise ConfigError(where, expected=known, found=asked, remedy=_MIXED)

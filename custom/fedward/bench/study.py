@@ -1,0 +1,171 @@
+"""A study: rows of methods, perhaps in several variants, on the same site files and with the same seeds."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from fedward.config import Experiment
+from fedward.errors import ConfigError
+from fedward.jobs import changed_experiment
+from fedward.methods import method_of
+
+Settings = dict[str, Any]
+"""Key, as of ``fedward run --set`` -> value."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Row(_Part):
+    """One method."""
+
+    title: str
+    job: str
+    """A shipped job or a method."""
+    settings: Settings = {}
+    sites: str = ""
+    """Folder of its site files, below that of the study; ``{seed}`` stands for the seed. None: synthetic images."""
+    alone: bool = False
+    """Each site trains a model of its own; the result is the mean over sites."""
+    init: str = ""
+    """Row whose finished run of the same variant and seed gives the first weights."""
+
+
+class Variant(_Part):
+    """One way of training all rows, or some."""
+
+    title: str
+    settings: Settings = {}
+    rows: tuple[str, ...] = ()
+    """Rows that it changes; none: all."""
+
+
+class Cell(NamedTuple):
+    """One result: of one run, or where sites are alone, of one run for each site."""
+
+    variant: str
+    row: str
+    seed: int
+
+    def __str__(self) -> str:
+        """Return the cell as a console names it."""
+        return f"{self.variant} {self.row} seed {self.seed}"
+
+
+class Study(_Part):
+    """What is compared; read from a JSON file by :func:`read_study`."""
+
+    title: str
+    settings: Settings = {}
+    """Of all rows; those that a row's method does not have are left out of it."""
+    sites: dict[str, str] = {}
+    """Folder of site files -> arguments of ``fedward partition`` that make it, with a path below the data folder first.
+    Folders that are not named here are the user's own."""
+    rows: dict[str, Row] = Field(min_length=1)
+    variants: dict[str, Variant] = {"all": Variant(title="")}
+    """The first is what the others are compared with."""
+    seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
+    """Not those that chose a setting."""
+    own: str = ""
+    """The row that the page is about: bold in figures."""
+    lower: str = ""
+    upper: str = ""
+    """Rows of few and of all labels: the table is refused unless the second beats the first."""
+    compare: tuple[tuple[str, str], ...] = ()
+    """Pairs of rows whose difference is shown."""
+    metrics: tuple[str, ...] = ("accuracy", "f1_macro")
+
+    @model_validator(mode="after")
+    def _known_names(self) -> "Study":
+        named = {self.own, self.lower, self.upper, *(row.init for row in self.rows.values())} - {""}
+        named |= {name for pair in self.compare for name in pair}
+        named |= {name for variant in self.variants.values() for name in variant.rows}
+        if unknown := sorted(named - set(self.rows)):
+            raise ValueError(f"rows named {', '.join(unknown)}, which the study has not")
+        return self
+
+    @model_validator(mode="after")
+    def _no_chain(self) -> "Study":
+        if chained := [name for name, row in self.rows.items() if row.init and self.rows[row.init].init]:
+            raise ValueError(f"{', '.join(chained)}: the row of init must begin with fresh weights")
+        return self
+
+    @property
+    def reference(self) -> str:
+        """The variant that the others are compared with."""
+        return next(iter(self.variants))
+
+    def rows_of(self, variant: str) -> tuple[str, ...]:
+        """Return the rows that a variant changes, in the study's order."""
+        chosen = self.variants[variant].rows
+        return tuple(row for row in self.rows if not chosen or row in chosen)
+
+    def cells(self, variants: Sequence[str] = (), rows: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Cell]:
+        """Return the results of the named variants, rows and seeds, seed by seed; of all where none is named."""
+        pairs = [(variant, row) for variant in variants or self.variants for row in self.rows_of(variant)]
+        wanted = [(variant, row) for variant, row in pairs if not rows or row in rows]
+        return [Cell(variant, row, seed) for seed in seeds or self.seeds for variant, row in wanted]
+
+    def experiment(self, cell: Cell, changes: Settings | None = None) -> Experiment:
+        """Return what a cell runs.
+
+        Args:
+            cell: one of the study.
+            changes: settings in place of the study's own, of the rows and variants too.
+
+        Raises ConfigError: a job or a setting that is not known, or a value out of bounds.
+        """
+        row = self.rows[cell.row]
+        known = _known(row.job)
+        common = {key: value for key, value in {**self.settings, **(changes or {})}.items() if _has(known, key)}
+        own = {**row.settings, **self.variants[cell.variant].settings}
+        return changed_experiment(row.job, {**common, **own, "seed": cell.seed})
+
+    def folder(self, cell: Cell) -> str:
+        """Return the folder of a cell's site files, below the study's; "" where the images are synthetic."""
+        return self.rows[cell.row].sites.format(seed=cell.seed)
+
+    def partitions(self, cells: Sequence[Cell]) -> Iterator[tuple[str, list[str]]]:
+        """Yield the folder of site files and the arguments of ``fedward partition`` for each that some cells need."""
+        named = {(self.rows[cell.row].sites, cell.seed) for cell in cells}
+        for folder, seed in sorted(named):
+            if folder in self.sites:
+                yield folder.format(seed=seed), self.sites[folder].format(seed=seed).split()
+
+    def unused(self, settings: Settings) -> list[str]:
+        """Return the common settings that no row's method has: typing errors."""
+        known = [_known(row.job) for row in self.rows.values()]
+        return [key for key in {**self.settings, **settings} if not any(_has(each, key) for each in known)]
+
+
+@cache
+def _known(job: str) -> frozenset[str]:
+    """Return the options of a job's method."""
+    return frozenset(type(method_of(changed_experiment(job, {})).settings).model_fields)
+
+
+def _has(options: frozenset[str], key: str) -> bool:
+    name = key.split(".", maxsplit=1)[0]
+    return name in Experiment.model_fields or name in options
+
+
+def read_study(file: Path) -> Study:
+    """Read a study; raise ConfigError where the file cannot be read, or says what no study says."""
+    remedy = "Name a file such as those in benchmarks/studies, or repair it."
+    try:
+        study = Study.model_validate(json.loads(file.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the study"
+        raise ConfigError(f"study {file}, {field}", expected="a study", found=first["msg"], remedy=remedy) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"study {file}", expected="a JSON file", found=str(error), remedy=remedy) from None
+    if unused := study.unused({}):
+        expected, found = "settings that some row's method has", ", ".join(unused)
+        raise ConfigError(f"study {file}, settings", expected=expected, found=found, remedy="Correct the names.")
+    return study

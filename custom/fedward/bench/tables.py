@@ -1,0 +1,205 @@
+"""Tables of a study in markdown. A row that has not converged shows no number, nor do rows whose bounds overlap."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fedward.bench.convergence import apart, flat, rise
+from fedward.bench.numbers import difference, head, line, mean
+from fedward.bench.records import Record
+from fedward.bench.study import Cell, Study
+
+FEWEST_SEEDS = 5
+"""A row with fewer shows its numbers, and says that they are few."""
+_NAMES = {"accuracy": "accuracy", "f1_macro": "macro F1", "f1_weighted": "weighted F1", "auroc_macro": "AUROC"}
+_HASH = 8
+"""Digits of a hash that a page shows; the file of results has all."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The kept results of a study."""
+
+    study: Study
+    records: Mapping[Cell, Record]
+
+    def of(self, variant: str, row: str) -> dict[int, Record]:
+        """Return seed -> result."""
+        cells = {seed: Cell(variant, row, seed) for seed in self.study.seeds}
+        return {seed: self.records[cell] for seed, cell in cells.items() if cell in self.records}
+
+    def test(self, variant: str, row: str, metric: str) -> dict[int, float]:
+        """Return seed -> test value, mean of the last three evaluations."""
+        return {seed: result.test["last"][metric] for seed, result in self.of(variant, row).items()}
+
+    def refused(self, variant: str, row: str) -> str:
+        """Return why a row must not be shown, or nothing.
+
+        A row of a single round, as a classifier in closed form, has nothing that converges.
+        """
+        found = self.of(variant, row)
+        if not found:
+            return "not run"
+        curves = [result.curve.judged for result in found.values()]
+        if all(len(curve) == 1 for curve in curves) or flat(curves):
+            return ""
+        return f"not converged: validation still rises by {fmean(map(rise, curves)):.3f}"
+
+    def bounds(self, variant: str, metric: str) -> str:
+        """Return why a variant must not be shown: its upper bound does not beat its lower one. Else nothing."""
+        lower, upper = (self.test(variant, row, metric) for row in (self.study.lower, self.study.upper))
+        seeds = sorted(set(lower) & set(upper))
+        if not seeds or apart([upper[seed] for seed in seeds], [lower[seed] for seed in seeds]):
+            return ""
+        return f"bounds not apart: {self.gap(variant, self.study.upper, variant, self.study.lower, metric)}"
+
+    def gap(self, variant: str, row: str, other_variant: str, other_row: str, metric: str) -> str:
+        """Return the difference of two rows, paired by seed, with its 95 % t interval; "" without a common seed."""
+        ours, theirs = self.test(variant, row, metric), self.test(other_variant, other_row, metric)
+        seeds = sorted(set(ours) & set(theirs))
+        return difference([ours[s] for s in seeds], [theirs[s] for s in seeds], digits=3) if seeds else ""
+
+
+def tables(results: Results) -> str:
+    """Return all tables of a study."""
+    study = results.study
+    parts = [_rows(results)] if len(study.variants) == 1 else [_variants(results, name) for name in study.metrics]
+    if study.compare:
+        parts.append(_pairs(results))
+    parts += [_pseudo_labels(results), _work(results), _hashes(results)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _title(results: Results, row: str) -> str:
+    title = results.study.rows[row].title
+    return f"**{title}**" if row == results.study.own else title
+
+
+def _metric(name: str) -> str:
+    return _NAMES.get(name, name)
+
+
+def _rows(results: Results) -> str:
+    """Return a study of one variant: a line for each row, with its distance from the lower bound."""
+    study, variant = results.study, results.study.reference
+    columns = [_metric(name) for name in study.metrics]
+    if study.lower:
+        columns += [f"{_metric(name)} minus lower bound" for name in study.metrics]
+    lines = head("method", "seeds", *columns, "accuracy of all test images")
+    bounds = [f"{_metric(name)}: {why}" for name in study.metrics[:1] if (why := results.bounds(variant, name))]
+    for row in study.rows:
+        found = results.of(variant, row)
+        if why := results.refused(variant, row) or "; ".join(bounds):
+            lines.append(line(_title(results, row), str(len(found)), f"refused: {why}", *[""] * len(columns)))
+            continue
+        cells = [mean(list(results.test(variant, row, name).values()), digits=3) for name in study.metrics]
+        if study.lower:
+            same = row == study.lower
+            cells += ["" if same else results.gap(variant, row, variant, study.lower, name) for name in study.metrics]
+        pooled = mean([result.test["last"]["pooled"] for result in found.values()], digits=3)
+        lines.append(line(_title(results, row), _seeds(found), *cells, pooled))
+    return "\n".join(lines)
+
+
+def _seeds(found: Mapping[int, Record]) -> str:
+    return str(len(found)) if len(found) >= FEWEST_SEEDS else f"{len(found)} (few)"
+
+
+def _variants(results: Results, metric: str) -> str:
+    """Return a study of several variants in one metric: each row's value, and its distance from the first variant."""
+    study = results.study
+    lines = [
+        f"{_metric(metric).capitalize()}:\n",
+        *head("training", "seeds", *(row.title for row in study.rows.values())),
+    ]
+    for name, variant in study.variants.items():
+        rows = study.rows_of(name)
+        found = [results.of(name, row) for row in rows]
+        if not any(found):
+            continue
+        cells = [_cell(results, name, row, metric) if row in rows else "" for row in study.rows]
+        if why := results.bounds(name, metric):
+            cells = [f"refused: {why}", *[""] * (len(cells) - 1)]
+        lines.append(line(variant.title, str(min(map(len, found))), *cells))
+    return "\n".join(lines)
+
+
+def _cell(results: Results, variant: str, row: str, metric: str) -> str:
+    if why := results.refused(variant, row):
+        return f"refused: {why}"
+    value = mean(list(results.test(variant, row, metric).values()), digits=3)
+    reference = results.study.reference
+    return value if variant == reference else f"{value}, {results.gap(variant, row, reference, row, metric)}"
+
+
+def _pairs(results: Results) -> str:
+    """Return the differences of the pairs that a study names, for each variant that runs both."""
+    study = results.study
+    several = len(study.variants) > 1
+    lines = head(*["training"] * several, "difference", *map(_metric, study.metrics), left=(0, 1) if several else (0,))
+    for name, variant in study.variants.items():
+        for ours, theirs in study.compare:
+            if {ours, theirs} <= set(study.rows_of(name)) and not any(
+                results.refused(name, row) for row in (ours, theirs)
+            ):
+                gaps = [results.gap(name, ours, name, theirs, metric) for metric in study.metrics]
+                pair = f"{study.rows[ours].title} minus {study.rows[theirs].title}"
+                lines.append(line(*[variant.title] * several, pair, *gaps))
+    return "\n".join(lines)
+
+
+def _pseudo_labels(results: Results) -> str:
+    """Return how good the pseudo-labels of the first variant were; nothing where no row makes any."""
+    study, variant = results.study, results.study.reference
+    names = ("kept", "kept_right", "right", "local")
+    lines = head("method", "share kept", "kept that are right", "all that are right", "sites' own models")
+    told = False
+    for row in study.rows:
+        by_seed = [result.pseudo_labels for result in results.of(variant, row).values() if result.pseudo_labels]
+        values = [[each[name] for each in by_seed if name in each] for name in names]
+        if values[0]:
+            told = True
+            lines.append(line(_title(results, row), *(mean(each, digits=3) if each else "-" for each in values)))
+    return "\n".join(lines) if told else ""
+
+
+def _work(results: Results) -> str:
+    """Return what a run of each row of the first variant did, mean over seeds."""
+    study, variant = results.study, results.study.reference
+    columns = ("rounds", "trainings of a site", "seconds of training", "MB to and from all sites")
+    lines = head("work of a run", *columns)
+    for row in study.rows:
+        if found := list(results.of(variant, row).values()):
+            numbers = (fmean(getattr(result, name) for result in found) for name in ("rounds", "trainings", "seconds"))
+            megabytes = fmean(result.megabytes for result in found)
+            lines.append(line(_title(results, row), *(f"{number:.0f}" for number in numbers), f"{megabytes:.1f}"))
+    return "\n".join(lines)
+
+
+def _hashes(results: Results) -> str:
+    """Return the hashes of models and audit logs, seed by seed."""
+    study = results.study
+    seeds = [f"seed {seed}" for seed in study.seeds]
+    lines = head("model / audit log", *seeds)
+    for name in study.variants:
+        for row in study.rows_of(name):
+            if found := results.of(name, row):
+                cells = [_hash(found[seed]) if seed in found else "" for seed in study.seeds]
+                title = row if len(study.variants) == 1 else f"{name} {row}"
+                lines.append(line(title, *cells))
+    return "<details><summary>Hashes of the run folders</summary>\n\n" + "\n".join(lines) + "\n\n</details>"
+
+
+def _hash(result: Record) -> str:
+    return f"{result.model[:_HASH]} / {result.audit[:_HASH]}"
+
+
+def not_converged(results: Results) -> Sequence[Cell]:
+    """Return the cells of rows that have run and have not converged."""
+    return [
+        cell
+        for cell in results.records
+        if cell.variant in results.study.variants
+        and cell.row in results.study.rows
+        and results.refused(cell.variant, cell.row)
+    ]
