@@ -34,7 +34,7 @@ from fedward.local import Sites, run_local
 from fedward.methods.workflow import State
 from fedward.protocol import wire
 from fedward.sites import named_sites
-from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
+from fedward.sites.partition.fedperl import fedperl_layout, read_skin, write_site_files
 from fedward.storage.initial import initial_model
 
 METHODS, METRICS = ("fedavg", "ssfl", "fedperl"), ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from fedward.config import DataSpec, Experiment
-from papers.division import write_isolated_site_files
+from fedward.sites.partition.write import write_files
+from papers.isofed import isolated_sites
 
 SITES = ["site-1", "site-2", "site-3"]
 CLASSES = ("A", "B", "C")
@@ -21,7 +22,7 @@ def write_sites(folder: Path, labelled_sites: int = 1) -> Path:
         arrays[f"{split}_labels"] = (np.arange(count) % len(CLASSES))[:, None]
     folder.mkdir(parents=True)
     np.savez(folder / "images.npz", **arrays)
-    write_isolated_site_files(folder / "images.npz", CLASSES, folder, len(SITES), labelled_sites, gamma=2.0)
+    write_files(isolated_sites(folder / "images.npz", CLASSES, folder, len(SITES), labelled_sites, gamma=2.0, seed=0))
     return folder
 
 

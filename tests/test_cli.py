@@ -22,7 +22,7 @@ from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.local import LocalTransport
-from fedward.sites.partition import FEDPERL_SOURCES
+from fedward.sites.partition.fedperl import FEDPERL_SOURCES
 
 TINY = [
     *("rounds=2", "participants=2", "images_per_round=8", "batch=4", "seed=5", "net=small_cnn", "evaluate_every=2"),

@@ -21,8 +21,10 @@ from fedward.errors import ConfigError, DataError
 from fedward.jobs import site_names
 from fedward.local import run_local
 from fedward.report.run import Run
+from fedward.sites.partition.divide import divide
+from fedward.sites.partition.npz_pool import read_npz
+from fedward.sites.partition.write import site_texts, write_files
 from fedward.storage.checkpoint import save_json
-from papers.division import write_isolated_site_files
 from papers.isofed_paper import Scores
 from papers.runs import require_all, without_result
 
@@ -212,14 +214,27 @@ def _site_files(cell: Cell, data: Path, out: Path) -> Path:
     dataset = DATASETS[cell.dataset]
     folder = result_file(out, cell).parent / "sites"
     npz = data / dataset.file
-    write_isolated_site_files(npz, dataset.classes, folder, SITES, cell.labelled, cell.gamma, cell.seed)
+    texts = isolated_sites(npz, dataset.classes, folder, SITES, cell.labelled, cell.gamma, cell.seed)
     with np.load(npz, allow_pickle=False) as arrays:
         test = list(range(len(arrays["test_labels"])))
     content = {"kind": "npz", "file": str(npz.resolve()), "indices": {"test": test}}
-    (folder / "test.yaml").write_text(
-        yaml.safe_dump({**content, "labels": dict(enumerate(dataset.classes))}, default_flow_style=None), "utf-8"
-    )
+    whole = {**content, "labels": dict(enumerate(dataset.classes))}
+    write_files({**texts, folder / "test.yaml": yaml.safe_dump(whole, default_flow_style=None)})
     return folder
+
+
+def isolated_sites(
+    npz: Path, classes: Sequence[str], folder: Path, sites: int, labelled_sites: int, gamma: float, seed: int
+) -> dict[Path, str]:
+    """Return the site files of IsoFed (Sec. 3.1): sites with all their labels or none, whose test images are nowhere.
+
+    The division is that of ``fedward partition --dirichlet --labelled-sites``. The test images are one set, on which
+    the best model is evaluated once.
+    """
+    pool = read_npz(npz, classes)
+    cut = divide(pool, sites, gamma, seed)
+    used = {site: {split: rows for split, rows in mine.items() if split != "test"} for site, mine in cut.items()}
+    return site_texts(pool, used, [float(index < labelled_sites) for index in range(sites)], folder, seed)
 
 
 def evaluate(experiment: Experiment, model: Path, site_file: Path) -> Scores:

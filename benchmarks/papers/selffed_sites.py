@@ -17,10 +17,10 @@ from fedward.jobs import site_names
 from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS, Labels
 from fedward.sites.npz import read_split
-from fedward.sites.partition import read_skin
+from fedward.sites.partition.divide import dirichlet
+from fedward.sites.partition.fedperl import read_skin
 from fedward.sites.site_file import NpzSite
 from fedward.sites.split import group_split
-from papers.division import dirichlet
 
 SITES = 5
 """As in the paper's retina experiments."""
@@ -53,7 +53,7 @@ def divide(data: DataSet, gamma: float, seed: int) -> dict[str, Rows]:
 
     Args:
         data: its test and validation rows are the same for all seeds, its training rows are cut anew for each.
-        gamma: concentration of :func:`papers.division.dirichlet`.
+        gamma: concentration of :func:`fedward.sites.partition.divide.dirichlet`.
         seed: of every draw.
     """
     splits, names = np.asarray(data.splits), site_names(SITES)

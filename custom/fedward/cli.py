@@ -16,7 +16,7 @@ from fedward.terminal import printing_safely
 _COMMANDS = {
     "run": ("run_command:add_run", "run a job in this process or in the FLARE simulator, or resume a run"),
     "bench": ("bench.command:add_bench", "compare methods over several seeds, and show what has converged"),
-    "partition": ("sites.command:add_partition", "write site files that cut a data set into ten sites"),
+    "partition": ("sites.command:add_partition", "write site files that cut a data set into sites"),
     "jobs": ("flare.command:add_jobs", "export the jobs, or check that exported ones are fresh"),
     "submit": ("flare.command:add_submit", "send a clinical job to a running federation, wait, fetch its run"),
     "approve": ("flare.command:add_approve", "let a job run at a site whose policy asks for approval"),

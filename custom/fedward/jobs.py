@@ -110,21 +110,30 @@ def simulated_sites(experiment: Experiment) -> list[str]:
     return site_names((experiment.synthetic or SyntheticData()).sites)
 
 
-def load_experiment(job: str, changes: Sequence[str] = (), clinical: bool = False) -> Experiment:
+def is_shipped(job: str) -> bool:
+    """Return whether a job is one of the package's, whose data are not the user's, and no JSON file."""
+    return job in JOBS or job in METHODS
+
+
+def load_experiment(
+    job: str, changes: Sequence[str] = (), clinical: bool = False, data: Mapping[str, Any] | None = None
+) -> Experiment:
     """Return a shipped job's experiment, any method's with its defaults, or one from a JSON file, changed.
 
     One that is ``clinical``, and from no file, uses no fewer than three replies, unless a change says otherwise.
 
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
-    the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML.
+    the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML. ``data`` has fields of its
+    ``data``, as changes that come before the others.
     """
-    return changed_experiment(job, dict(map(key_and_value, changes)), clinical)
+    known = {f"data.{key}": value for key, value in (data or {}).items()}
+    return changed_experiment(job, known | dict(map(key_and_value, changes)), clinical)
 
 
 def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = False) -> Experiment:
     """Return the same, with changes as key -> value."""
     raw = _base(job).model_dump(mode="json")
-    if clinical and (job in JOBS or job in METHODS):
+    if clinical and is_shipped(job):
         raw["minimum_replies"] = _CLINICAL_REPLIES
     for key, value in changes.items():
         _set(raw, key, value)

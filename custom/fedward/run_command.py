@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
-from fedward.jobs import JOBS, SETTING_HELP, load_experiment, simulated_sites, site_names
+from fedward.jobs import JOBS, SETTING_HELP, is_shipped, load_experiment, simulated_sites, site_names
 from fedward.terminal import subcommand
 
 
@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
     from fedward.sites import named_sites
 
-    experiment = load_experiment(options.job, options.set)
+    experiment = _experiment(options)
     options.out = options.out or Path("runs") / Path(options.job).stem
     folders = [options.site_files] if options.site_files else []
     named = [name for folder in folders for name in named_sites(folder)]
@@ -55,6 +55,19 @@ def _run(options: argparse.Namespace) -> int:
     init, workers = options.init, options.workers
     run_local(experiment, options.out, sites=sites, site_folders=folders, init=init, workers=workers)
     return 0
+
+
+def _experiment(options: argparse.Namespace) -> Experiment:
+    """Return the job's experiment; a shipped one is on the images that a file beside the site files describes."""
+    from fedward.sites.data_file import DATA_FILE, read_data_file
+
+    known = read_data_file(options.site_files) if options.site_files and is_shipped(options.job) else None
+    experiment = load_experiment(options.job, options.set, data=known)
+    if known:
+        data = experiment.data
+        about = f"{len(data.classes)} classes, {data.image_size} pixels, {data.channels} channels, views {data.views}"
+        print(f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}")
+    return experiment
 
 
 def _resume(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import pytest
 from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.sites import load_site
-from fedward.sites.partition import (
+from fedward.sites.partition.fedperl import (
     FEDPERL_SOURCES,
     THINNED,
     Sample,

@@ -8,7 +8,7 @@ import yaml
 
 from fedward.config import DataSpec
 from fedward.sites import load_site
-from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
+from fedward.sites.partition.fedperl import fedperl_layout, read_skin, write_site_files
 
 DATA = Path(os.environ.get("FEDWARD_DATA", ""))
 pytestmark = [

@@ -3,15 +3,28 @@
 import argparse
 from pathlib import Path
 
+from fedward.errors import ConfigError
 from fedward.terminal import subcommand
+
+_FEDPERL_SHARE = 0.1
 
 
 def add_partition(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``partition``."""
     add = subcommand(parser, _partition)
-    add("dataset", type=Path, help="folder with manifest.csv and images")
-    add("--out", type=Path, required=True, help="folder for the site files")
-    add("--labelled", type=_share, default=0.1, help="share of training labels in use (default: 0.1)")
+    source = "an npz file (MedMNIST), a CSV of images, or a folder with manifest.csv or one folder for each class"
+    add("source", type=Path, metavar="SOURCE", help=source)
+    add("--out", type=Path, required=True, metavar="FOLDER", help="folder for the site files")
+    add("--sites", type=int, metavar="N", help="cut into site-1 to site-N (default: FedPerl's ten, of skin images)")
+    add("--by", metavar="COLUMN", help="a site for each value of a column, such as hospital")
+    gamma = "spread each class by a Dirichlet law: 0.1 is very uneven, 100 nearly even (default: evenly)"
+    add("--dirichlet", type=float, metavar="GAMMA", help=gamma)
+    share = f"share of its training labels that a site sees (default: 1, with FedPerl's ten sites {_FEDPERL_SHARE})"
+    add("--labelled", type=_share, metavar="SHARE", help=share)
+    add("--labelled-sites", type=int, metavar="N", help="only the first N sites have labels (default: all)")
+    classes = "an npz file's: the names of labels 0, 1, ...; else the classes to use (default: all, in natural order)"
+    add("--classes", nargs="+", default=[], metavar="NAME", help=classes)
+    add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
 
 def _share(text: str) -> float:
@@ -22,9 +35,36 @@ def _share(text: str) -> float:
 
 
 def _partition(options: argparse.Namespace) -> int:
-    from fedward.sites.partition import fedperl_layout, read_skin, write_site_files
+    if options.sites is None and options.by is None:
+        return _fedperl(options)
+    from fedward.sites.partition.cut import Wanted, partition
 
-    layout = fedperl_layout(read_skin(options.dataset / "manifest.csv"))
-    for path in write_site_files(layout, options.dataset, options.out, labelled=options.labelled):
+    wanted = Wanted(
+        sites=options.sites,
+        by=options.by,
+        gamma=options.dirichlet,
+        labelled=1.0 if options.labelled is None else options.labelled,
+        labelled_sites=options.labelled_sites,
+        seed=options.seed,
+        classes=options.classes,
+    )
+    print(partition(options.source, options.out, wanted))
+    return 0
+
+
+def _fedperl(options: argparse.Namespace) -> int:
+    from fedward.sites.partition.fedperl import fedperl_layout, read_skin, write_site_files
+
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in ("dirichlet", "labelled_sites", "classes", "seed")
+        if getattr(options, name)
+    ]
+    if given or options.source.is_file():
+        found, remedy = " and ".join(given) or f"{options.source}", "Say into how many sites, as in --sites 4."
+        raise ConfigError("fedward partition", expected="--sites or --by", found=found, remedy=remedy)
+    layout = fedperl_layout(read_skin(options.source / "manifest.csv"))
+    labelled = _FEDPERL_SHARE if options.labelled is None else options.labelled
+    for path in write_site_files(layout, options.source, options.out, labelled=labelled):
         print(path)
     return 0

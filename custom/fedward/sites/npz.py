@@ -1,5 +1,7 @@
 """A site whose data is a file in the MedMNIST layout (Yang et al., 2023): arrays of images and labels by split."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,18 +48,27 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
 
 
 def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
-    """Return one split: uint8 images (N, H, W) or (N, H, W, 3), int64 labels (N,).
+    """Return the arrays that hold one split: uint8 images (N, H, W) or (N, H, W, 3), int64 labels (N,).
+
+    Where a site file lists ``indices``, a split without arrays of its own is a part of the training images, or of
+    images that have no splits.
 
     Raises:
         DataError: no such file or arrays, pickled content, other shapes or types, several labels an image.
     """
-    where = f"site {file.site}, {file.file}, {split}"
+    prefixes = [f"{split}_", *(() if file.indices is None else ("train_", ""))]
+    return read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
+
+
+def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels, Labels]:
+    """Return images and labels as :func:`read_split`, of the first prefix under which the file has images."""
     try:
-        with np.load(file.file, allow_pickle=False) as arrays:
-            images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
+        with np.load(path, allow_pickle=False) as arrays:
+            prefix = next((start for start in prefixes if f"{start}images" in arrays), prefixes[0])
+            images, labels = arrays[f"{prefix}images"], arrays[f"{prefix}labels"]
     except Exception as error:  # broken bytes end in a dozen kinds, from the archive, its compression and the header
-        expected = f"an npz file with {split}_images and {split}_labels"
-        remedy = "Fetch the file again, or fix 'file' in the site file."
+        expected = f"an npz file with {prefixes[0]}images and {prefixes[0]}labels"
+        remedy = "Fetch the file again, or name another."
         raise DataError(where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy) from None
     pictures = images.dtype == np.uint8 and (images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3)))
     single = labels.shape in ((count := images.shape[:1]), (*count, 1)) and np.issubdtype(labels.dtype, np.integer)

@@ -13,8 +13,8 @@ from fedward.yaml_text import read_yaml
 
 SERVER = "server"
 """The name under which the server's own images are found."""
-_ANY_SITE = "fedward_site.yaml"
-_NO_SITE = (f"{SERVER}.yaml", "fedward_policy.yaml")
+ANY_SITE = "fedward_site.yaml"
+NO_SITE = (f"{SERVER}.yaml", "fedward_policy.yaml")
 """What lies beside site files and is none: the server's, and a site's policy."""
 
 
@@ -215,13 +215,13 @@ def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
     """
     if Path(site).name != site or site in ("", ".", ".."):
         raise DataError("site name", expected="a plain name", found=repr(site), remedy="Rename the site.")
-    names = [f"{site}.yaml", *([] if site == SERVER else [_ANY_SITE])]
+    names = [f"{site}.yaml", *([] if site == SERVER else [ANY_SITE])]
     return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
 
 
 def site_files(folders: Sequence[Path]) -> list[str]:
     """Return the names of all sites' files in the folders. The server's file and a policy are not sites' files."""
-    return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.name not in _NO_SITE)
+    return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.name not in NO_SITE)
 
 
 def named_sites(folder: Path) -> list[str]:
@@ -231,7 +231,7 @@ def named_sites(folder: Path) -> list[str]:
         ConfigError: it is no folder, or holds no site's file. The sites would train on the synthetic images instead.
     """
     if files := site_files([folder]):
-        return [Path(file).stem for file in files if file != _ANY_SITE]
+        return [Path(file).stem for file in files if file != ANY_SITE]
     expected, remedy = "a folder with a file SITE.yaml for each site", "Name the folder with the sites' files."
     found = "no such file in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
     if unread := ", ".join(sorted(path.name for path in folder.glob("*.yml"))):

@@ -39,7 +39,7 @@ def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], s
         return np.zeros(0, np.int64)
     names, member = np.unique(np.asarray(groups, dtype=str), return_inverse=True)
     sizes = np.bincount(member)
-    kinds = _group_labels(member, labels, len(names))
+    kinds = commonest_labels(member, labels, len(names))
     part = np.zeros(len(names), np.int64)
     order = sorted(range(len(names)), key=lambda g: _rank(seed, str(names[g])))
     filled: dict[int, list[float]] = {}
@@ -57,7 +57,14 @@ def even_parts(groups: Sequence[str], labels: npt.ArrayLike, parts: int, seed: i
     return group_split(groups, codes, [1 / parts] * parts, seed)
 
 
-def _group_labels(member: npt.NDArray[np.intp], labels: Whole, groups: int) -> Whole:
+def commonest_labels(member: npt.NDArray[np.intp] | Whole, labels: Whole, groups: int) -> Whole:
+    """Return the commonest label (ties: the lowest) of each group, -1 of one without any.
+
+    Args:
+        member: (N,) the row's group, 0 to ``groups - 1``.
+        labels: int64 (N,), -1 = none.
+        groups: how many there are.
+    """
     known = labels >= 0
     votes = np.zeros((groups, int(labels.max(initial=0)) + 1), np.int64)
     np.add.at(votes, (member[known], labels[known]), 1)
@@ -89,12 +96,13 @@ def labelled_share(labels: Whole, share: float, rng: np.random.Generator) -> npt
         raise ValueError(f"share must be in [0, 1], got {share}")
     seen = np.zeros(len(labels), np.bool_)
     turn = rng.permutation(len(labels))
-    for label, take in enumerate(_apportion(np.bincount(labels[labels >= 0]), share)):
+    for label, take in enumerate(apportion(np.bincount(labels[labels >= 0]), share)):
         seen[turn[labels[turn] == label][:take]] = True
     return seen
 
 
-def _apportion(counts: npt.NDArray[np.intp], share: float) -> list[int]:
+def apportion(counts: npt.NDArray[np.intp], share: float) -> list[int]:
+    """Return how many labels of each class :func:`labelled_share` chooses, of so many known ones."""
     quota = share * counts
     take = np.floor(quota).astype(np.int64)
     if share > 0:

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from fedward.errors import ConfigError, DataError
+from fedward.errors import DataError
+from fedward.sites.partition.write import write_files
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import even_parts, group_split
 from fedward.sites.table import read_table
@@ -149,11 +150,5 @@ def write_site_files(
             "split": split,
         }
         files[out_folder / f"{site}.yaml"] = yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
-    for path, text in files.items():
-        if path.exists() and path.read_bytes() != text.encode():
-            expected, found = "no such file, or the one that would be written", "another one, perhaps edited by hand"
-            raise ConfigError(f"{path}", expected=expected, found=found, remedy="Name another folder, or delete it.")
-    out_folder.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        path.write_bytes(text.encode())
+    write_files(files)
     return [file for file in files if file.suffix == ".yaml"]

@@ -1,0 +1,63 @@
+"""One data set cut into sites and written: what ``fedward partition`` does."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedward.errors import ConfigError
+from fedward.sites.data_file import DATA_FILE
+from fedward.sites.partition.divide import divide, divide_by
+from fedward.sites.partition.npz_pool import read_npz
+from fedward.sites.partition.pool import Cut, Pool
+from fedward.sites.partition.summary import summary
+from fedward.sites.partition.write import site_texts, write_files
+from fedward.sites.site_file import site_files
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a data set is to be cut."""
+
+    sites: int | None = None
+    by: str | None = None
+    """Column with a site for each of its values."""
+    gamma: float | None = None
+    labelled: float = 1.0
+    labelled_sites: int | None = None
+    seed: int = 0
+    classes: Sequence[str] = ()
+
+
+def partition(source: Path, out: Path, wanted: Wanted) -> str:
+    """Write the site files of a data set and what jobs say of it, ``data.json``; return what the user should know.
+
+    Raises:
+        ConfigError: the cut cannot be, or the folder holds other files.
+        DataError: the data set cannot be used.
+    """
+    pool = read_npz(source, wanted.classes)
+    if len(set(pool.classes)) < max(2, len(pool.classes)):
+        expected, found = "two or more classes, each named once", ", ".join(pool.classes)
+        raise ConfigError(f"{source}", expected=expected, found=found, remedy="Name the classes to use with --classes.")
+    cut = _divided(pool, wanted)
+    count = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
+    if not 0 <= count <= len(cut):
+        expected, found = f"a number from 0 to {len(cut)}", f"{count}"
+        raise ConfigError("--labelled-sites", expected=expected, found=found, remedy="Name one of them.")
+    shares = [wanted.labelled if index < count else 0.0 for index in range(len(cut))]
+    texts = site_texts(pool, cut, shares, out, wanted.seed)
+    if others := [name for name in site_files([out]) if out / name not in texts]:
+        expected, found = "no other site files, which a run would take for sites", f"{', '.join(others):.200}"
+        raise ConfigError(f"{out}", expected=expected, found=found, remedy="Name another folder, or delete them.")
+    write_files({**texts, out / DATA_FILE: json.dumps(pool.data_spec(), indent=2, ensure_ascii=False) + "\n"})
+    return summary(pool, cut, shares, out)
+
+
+def _divided(pool: Pool, wanted: Wanted) -> Cut:
+    if wanted.by is None:
+        return divide(pool, wanted.sites or 0, wanted.gamma, wanted.seed)
+    if wanted.sites is not None or wanted.gamma is not None:
+        remedy = "Leave --by away, or the others."
+        raise ConfigError("--by", expected="no --sites or --dirichlet", found="both", remedy=remedy)
+    return divide_by(pool, wanted.by, wanted.seed)

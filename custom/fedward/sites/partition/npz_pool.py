@@ -1,0 +1,131 @@
+"""A pool that is one npz file: in the MedMNIST layout, or images and labels without splits."""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedward.errors import ConfigError, DataError
+from fedward.sites.npz import read_arrays
+from fedward.sites.partition.pool import GROUPS, Listing, Pool, Rows, check_groups
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+
+def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
+    """Read a file of arrays as a pool.
+
+    It has ``train_images`` and ``train_labels``, perhaps ``val_...`` and ``test_...``, or just ``images`` and
+    ``labels``. Other arrays of one value an image are columns (``source``, or ``train_source``); one of them may say
+    what stays together (``groups``, ``patient``). ``label_names`` has the names of the labels, ``NAME_names`` those of
+    the numbers in the column ``NAME``.
+
+    Args:
+        path: of the file.
+        classes: names of the labels in the order of their numbers, by default the numbers. Where the file has
+            ``label_names``: those of the classes to use, in the order the job is to have; the others are left out.
+
+    Raises:
+        DataError: see :func:`fedward.sites.npz.read_arrays`; a group is in two splits.
+        ConfigError: the classes are not so many as the labels, or not those of the file.
+    """
+    names, others = _others(path)
+    prefixes = [""] if "images" in names and "train_images" not in names else ["train_"]
+    prefixes += [start for start in ("val_", "test_") if f"{start}images" in names and prefixes != [""]]
+    parts = [read_arrays(path, [start], f"{path}, {start}images") for start in prefixes]
+    numbers, counts = np.concatenate([labels for _, labels in parts]), [len(labels) for _, labels in parts]
+    called = _classes(path, np.unique(numbers).tolist(), others.get("label_names"), classes)
+    order = list(classes or called.values())
+    columns = _columns(others, prefixes, counts)
+    grouping = next((columns[name] for name in GROUPS if name in columns), [""] * len(numbers))
+    index = np.concatenate([np.arange(count) for count in counts])
+    splits = [start[:-1] or "train" for start, count in zip(prefixes, counts, strict=True) for _ in range(count)]
+    groups = [group or f"{split}-{row}" for group, split, row in zip(grouping, splits, index, strict=True)]
+    check_groups(f"{path}", groups, splits)
+    kept = [row for row, number in enumerate(numbers.tolist()) if number in called]
+    left, first = len(numbers) - len(kept), parts[0][0]
+    return Pool(
+        name=path.stem,
+        classes=tuple(order),
+        labels=np.array([order.index(called[int(numbers[row])]) for row in kept], np.int64),
+        groups=[groups[row] for row in kept],
+        splits=[splits[row] for row in kept],
+        side=min(first.shape[1:3]),
+        channels=1 if first.ndim == 3 else first.shape[3],
+        listing=partial(_listing, path, called, index[kept]),
+        columns={name: [values[row] for row in kept] for name, values in columns.items()},
+        grouped=any(grouping),
+        notes=(f"{left} images of other classes are left out.",) if left else (),
+    )
+
+
+def _others(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
+    """Return the names of all arrays, and the arrays that are neither images nor labels."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            names = list(arrays.files)
+            return names, {name: arrays[name] for name in names if not name.endswith(("images", "labels"))}
+    except Exception as error:  # as in read_arrays
+        found, remedy = f"{type(error).__name__}: {error}", "Fetch it again, or name another file."
+        raise DataError(f"{path}", expected="an npz file of arrays", found=found, remedy=remedy) from None
+
+
+def _classes(
+    path: Path, numbers: Sequence[int], known: npt.NDArray[Any] | None, classes: Sequence[str]
+) -> dict[int, str]:
+    """Return number -> name of the classes to use."""
+    if known is None:
+        names = list(classes or map(str, numbers))
+        if len(names) != len(numbers):
+            expected, found = f"a name for each of the labels {', '.join(map(str, numbers))}", ", ".join(names)
+            raise ConfigError("--classes", expected=expected, found=found, remedy="Name them in this order.")
+        return dict(zip(numbers, names, strict=True))
+    if not 0 <= min(numbers) <= max(numbers) < len(known):
+        expected = f"labels from 0 to {len(known) - 1}, as label_names has them"
+        found, remedy = f"{min(numbers)} to {max(numbers)}", "Complete label_names."
+        raise DataError(f"{path}", expected=expected, found=found, remedy=remedy)
+    named = {number: str(known[number]) for number in numbers}
+    if unknown := [name for name in classes if name not in named.values()]:
+        expected, remedy = f"classes of the data ({', '.join(named.values())})", "Name some of them."
+        raise ConfigError("--classes", expected=expected, found=", ".join(unknown), remedy=remedy)
+    return {number: name for number, name in named.items() if not classes or name in classes}
+
+
+def _columns(others: Arrays, prefixes: Sequence[str], counts: Sequence[int]) -> dict[str, list[str]]:
+    """Return the columns by name, one text for each image; an empty one where a split has no such array."""
+    found = {name[len(start) :] for start in prefixes for name in others if name.startswith(start)}
+    columns = {}
+    for name in sorted(found):
+        parts = [others.get(f"{start}{name}", np.empty(0)) for start in prefixes]
+        if not any(part.shape in ((count,), (count, 1)) for part, count in zip(parts, counts, strict=True)):
+            continue
+        names = next(
+            (others[f"{one}_names"] for one in (name, name.removesuffix("s")) if f"{one}_names" in others), None
+        )
+        columns[name] = [
+            text
+            for part, count in zip(parts, counts, strict=True)
+            for text in (_texts(part.reshape(-1), names) if part.size == count else [""] * count)
+        ]
+    return columns
+
+
+def _texts(values: npt.NDArray[Any], names: npt.NDArray[Any] | None) -> list[str]:
+    if names is not None and np.issubdtype(values.dtype, np.integer) and values.max(initial=0) < len(names):
+        return [str(names[value]) for value in values]
+    return list(map(str, values))
+
+
+def _listing(
+    path: Path, called: Mapping[int, str], index: Rows, _: str, mine: Mapping[str, Rows], out: Path
+) -> Listing:
+    content = {
+        "kind": "npz",
+        "file": os.path.relpath(path.resolve(), out.resolve()),
+        "labels": dict(called),
+    }
+    return Listing(content, {"indices": {split: index[rows].tolist() for split, rows in mine.items()}})

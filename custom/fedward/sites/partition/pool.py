@@ -1,0 +1,100 @@
+"""A data set that lies in one place, before it is cut into sites."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedward.errors import DataError
+from fedward.sites.data import Labels
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+"""Rows of a pool, ascending."""
+Cut: TypeAlias = Mapping[str, Mapping[str, Rows]]
+"""Site -> split -> its rows."""
+
+GROUPS = (
+    "group",
+    "groups",
+    *("patient", "patient_id", "patientid", "subject", "subject_id"),
+    "case_id",
+    "lesion_id",
+    "lesion",
+)
+"""Names of a column that says what stays together: a patient before a lesion, as one patient may have several."""
+SMALLEST_SIDE, LARGEST_SIDE = 16, 224
+"""Of the image size that is proposed."""
+
+
+class Listing(NamedTuple):
+    """How a site's file names its images."""
+
+    content: dict[str, Any]
+    """Fields of the site file."""
+    chosen: dict[str, Any]
+    """Further fields, which say which of the images are the site's; perhaps long."""
+    table: str = ""
+    """Text of the CSV beside it; empty where it has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """N images, row by row, and how a site's file names some of them."""
+
+    name: str
+    classes: tuple[str, ...]
+    labels: Labels
+    """(N,) index into the classes, -1 for none."""
+    groups: list[str]
+    """N names of what stays together: a patient, a lesion, or the image alone."""
+    splits: list[str]
+    """N of ``train``, ``val``, ``test``; all ``train`` where the data set has no splits of its own."""
+    side: int
+    """Pixels of the shorter side of its images, as far as one has looked."""
+    channels: int
+    listing: Callable[[str, Mapping[str, Rows], Path], Listing]
+    """Site, its rows of each split and the folder of the site files -> what its file says."""
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Further columns of N values each, by name."""
+    grouped: bool = False
+    """Whether the data set says what stays together."""
+    notes: tuple[str, ...] = ()
+    """What whoever cuts it should know."""
+
+    def data_spec(self) -> dict[str, Any]:
+        """Return what a job on these images says of them: fields of :class:`fedward.config.DataSpec`, as a proposal.
+
+        The views are those that spoil the fewest images: grey ones are not mirrored, none is turned by much.
+        """
+        return {
+            "name": self.name,
+            "classes": list(self.classes),
+            "image_size": min(max(self.side, SMALLEST_SIDE), LARGEST_SIDE),
+            "channels": self.channels,
+            "views": "upright" if self.channels == 1 else "mirrored",
+        }
+
+
+def natural(text: str) -> list[tuple[bool, int, str]]:
+    """Return by what texts are sorted as people do: ``class 2`` before ``class 10``."""
+    return [
+        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text.lower())
+    ]
+
+
+def check_groups(where: str, groups: Sequence[str], splits: Sequence[str]) -> None:
+    """Refuse a data set of which a group is in two splits.
+
+    Raises:
+        DataError: one is; names the first of them.
+    """
+    known: dict[str, str] = {}
+    leaking = [name for name, split in zip(groups, splits, strict=True) if known.setdefault(name, split) != split]
+    if leaking := list(dict.fromkeys(leaking)):
+        found = f"{len(leaking)} in several, such as {', '.join(leaking[:3])}"
+        remedy = "Move each of these groups to one split, or let new splits be made: leave those of the data out."
+        raise DataError(where, expected="each group (patient, lesion) in one split", found=found, remedy=remedy)

@@ -1,0 +1,60 @@
+"""What whoever cuts a data set reads on the console: a line for each site, and what to know and do next."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+from fedward.sites.data import SPLITS
+from fedward.sites.data_file import DATA_FILE
+from fedward.sites.partition.pool import Cut, Pool, Rows
+from fedward.sites.split import apportion
+
+_WIDTH = 80
+_HEAD = ("train", "labelled", "val", "test", "groups", "classes", "commonest class")
+
+
+def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> str:
+    """Return the table of a cut's sites, of which each sees a share of its labels, and notes in 80 columns.
+
+    Labels, classes and the commonest of them are those of training images.
+    """
+    rows = [_HEAD, *(_row(pool, mine, share) for mine, share in zip(cut.values(), shares, strict=True))]
+    width = min(max(4, *map(len, cut)), 20)
+    table = [
+        f"{site:<{width}.{width}} {train:>6} {labelled:>8} {val:>5} {test:>5} {groups:>6} {classes:>7}  {most:.20}"
+        for site, (train, labelled, val, test, groups, classes, most) in zip(["site", *cut], rows, strict=True)
+    ]
+    notes = [line for note in _notes(pool, cut, out) for line in wrap(note, _WIDTH)]
+    return "\n".join([*table, "", *notes, "", f"Next: fedward run fedperl --site-files {out}"])
+
+
+def _row(pool: Pool, mine: Mapping[str, Rows], share: float) -> tuple[str, ...]:
+    labels = pool.labels[mine["train"]]
+    counts = np.bincount(labels[labels >= 0], minlength=len(pool.classes))
+    groups = len({pool.groups[row] for rows in mine.values() for row in rows}) if pool.grouped else "-"
+    most = f"{pool.classes[counts.argmax()]:.13} {counts.max() / counts.sum():.0%}" if counts.any() else "-"
+    sizes = dict(zip(SPLITS, (len(mine[split]) for split in SPLITS), strict=True))
+    cells = (sum(apportion(counts, share)), sizes["val"], sizes["test"], groups)
+    return (f"{sizes['train']}", *map(str, cells), f"{np.count_nonzero(counts)}/{len(counts)}", most)
+
+
+def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
+    spec: dict[str, Any] = pool.data_spec()
+    notes = list(pool.notes)
+    if left := len(pool.labels) - sum(len(rows) for mine in cut.values() for rows in mine.values()):
+        notes += [
+            f"{left} images are at no site: they have no value in the column, belong to a group that has more images "
+            "at another site, or have no label to be evaluated by."
+        ]
+    if not pool.grouped:
+        notes += ["No column says which images are of one patient or lesion: each is taken to stand alone."]
+    kind = "grey" if spec["channels"] == 1 else "RGB"
+    return [
+        *notes,
+        f"Classes: {', '.join(pool.classes)}.",
+        f"{out / DATA_FILE} proposes {spec['image_size']} pixels, {kind}, views {spec['views']} to the jobs that ship. "
+        "Edit it where that is wrong, or use --set, as in --set data.views=rotation_invariant.",
+    ]

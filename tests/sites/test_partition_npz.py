@@ -1,0 +1,207 @@
+"""An npz file of one's own in one command: ``fedward partition`` and a run on what it wrote."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from fedward import cli
+from fedward.config import DataSpec
+from fedward.errors import ConfigError, DataError
+from fedward.sites import load_site
+from fedward.sites.partition.cut import Wanted, partition
+from fedward.sites.partition.npz_pool import read_npz
+
+COUNTS = {"train": 120, "val": 24, "test": 40}
+
+
+def images(count, shape=(28, 28), seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, *shape), np.uint8)
+
+
+def grey(folder, **changed):
+    """Write a file like BreastMNIST: two classes, grey."""
+    arrays = {}
+    for seed, (split, count) in enumerate(COUNTS.items()):
+        arrays |= {f"{split}_images": images(count, seed=seed), f"{split}_labels": (np.arange(count) % 2)[:, None]}
+    folder.mkdir(exist_ok=True, parents=True)
+    np.savez(folder / "breast.npz", **{**arrays, **changed})
+    return folder / "breast.npz"
+
+
+def pooled(folder, **changed):
+    """Write a file without splits: 90 images of 30 patients from two hospitals."""
+    arrays = {
+        "images": images(90),
+        "labels": np.arange(90) // 3 % 3,
+        "label_names": np.array(["cyst", "solid", "none"]),
+        "groups": np.arange(90) // 3,
+        "source": np.arange(90) // 3 % 2,
+        "source_names": np.array(["north", "south"]),
+    }
+    arrays |= changed
+    np.savez(folder / "pooled.npz", **{name: value for name, value in arrays.items() if value is not None})
+    return folder / "pooled.npz"
+
+
+def sites(folder):
+    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+
+
+def loaded(folder):
+    spec = DataSpec.model_validate(json.loads((folder / "data.json").read_text()))
+    return {path.stem: load_site(path, spec) for path in sorted(folder.glob("*.yaml"))}
+
+
+def everything(data):
+    return [name for part in ("labelled", "unlabelled", "val", "test") for name in getattr(data, part).ids]
+
+
+def test_an_official_file_is_cut_and_described(tmp_path):
+    text = partition(grey(tmp_path / "data"), tmp_path / "sites", Wanted(sites=3, classes=("benign", "malignant")))
+    assert json.loads((tmp_path / "sites" / "data.json").read_text()) == {
+        "name": "breast",
+        "classes": ["benign", "malignant"],
+        "image_size": 28,
+        "channels": 1,
+        "views": "upright",
+    }
+    found = loaded(tmp_path / "sites")
+    assert sorted(name for data in found.values() for name in everything(data)) == sorted(
+        f"{split}-{row}" for split, count in COUNTS.items() for row in range(count)
+    )
+    for data in found.values():
+        assert (len(data.labelled), len(data.unlabelled), data.rejected) == (40, 0, ())
+        assert (len(data.val), data.classes) == (8, ("benign", "malignant"))
+        assert set(data.test.labels.tolist()) == {0, 1}
+    assert text.splitlines()[1].split() == ["site-1", "40", "40", "8", *["14"], "-", "2/2", "benign", "50%"]
+    assert max(map(len, text.splitlines())) <= 80 or str(tmp_path) in text
+
+
+def test_some_sites_have_labels_and_some_of_them(tmp_path):
+    partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled=0.25, labelled_sites=2))
+    assert [content["labelled"] for content in sites(tmp_path / "sites").values()] == [0.25, 0.25, 0.0]
+    assert [len(data.labelled) for data in loaded(tmp_path / "sites").values()] == [10, 10, 0]
+
+
+@pytest.mark.parametrize("count", [-1, 4])
+def test_more_labelled_sites_than_sites_are_refused(tmp_path, count):
+    with pytest.raises(ConfigError, match="--labelled-sites: expected a number from 0 to 3"):
+        partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled_sites=count))
+    assert not (tmp_path / "sites").exists()
+
+
+def test_a_file_without_splits_is_split_by_patient(tmp_path):
+    file = pooled(tmp_path)
+    text = partition(file, tmp_path / "sites", Wanted(sites=2, seed=4))
+    found = loaded(tmp_path / "sites")
+    patients = {}
+    with np.load(file) as arrays:
+        for site, data in found.items():
+            for part in ("labelled", "val", "test"):
+                images = getattr(data, part)
+                for name, pixels, label in zip(images.ids, images.pixels, images.labels, strict=True):
+                    row = int(name.split("-")[1])
+                    assert (pixels[..., 0] == arrays["images"][row]).all()
+                    assert data.classes[label] == arrays["label_names"][arrays["labels"][row]]
+                    patients.setdefault(int(arrays["groups"][row]), set()).add((site, part))
+    assert sorted(patients) == list(range(30))
+    assert all(len(places) == 1 for places in patients.values())
+    assert {len(data.test) for data in found.values()} <= {9, 12, 15}
+    assert "stand alone" not in " ".join(text.split())
+
+
+def test_each_source_becomes_a_site(tmp_path):
+    partition(pooled(tmp_path), tmp_path / "sites", Wanted(by="source"))
+    assert list(sites(tmp_path / "sites")) == ["north", "south"]
+    rows = [int(name.split("-")[1]) // 3 % 2 for name in everything(loaded(tmp_path / "sites")["south"])]
+    assert rows == [1] * 45
+
+
+def test_named_classes_are_used_and_others_left_out(tmp_path):
+    text = partition(pooled(tmp_path), tmp_path / "sites", Wanted(sites=2, classes=("solid", "cyst")))
+    assert "30 images of other classes are left out." in text
+    found = loaded(tmp_path / "sites")
+    assert sum(len(everything(data)) for data in found.values()) == 60
+    assert found["site-1"].classes == ("solid", "cyst")
+    row = int(found["site-1"].test.ids[0].split("-")[1])
+    assert found["site-1"].test.labels[0] == [1, 0][row // 3 % 3]
+
+
+def test_numbers_name_classes_from_whichever_on(tmp_path):
+    pool = read_npz(pooled(tmp_path, label_names=None, labels=np.arange(90) % 11 + 1))
+    assert pool.classes == tuple(str(number) for number in range(1, 12))
+    assert pool.labels.tolist() == [index % 11 for index in range(90)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "classes", "error", "words"),
+    [
+        ({"label_names": None}, ("a", "b"), ConfigError, "--classes: expected a name for each of the labels 0, 1, 2"),
+        ({}, ("cyst", "nodule"), ConfigError, r"classes of the data \(cyst, solid, none\), found nodule"),
+        ({}, ("cyst",), ConfigError, "two or more classes, each named once, found cyst"),
+        ({}, ("cyst", "cyst"), ConfigError, "two or more classes, each named once, found cyst, cyst"),
+        ({"label_names": np.array(["a"])}, (), DataError, "labels from 0 to 0.*found 0 to 2.*Complete label_names"),
+        ({"images": np.zeros((90, 4), np.uint8)}, (), DataError, "uint8 images"),
+        ({"labels": np.zeros((90, 14), int)}, (), DataError, "single-label"),
+        ({"labels": None}, (), DataError, "labels is not a file"),
+        ({"images": None}, (), DataError, "train_images and train_labels"),
+        ({"groups": np.array([None] * 90)}, (), DataError, "an npz file of arrays"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, changed, classes, error, words):
+    with pytest.raises(error, match=words):
+        partition(pooled(tmp_path, **changed), tmp_path / "sites", Wanted(sites=2, classes=classes))
+    assert not (tmp_path / "sites").exists()
+
+
+def test_a_patient_in_two_splits_is_refused(tmp_path):
+    groups = {f"{split}_patient": np.arange(count) + 1000 * len(split) for split, count in COUNTS.items()}
+    groups["test_patient"] += 5000
+    assert read_npz(grey(tmp_path, **groups)).grouped
+    groups["val_patient"][3] = 5005
+    with pytest.raises(DataError, match=r"each group .* in one split, found 1 in several, such as 5005"):
+        read_npz(grey(tmp_path, **groups))
+
+
+def test_files_of_another_cut_are_kept(tmp_path):
+    file, out = grey(tmp_path), tmp_path / "sites"
+    first = partition(file, out, Wanted(sites=3))
+    assert partition(file, out, Wanted(sites=3)) == first
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    for other, words in ((Wanted(sites=3, seed=1), "perhaps edited by hand"), (Wanted(sites=2), "site-3.yaml")):
+        with pytest.raises(ConfigError, match=words):
+            partition(file, out, other)
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grey(tmp_path)
+    words = ["partition", "breast.npz", "--sites", "2", "--dirichlet", "2", "--out", "sites", "--classes", "no", "yes"]
+    assert cli.main(words) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.splitlines()[-1] == "Next: fedward run fedperl --site-files sites"
+    small = ["rounds=1", "images_per_round=8", "batch=4", "net=small_cnn", "data.image_size=16"]
+    changes = [word for change in small for word in ("--set", change)]
+    assert cli.main(["run", "fedavg", "--site-files", "sites", *changes, "--out", "run"]) == 0
+    said = "images as in sites/data.json, unless --set says otherwise: 2 classes, 16 pixels, 1 channels, views upright"
+    assert capsys.readouterr().out.startswith(f"{said}\n")
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert info["experiment"]["data"] == {
+        "name": "breast",
+        "classes": ["no", "yes"],
+        "image_size": 16,
+        "channels": 1,
+        "views": "upright",
+    }
+
+
+@pytest.mark.parametrize("content", ["[1]", "{", ""])
+def test_a_damaged_data_file_is_refused(tmp_path, capsys, content):
+    partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=2))
+    (tmp_path / "sites" / "data.json").write_text(content)
+    assert cli.main(["run", "fedavg", "--site-files", str(tmp_path / "sites"), "--out", str(tmp_path / "run")]) == 1
+    assert "data.json: expected a JSON object" in capsys.readouterr().err
