@@ -17,6 +17,7 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, SyntheticData
 from fedward.local import LocalTransport, run_local
 from fedward.methods.fedal import ensemble_entropy
+from fedward.methods.samplers import Pool
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.nets import build
 from fedward.protocol import wire
@@ -127,6 +128,48 @@ def test_only_counts_of_labels_leave_the_site(tmp_path):
     assert (answer.meta["labelled"], answer.meta["unlabelled"]) == (5, 19)
     text = json.dumps(answer.meta)
     assert not any(name in text for name in known(tmp_path, 1))
+
+
+@pytest.fixture
+def refused(monkeypatch) -> list[Pool]:
+    """The filter refuses the first sixteen images by name; pools that it looked at."""
+    pools = []
+
+    def refuse(pool: Pool) -> dict[str, float]:
+        pools.append(pool)
+        return dict.fromkeys(sorted(pool.ids)[:16], 0.5)
+
+    monkeypatch.setattr("fedward.client.queries.out_of_distribution", refuse)
+    monkeypatch.setattr("fedward.client.queries.LEAST_LABELLED", 5)
+    return pools
+
+
+@pytest.mark.parametrize("sampler", ["fedal", "core_set", "random"])
+def test_what_the_filter_refuses_is_not_asked_about(tmp_path, refused, caplog, sampler):
+    """Of 19 images without a label three are left, though five labels are due. The site's folder and log tell."""
+    experiment = active(out_of_distribution_filter=True, sampler=sampler)
+    site = new_client("site-1", experiment, tmp_path)
+    site.handle(request(experiment, 1, "train", 5))
+    assert not refused, "no label yet"
+    answer = site.handle(request(experiment, 2, "query", 6))
+    (pool,) = refused
+    assert (len(pool.ids), pool.features.shape, len(pool.labelled)) == (19, (19, 256), 5)
+    names = sorted(pool.ids)
+    assert set(known(tmp_path, 2)) - set(known(tmp_path, 1)) == set(names[16:])
+    assert answer.meta["label_counts"] == {"asked": 3, "bought": 8, "waiting": 0, "cannot_tell": 0, "unusable": 0}
+    listed = tmp_path / "memory" / RUN / "out_of_distribution" / "00002.json"
+    assert json.loads(listed.read_text()) == dict.fromkeys(names[:16], 0.5)
+    assert "16 of 19 images look like no labelled one" in caplog.text
+    assert not any(name in json.dumps(answer.meta) for name in names)
+
+
+def test_refused_images_have_no_scores_to_report(tmp_path, refused):
+    """Counted in fives: of the three images left, none."""
+    for filtered in (False, True):
+        experiment = active(out_of_distribution_filter=filtered, budget="by_score")
+        site = new_client("site-1", experiment, tmp_path / str(filtered))
+        site.handle(request(experiment, 1, "train", 5))
+        assert sum(site.handle(request(experiment, 2, "score", 6)).meta["scores"]) == (0 if filtered else 15)
 
 
 # --- a run

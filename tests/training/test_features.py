@@ -403,7 +403,8 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
     learner, model = site.learner, initial_model(experiment, None).state
     other = {key: tensor + 0.1 for key, tensor in model.items()}
     chosen = sampler_of(name)
-    found = _pool(learner, model, {"local": other}, 1, chosen, site.data.unlabelled.ids[:5])
+    ids = site.data.unlabelled.ids[:5]
+    found = _pool(learner, model, {"local": other}, 1, ids, chosen.uses, ids)
     networks = Networks(experiment, method_of(experiment), CPU)
     states = {"global": model, "local": other}
 
@@ -411,7 +412,7 @@ def test_samplers_see_what_they_would_see_of_images(sampler: str, tmp_path: Path
         networks.load(states[which])
         return networks.on_images
 
-    data_, ids = site.data, site.data.unlabelled.ids[:5]
+    data_ = site.data
     rest = [data_.labelled, data_.unlabelled.named(data_.unlabelled.ids[5:])]
     view = VIEWS[experiment.data.views].weak
     expected = observe(

@@ -1,7 +1,7 @@
 """Active learning at a site: which images it asks about, and what it reports of that."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,17 +10,23 @@ from fedward.client.admission import Admission
 from fedward.client.labels import SiteLabels, annotators_of, labels_in
 from fedward.client.site_data import DataSource
 from fedward.methods.fedal import QUERY, ActiveLearning
-from fedward.methods.samplers import Pool, Sampler, ScoreSampler, counts_in_fives, sampler_of, score_counts
+from fedward.methods.fedal.out_of_distribution import LEAST_LABELLED, out_of_distribution
+from fedward.methods.fedal.out_of_distribution import USES as FILTER_USES
+from fedward.methods.samplers import Pool, ScoreSampler, Uses, counts_in_fives, sampler_of, score_counts
 from fedward.methods.workflow import SCORE, State
 from fedward.protocol import wire_checks
 from fedward.protocol.requests import TaskRequest
 from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData
+from fedward.storage.checkpoint import save_json
+from fedward.storage.disk import PRIVATE, make_folder
 from fedward.training.learner import Aborted, Learner
 from fedward.training.pool import observe
 from fedward.views import VIEWS
 
 _log = logging.getLogger(__name__)
+
+_Look = Callable[[Uses, Sequence[str]], Pool]
 
 
 @dataclass(frozen=True)
@@ -52,25 +58,27 @@ class Queries:
         learner = self._with_labels(learner, labels.before(round_, part))
         if task == "idle":
             return learner, {}
-        look, pool = partial(_pool, learner, model, known, round_), len(labels.annotators.pool)
+        free, pool = labels.free(round_, part), len(labels.annotators.pool)
+        look = partial(_pool, learner, model, known, round_, set(free))
         first, taken = max(method.first(pool), len(labels.annotators.known)), labels.taken_before(round_, part)
         due = method.wanted(round_, pool, first) - taken if taken >= first else 0
         if task == SCORE:
-            ids = labels.free(round_, part) if taken >= first else []  # a site without its first labels takes no part
+            ids = self._askable(learner, look, request, free) if taken >= first else []
             assert isinstance(method.sampler, ScoreSampler), "a job's settings refuse others"
-            counts = score_counts(method.sampler, look(method.sampler, ids), len(self.given.classes))
+            counts = score_counts(method.sampler, look(method.sampler.uses, ids), len(self.given.classes))
             return learner, {"scores": counts_in_fives(counts), "due": due}
         if taken < first:
             wanted, sampler = first, sampler_of("random")
         else:
-            free = len(labels.free(round_, part)) if method.settings.budget == "by_score" else 0
-            asked = wire_checks.labels_asked(request.labels, free)
+            most = len(free) if method.settings.budget == "by_score" else 0
+            asked = wire_checks.labels_asked(request.labels, most)
             wanted, sampler = taken + (due if asked is None else asked) if task == QUERY else 0, method.sampler
         self.admission.check_questions(max(wanted, method.wanted(method.settings.rounds, pool, first)))
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
             generator = torch_generator(learner.experiment.seed, learner.name, "query", round_)
-            return sampler.choose(look(sampler, ids), number, generator)
+            askable = self._askable(learner, look, request, ids)
+            return sampler.choose(look(sampler.uses, askable), number, generator)
 
         use, counted = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
         cost, reported = self.given.minutes_per_label, dict[str, Any](label_counts=counted)
@@ -84,6 +92,18 @@ class Queries:
         annotators = annotators_of(self.given, self.source.file)
         return SiteLabels(self.source.site, annotators, self.source.folder / "memory", run, wait)
 
+    def _askable(self, learner: Learner, look: _Look, request: TaskRequest, ids: Sequence[str]) -> Sequence[str]:
+        """Return the ids that the filter leaves, if there is one; the others are logged and listed in a file."""
+        if not self.method.settings.out_of_distribution_filter or len(learner.images.data.labelled) < LEAST_LABELLED:
+            return ids
+        if refused := out_of_distribution(look(FILTER_USES, ids)):
+            folder = self.source.folder / "memory" / request.run / "out_of_distribution"
+            make_folder(folder, PRIVATE)
+            save_json(path := folder / f"{request.round:05d}.json", refused)
+            text = "site %s, round %d: %d of %d images look like no labelled one and are not asked about: %s lists them"
+            _log.warning(text, learner.name, request.round, len(refused), len(ids), path)
+        return [name for name in ids if name not in refused]
+
     def _with_labels(self, learner: Learner, labels: Mapping[str, int]) -> Learner:
         """Return the learner with these labels of training images (id -> class index) and no others."""
         if labels == labels_in(learner.images.data):
@@ -92,24 +112,31 @@ class Queries:
 
 
 def _pool(
-    learner: Learner, model: State, known: Mapping[str, State], round_: int, sampler: Sampler, ids: Sequence[str]
+    learner: Learner,
+    model: State,
+    known: Mapping[str, State],
+    round_: int,
+    free: Collection[str],
+    uses: Uses,
+    ids: Sequence[str],
 ) -> Pool:
-    """Return what a sampler looks at of the images of these ids."""
-    data, names = learner.images.data, set(ids)
-    if sampler.uses.own_model and "local" not in known:
+    """Return what is looked at of the images of these ids; ``free``: all that have not been asked about."""
+    data = learner.images.data
+    if uses.own_model and "local" not in known:
         _log.warning("site %s, round %d: no own model yet, the global one stands for it", learner.name, round_)
     models = {"global": model, "local": known.get("local", model)}
 
     def taken() -> Iterator[Images]:
         """Yield the images that have labels, then those that wait for one. They are read only when looked at."""
         yield data.labelled
-        yield data.unlabelled.named([name for name in data.unlabelled.ids if name not in names])
+        if uses is not FILTER_USES:  # which compares with labels, and not with what nobody may be able to tell
+            yield data.unlabelled.named([name for name in data.unlabelled.ids if name not in free])
 
     return observe(
         learner.name,
         data.unlabelled.named(ids),
         taken(),
-        sampler.uses,
+        uses,
         lambda name: learner.networks.load(models[name]),
         learner.images.of,
         VIEWS[learner.experiment.data.views].weak,

@@ -57,9 +57,9 @@ def observe(
         pool = replace(pool, probabilities=torch.cat(list(members)))
     if uses.features == "image":
         pool = replace(pool, features=principal_axes(_grey(images)))
-    if uses.features == "local":
-        net = nets("local")
-        _, features = outputs["local"] if "local" in outputs else _outputs(net, of(images))
+    if uses.features in ("local", "global"):
+        net = nets(uses.features)
+        _, features = outputs.get(uses.features) or _outputs(net, of(images))
         centres = [_outputs(net, of(each))[1] for each in taken if len(each)] if uses.labelled else []
         pool = replace(pool, features=features, labelled=torch.cat(centres) if centres else torch.empty(0, 0))
     return pool

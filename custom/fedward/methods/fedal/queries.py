@@ -34,6 +34,8 @@ class ActiveSettings(AllImages):
     budget: Literal["by_size", "by_score"] = "by_size"
     """How the labels of a query are divided: each site gets its share by size, as in the paper, or they go where the
     scores are highest, for which each site tells how its scores are distributed."""
+    out_of_distribution_filter: bool = False
+    """Whether sites do not ask about images that look like none of their labelled ones; not in the paper."""
     query_every: int = Field(2, ge=1)
     """K: rounds from a query to the next; the first comes after so many. Paper: every 10 of its epochs, 2 rounds."""
     steps: int = Field(10, ge=1)

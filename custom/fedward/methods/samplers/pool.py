@@ -27,9 +27,9 @@ class Uses:
     """Followed by the probabilities of the model's two auxiliary heads."""
     outputs: Literal["probabilities", "logits"] = "probabilities"
     """Of the models; logits only of images as they are, and without heads."""
-    features: Literal["none", "local", "image"] = "none"
-    """``local``: what the site's own model feeds its classifier; ``image``: of the picture itself, by
-    :func:`fedward.methods.samplers.suggestive.principal_axes`."""
+    features: Literal["none", "local", "global", "image"] = "none"
+    """``local``, ``global``: what the site's own model, or the global one, feeds its classifier; ``image``: of the
+    picture itself, by :func:`fedward.methods.samplers.suggestive.principal_axes`."""
     labelled: bool = True
     """Whether a model's features are those of labelled images, too."""
 
