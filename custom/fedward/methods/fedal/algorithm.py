@@ -2,12 +2,14 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
+from fedward.methods.evidential import Evidential, annealing
 from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
 from fedward.methods.fedavg import Supervised, draw_participants, mean_of
-from fedward.methods.local import Phase
+from fedward.methods.local import Objective, Phase
 from fedward.methods.samplers import allocate_by_counts
 from fedward.methods.schedule import rate_of_round
 from fedward.methods.server_optimizer import advance
@@ -60,8 +62,10 @@ class FedAL(Algorithm[FedALState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy, and the training of heads where there are some."""
-        objective = SupervisedWithHeads(self.settings) if self._heads else Supervised()
+        """Return cross-entropy or the evidential loss, and the training of heads where there are some."""
+        objective: Objective[Any] = SupervisedWithHeads(self.settings) if self._heads else Supervised()
+        if self.settings.loss == "evidential":
+            objective = Evidential(annealing(round_))
         return [Phase(objective, rate_of_round(self.settings.learning_rate, round_, self.settings))]
 
     def rounds(self, state: FedALState, federation: Federation) -> Rounds:

@@ -27,6 +27,8 @@ class ActiveSettings(AllImages):
     """With a cosine, labels that were bought late would teach least."""
     weight_decay: float = Field(5e-4, ge=0.0)
     """Paper: 5e-4."""
+    loss: Literal["cross_entropy", "evidential"] = "cross_entropy"
+    """What trains the model: cross-entropy, as in the paper, or FEAL's evidential loss."""
     sampler: str = "fedal"
     """How a query chooses: a name of ``fedward.methods.samplers``."""
     sampler_options: dict[str, Any] = Field(default_factory=dict)
@@ -54,6 +56,10 @@ class ActiveSettings(AllImages):
         sampler = sampler_of(self.sampler, self.sampler_options)
         if self.budget == "by_score" and not has_bounded_scores(sampler):
             raise ValueError(f"budget='by_score' needs a sampler whose scores have bounds, and {self.sampler} has none")
+        own_weights = self.class_weighting == "none" and self.missing_classes == "as_any"
+        if self.loss == "evidential" and (sampler.uses.heads or not own_weights):
+            needs = f"class_weighting='none', missing_classes='as_any', and a sampler without heads, not {self.sampler}"
+            raise ValueError(f"loss='evidential' weights classes itself and has no heads: it needs {needs}")
         return self
 
 

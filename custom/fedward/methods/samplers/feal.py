@@ -2,7 +2,7 @@
 
 Chen, Ma, Cui, Xia: *Think twice before selection: federated evidential active learning for medical image analysis with
 domain shifts*, CVPR 2024, arXiv 2312.02567. Logits are evidence for classes, so that a model answers with a Dirichlet
-distribution.
+distribution. :mod:`fedward.methods.evidential` is the loss by which models learn it.
 """
 
 import torch
@@ -31,7 +31,7 @@ class FEALSettings(SamplerSettings):
 def concentration(logits: Tensor) -> Tensor:
     """Return the Dirichlet distribution that logits stand for: ``α = max(z, 0) + 1`` of the same shape, with gradient.
 
-    Source: Chen et al., CVPR 2024, Sec. 3.1. Strength ``S = Σ_c α_c``, mean probabilities ``α / S``.
+    Source: Chen et al., CVPR 2024; authors' code. Strength ``S = Σ_c α_c``, mean probabilities ``α / S``.
     """
     return logits.relu() + 1
 
@@ -41,7 +41,7 @@ def expected_entropy(alpha: Tensor) -> Tensor:
     """Return the mean entropy of the class probabilities that a Dirichlet distribution allows, in nats.
 
     ``U_ale = Σ_c (α_c / S) (ψ(S + 1) - ψ(α_c + 1))``, the aleatoric uncertainty.
-    Source: Chen et al., CVPR 2024, Sec. 3.2.
+    Source: Chen et al., CVPR 2024; authors' code.
 
     Args:
         alpha: α (N, K) > 0, K >= 1.
@@ -61,7 +61,7 @@ def differential_entropy(alpha: Tensor) -> Tensor:
     """Return the entropy of a Dirichlet distribution itself: the higher, the less evidence there is for any class.
 
     ``U_epi = Σ_c lnΓ(α_c) - lnΓ(S) + (S - K) ψ(S) - Σ_c (α_c - 1) ψ(α_c)``, the epistemic uncertainty.
-    Source: Chen et al., CVPR 2024, Sec. 3.2.
+    Source: Chen et al., CVPR 2024; authors' code.
 
     Args:
         alpha: α (N, K) > 0, K >= 1.
@@ -83,7 +83,7 @@ def calibrated_uncertainty(local: Tensor, glob: Tensor) -> Tensor:
     """Return how much both models doubt an image, times how little the global one knows it.
 
     ``U = Ũ_epi(g) (U_ale(g) + U_ale(l))``, Ũ_epi scaled to [0, 1] over the N images.
-    Source: Chen et al., CVPR 2024, Sec. 3.2, with the scale of the authors' code.
+    Source: Chen et al., CVPR 2024; authors' code, which has the scale.
 
     Args:
         local, glob: α (N, K) of the site's own model and of the global one, K >= 1.
@@ -107,7 +107,7 @@ def relaxed(order: Tensor, features: Tensor, budget: int, neighbours: int, simil
     """Choose in the order given, but one image of a dense region only.
 
     Of image i, N_i are its n nearest other images whose cosine is above the threshold. It is taken unless N_i has n
-    images and one of them is taken already. Source: Chen et al., CVPR 2024, Sec. 3.3; authors' code.
+    images and one of them is taken already. Source: Chen et al., CVPR 2024; authors' code.
 
     Args:
         order: (N,) int64, positions from the most wanted to the least.
