@@ -165,16 +165,13 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str
 
 
 def test_the_simulator_gets_the_job_the_sites_and_their_files(
-    tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
+    hospitals: Path, tmp_path: Path, simulated: list[tuple[list[str], dict[str, str]]]
 ) -> None:
-    out, files = tmp_path / "run", tmp_path / "files"
-    files.mkdir()
-    (files / "site-1.yaml").touch()
-    arguments = ["run", "ssfl", "--engine", "simulator", "--out", out, "--sites", 3, "--site-files", files, *SET]
-    assert run(*arguments) == 7
+    out = tmp_path / "run"
+    assert run("run", "ssfl", "--engine", "simulator", "--out", out, "--site-files", hospitals, *SET) == 7
     ((command, environment),) = simulated
-    assert command[-4:] == ["-c", "site-1,site-2,site-3", "-t", "3"]
-    assert environment["FEDWARD_SITES"] == str(files)
+    assert command[-4:] == ["-c", "hospital-a,hospital-b", "-t", "2"]
+    assert environment["FEDWARD_SITES"] == str(hospitals)
     exported = json.loads((out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text())
     assert exported["workflows"][0]["args"]["rounds"] == 2
 
@@ -541,7 +538,7 @@ def test_an_exported_job_carries_weights_to_named_sites(
 
 
 def test_resume_takes_no_other_weights(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "or --init" in refused(capsys, 2, "run", "--resume", finished, "--init", finished)
+    assert "--init" in refused(capsys, 2, "run", "--resume", finished, "--init", finished)
 
 
 @pytest.mark.parametrize("share", ["3", "-0.1", "some"])

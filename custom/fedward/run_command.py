@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, DataError
 from fedward.jobs import JOBS, SETTING_HELP, is_shipped, load_experiment, simulated_sites, site_names
 from fedward.terminal import subcommand
 
@@ -24,6 +24,8 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add("--sites", type=int, metavar="N", help=sites)
     files = "folder with a file SITE.yaml for each site, with data of its own (default: $FEDWARD_SITES)"
     add("--site-files", type=Path, default=os.environ.get("FEDWARD_SITES") or None, metavar="FOLDER", help=files)
+    missing = "go on without sites whose files cannot be used (default: tell what is wrong with each, and end)"
+    add("--allow-missing", action="store_true", help=missing)
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
     workers = "processes in which the sites of a round work at the same time (default: 1; see README)"
     add("--workers", type=int, default=1, metavar="N", help=workers)
@@ -44,6 +46,8 @@ def _run(options: argparse.Namespace) -> int:
     folders = [options.site_files] if options.site_files else []
     named = [name for folder in folders for name in named_sites(folder)]
     sites = (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)
+    if folders:
+        sites = _usable(options, experiment, sites)
     if options.engine == "simulator":
         if options.workers != 1:
             remedy = "Leave --workers away: the simulator gives each site a process."
@@ -70,6 +74,24 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     return experiment
 
 
+def _usable(options: argparse.Namespace, experiment: Experiment, sites: list[str]) -> list[str]:
+    """Return the sites whose files can be used; they must be all of them unless ``--allow-missing`` is given."""
+    from fedward.sites.check import site_problems
+
+    problems = site_problems(sites, [options.site_files], experiment.data.classes)
+    alike: dict[str, list[str]] = {}
+    for site, problem in problems.items():
+        alike.setdefault(problem, []).append(site)
+    listed = "".join(f"\n  {', '.join(those)}: {problem}" for problem, those in alike.items())
+    found = f"{len(problems)} of {len(sites)} that cannot be used"
+    if problems and (len(problems) == len(sites) or not options.allow_missing):
+        remedy = f"Fix them, or go on without these sites (--allow-missing):{listed}"
+        raise DataError(f"site files {options.site_files}", expected="one for each site", found=found, remedy=remedy)
+    if problems:
+        print(f"site files: {found}, the run goes on without these sites:{listed}")
+    return [site for site in sites if site not in problems]
+
+
 def _resume(options: argparse.Namespace) -> int:
     from fedward.local import run_local
     from fedward.storage.run_folder import RunFolder
@@ -78,8 +100,8 @@ def _resume(options: argparse.Namespace) -> int:
         expected, found = "the local engine", "--engine simulator"
         remedy = "Leave --engine away; the weights are the same. A FLARE job resumes through its run folder."
         raise ConfigError("fedward run --resume", expected=expected, found=found, remedy=remedy)
-    if options.set or options.job or options.init or options.out or options.sites is not None:
-        found = "a job, --sites, --out, --set or --init"
+    if options.set or options.job or options.init or options.out or options.allow_missing or options.sites is not None:
+        found = "a job, --sites, --out, --set, --init or --allow-missing"
         remedy = "A run goes on with the settings it was started with; start a new one for others."
         raise ConfigError("fedward run --resume", expected="the run folder alone", found=found, remedy=remedy)
     options.out = options.resume

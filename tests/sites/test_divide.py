@@ -252,7 +252,7 @@ def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
         (["a", "server"] * 30, "'server'"),
         (["a b", "a-b"] * 30, "'a b', 'a-b'"),
         (["a", "///"] * 30, "'///'"),
-        (["a"] * 45 + ["b"] * 15, "b 9"),
+        (["a"] * 45 + ["b"] * 15, "1 of 2 with fewer, as b with 9"),
     ],
 )
 def test_columns_that_make_no_sites_are_refused(values, found):

@@ -5,6 +5,7 @@ import yaml
 from fedward.config import DataSpec
 from fedward.errors import DataError
 from fedward.sites import load_site
+from fedward.sites.data import NO_LABEL_TO_EVALUATE
 from fedward.sites.npz import read_split
 from fedward.sites.site_file import read_site_file
 
@@ -54,6 +55,14 @@ def test_numbers_are_named_by_the_site(tmp_path):
     assert data.val.labels.tolist() == [2, 1, 0] * 4
     with pytest.raises(DataError, match=r"field labels.*D"):
         load_site(site(tmp_path, labels={0: "D"}), SPEC)
+
+
+def test_numbers_of_no_class_train_without_a_label(tmp_path):
+    write(tmp_path)
+    data = load_site(site(tmp_path, labels={0: "C", 1: "", 2: "A"}), SPEC)
+    assert [len(getattr(data, name)) for name in SETS] == [40, 20, 8, 16]
+    assert {row.reason for row in data.rejected} == {NO_LABEL_TO_EVALUATE}
+    assert not any(row.counted for row in data.rejected)
 
 
 def test_equal_shares_cover_every_image_once(tmp_path):

@@ -129,6 +129,16 @@ def test_named_classes_are_used_and_others_left_out(tmp_path):
     assert found["site-1"].test.labels[0] == [1, 0][row // 3 % 3]
 
 
+def test_images_called_unlabelled_have_no_label_and_train(tmp_path):
+    file = pooled(tmp_path, label_names=np.array(["cyst", "Unlabelled", "none"]))
+    partition(file, tmp_path / "sites", Wanted(sites=2))
+    assert sites(tmp_path / "sites")["site-1"]["labels"] == {0: "cyst", 1: "", 2: "none"}
+    found = loaded(tmp_path / "sites")
+    assert sum(len(data.unlabelled) for data in found.values()) == 30
+    assert all(data.classes == ("cyst", "none") for data in found.values())
+    assert not any(data.rejected for data in found.values())
+
+
 def test_numbers_name_classes_from_whichever_on(tmp_path):
     pool = read_npz(pooled(tmp_path, label_names=None, labels=np.arange(90) % 11 + 1))
     assert pool.classes == tuple(str(number) for number in range(1, 12))
@@ -139,7 +149,7 @@ def test_numbers_name_classes_from_whichever_on(tmp_path):
     ("changed", "classes", "error", "words"),
     [
         ({"label_names": None}, ("a", "b"), ConfigError, "--classes: expected a name for each of the labels 0, 1, 2"),
-        ({}, ("cyst", "nodule"), ConfigError, r"classes of the data \(cyst, solid, none\), found nodule"),
+        ({}, ("cyst", "nodule"), ConfigError, r"classes of the data \(cyst, none, solid\), found nodule"),
         ({}, ("cyst",), ConfigError, "two or more classes, each named once, found cyst"),
         ({}, ("cyst", "cyst"), ConfigError, "two or more classes, each named once, found cyst, cyst"),
         ({"label_names": np.array(["a"])}, (), DataError, "labels from 0 to 0.*found 0 to 2.*Complete label_names"),

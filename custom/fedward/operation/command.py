@@ -22,10 +22,11 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     add("subject", type=Path, metavar="SITE_FILE|KIT", help="the file that describes a site's data, or a kit's folder")
     add("--job", type=Path, metavar="FOLDER", help="with a kit: also check that it would run this exported job")
     data = DataSpec()
-    image_size = f"height and width in pixels that the job asks for (default: {data.image_size})"
-    add("--image-size", type=int, default=data.image_size, metavar="PIXELS", help=f"with a site file: {image_size}")
-    classes = f"the job's classes, in its order (default: {' '.join(data.classes)})"
-    add("--classes", nargs="+", default=list(data.classes), metavar="CLASS", help=f"with a site file: {classes}")
+    beside = "default: of data.json beside it, or"
+    image_size = f"height and width in pixels that the job asks for ({beside} {data.image_size})"
+    add("--image-size", type=int, metavar="PIXELS", help=f"with a site file: {image_size}")
+    classes = f"the job's classes, in its order ({beside} {' '.join(data.classes)})"
+    add("--classes", nargs="+", metavar="CLASS", help=f"with a site file: {classes}")
     add("--out", type=Path, default=Path(), help="with a site file: folder for the contact sheet (default: this one)")
 
 
@@ -136,10 +137,13 @@ def _doctor(options: argparse.Namespace) -> int:
     from pydantic import ValidationError
 
     from fedward.config import DataSpec, explain
+    from fedward.sites.data_file import read_data_file
     from fedward.sites.doctor import run
 
+    given = {"classes": options.classes, "image_size": options.image_size}
+    known = read_data_file(options.subject.parent) or {}
     try:
-        spec = DataSpec(classes=tuple(options.classes), image_size=options.image_size)
+        spec = DataSpec.model_validate(known | {name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         raise explain(error, "fedward doctor") from error
     return max(run(options.subject, spec, options.out), _look_at_device(options.subject))

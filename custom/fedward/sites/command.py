@@ -22,6 +22,9 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     share = f"share of its training labels that a site sees (default: 1, with FedPerl's ten sites {_FEDPERL_SHARE})"
     add("--labelled", type=_share, metavar="SHARE", help=share)
     add("--labelled-sites", type=int, metavar="N", help="only the first N sites have labels (default: all)")
+    columns = "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names)"
+    add("--columns", nargs="+", default=[], type=_column, metavar="label=NAME", help=columns)
+    add("--images", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
     classes = "an npz file's: the names of labels 0, 1, ...; else the classes to use (default: all, in natural order)"
     add("--classes", nargs="+", default=[], metavar="NAME", help=classes)
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
@@ -32,6 +35,13 @@ def _share(text: str) -> float:
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"a share is between 0 and 1, not {text}")
     return value
+
+
+def _column(text: str) -> tuple[str, str]:
+    purpose, equals, name = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"write for example label=diagnosis, not {text}")
+    return purpose, name
 
 
 def _partition(options: argparse.Namespace) -> int:
@@ -47,6 +57,8 @@ def _partition(options: argparse.Namespace) -> int:
         labelled_sites=options.labelled_sites,
         seed=options.seed,
         classes=options.classes,
+        columns=dict(options.columns),
+        images=options.images,
     )
     print(partition(options.source, options.out, wanted))
     return 0

@@ -15,6 +15,8 @@ Annotation: TypeAlias = Literal["none", "oracle", "queue"]
 benchmarks; or people, through the site's queue (:mod:`fedward.annotation`)."""
 
 SPLITS = ("train", "val", "test")
+NO_LABEL_TO_EVALUATE = "not used: it has no label, and its group is in a split that is only evaluated"
+"""Reason of a rejected row."""
 
 
 class BadRow(Exception):  # noqa: N818 - not an error of the program: caught per row, kept as Rejected

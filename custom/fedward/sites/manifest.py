@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError
-from fedward.sites.data import SPLITS, BadRow, Listed, Rejected, Row
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, BadRow, Listed, Rejected, Row
 from fedward.sites.images import decode_files, locate
 from fedward.sites.site_file import ManifestSite
 from fedward.sites.split import even_parts, group_split
@@ -17,8 +17,6 @@ from fedward.sites.table import Record, read_table
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
-
-NO_LABEL_TO_EVALUATE = "not used: it has no label, and its group is in a split that is only evaluated"
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,9 @@ def read_entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry
 
 def _entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry], list[Rejected], int]:
     """Return what :func:`read_entries` does, but rows without a file among the usable ones."""
+    if not file.folder.is_dir():
+        where, remedy = f"site {file.site}, field folder", "Fix the path in the site file, or connect the disk."
+        raise DataError(where, expected="a folder of images", found=f"none at {file.folder}", remedy=remedy)
     columns = file.columns
     named = (columns.sample_id, columns.image, columns.label, columns.group, columns.split, *file.where)
     records, rejected = read_table(file.manifest, [name for name in named if name is not None], file.site)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError
-from fedward.sites.data import SPLITS, BadRow, Labels, Listed, Pixels, Rejected, Row
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, BadRow, Labels, Listed, Pixels, Rejected, Row
 from fedward.sites.images import as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite
 from fedward.sites.split import even_parts
@@ -33,8 +33,12 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
                 reason = f"expected a label among {sorted(names)}, found {number}"
                 rejected.append(Rejected(index, sample_id, reason))
                 continue
+            label = spec.classes.index(names[number]) if names[number] else -1
+            if label < 0 and split != "train":
+                rejected.append(Rejected(index, sample_id, NO_LABEL_TO_EVALUATE, counted=False))
+                continue
             image = fit(as_image(images[index]), spec.image_size, spec.channels)
-            row = Row(sample_id, spec.classes.index(names[number]), split)
+            row = Row(sample_id, label, split)
             try:
                 check_not_blank(image)
             except BadRow as problem:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
+import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedward.errors import ConfigError, DataError
@@ -118,7 +119,7 @@ class ManifestSite(_SiteFile):
     where: dict[str, tuple[str, ...]] = {}
     """Column -> values: only rows that have one of the values in each of the columns."""
     labels: dict[str, str] = {}
-    """The site's label -> the job's class; a label that is not named here must be a class itself."""
+    """The site's label -> the job's class, empty for none; a label that is not named here must be a class itself."""
     ignore_labels: tuple[str, ...] = ()
     """The site's labels whose rows are not used at all."""
 
@@ -129,13 +130,17 @@ class NpzSite(_SiteFile):
     kind: Literal["npz"]
     file: Place
     labels: dict[int, str] = {}
-    """Number in the file -> the job's class; unset: number i is the job's i-th class."""
+    """Number in the file -> the job's class, empty for none; unset: number i is the job's i-th class."""
     indices: dict[SplitName, tuple[int, ...]] | None = None
     """The site's images of each split; unset: all (or its ``share``)."""
 
 
 _SITE: TypeAdapter[ManifestSite | NpzSite] = TypeAdapter(Annotated[ManifestSite | NpzSite, Field(discriminator="kind")])
-_EXPECTED = {"missing": "a value", "extra_forbidden": "no field of this name", "union_tag_invalid": "manifest or npz"}
+_EXPECTED = {
+    "missing": "a value",
+    "extra_forbidden": "no field of this name",
+    **dict.fromkeys(("union_tag_invalid", "union_tag_not_found", "model_attributes_type"), "manifest or npz"),
+}
 """Type of pydantic's error -> what is expected, where its own words are about programs."""
 
 
@@ -183,10 +188,12 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
     Raises:
         DataError: it does; names them.
     """
-    if unknown := sorted(set(file.labels.values()) - set(classes)):
-        expected = f"classes of the job ({', '.join(classes)})"
-        remedy = "Map the site's labels to these classes. Labels of a CSV may be named in ignore_labels instead."
-        raise DataError(f"site {file.site}, field labels", expected=expected, found=", ".join(unknown), remedy=remedy)
+    if unknown := sorted(set(file.labels.values()) - {"", *classes}):
+        own = [*dict.fromkeys(filter(None, file.labels.values()))]
+        named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
+        expected, found = f"classes of the job ({', '.join(classes)})", ", ".join(unknown)
+        remedy = f'Name them in the job (--set "data.classes={named}"), or map the labels to classes of the job.'
+        raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
 
 
 def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], total: int) -> None:
@@ -201,7 +208,7 @@ def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], t
         first = "; ".join(f"row {row.row} ({row.sample_id}): {row.reason}" for row in counted[:5])
         where = f"site {file.site}, {file.manifest if isinstance(file, ManifestSite) else file.file}"
         expected = f"at most {file.max_rejected:.0%} of {total} rows unusable"
-        remedy = "Fix the rows, or raise max_rejected in the site file."
+        remedy = "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in the site file."
         raise DataError(where, expected=expected, found=f"{len(counted)}, the first: {first}", remedy=remedy)
 
 

@@ -59,6 +59,13 @@ def read_table(path: Path, needed: Sequence[str], site: str) -> tuple[list[Recor
     return records, rejected
 
 
+def read_header(path: Path, site: str) -> list[str]:
+    """Return the columns of a CSV, as :func:`read_table` finds them where none is needed."""
+    where = f"site {site}, {path}"
+    text = _decode(path, where)
+    return _header(text, _delimiter(text, (), where))
+
+
 def _decode(path: Path, where: str) -> str:
     try:
         content = path.read_bytes()

@@ -1,13 +1,15 @@
 """One data set cut into sites and written: what ``fedward partition`` does."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedward.errors import ConfigError
 from fedward.sites.data_file import DATA_FILE
+from fedward.sites.partition.csv_pool import read_csv
 from fedward.sites.partition.divide import divide, divide_by
+from fedward.sites.partition.folder_pool import read_folder
 from fedward.sites.partition.npz_pool import read_npz
 from fedward.sites.partition.pool import Cut, Pool
 from fedward.sites.partition.summary import summary
@@ -27,6 +29,10 @@ class Wanted:
     labelled_sites: int | None = None
     seed: int = 0
     classes: Sequence[str] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Of a CSV; see :func:`fedward.sites.partition.csv_pool.read_csv`."""
+    images: Path | None = None
+    """Folder of the images that a CSV lists; None: the CSV's own."""
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -36,10 +42,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         ConfigError: the cut cannot be, or the folder holds other files.
         DataError: the data set cannot be used.
     """
-    pool = read_npz(source, wanted.classes)
-    if len(set(pool.classes)) < max(2, len(pool.classes)):
-        expected, found = "two or more classes, each named once", ", ".join(pool.classes)
-        raise ConfigError(f"{source}", expected=expected, found=found, remedy="Name the classes to use with --classes.")
+    pool = _read(source, wanted)
     cut = _divided(pool, wanted)
     count = len(cut) if wanted.labelled_sites is None else wanted.labelled_sites
     if not 0 <= count <= len(cut):
@@ -52,6 +55,19 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         raise ConfigError(f"{out}", expected=expected, found=found, remedy="Name another folder, or delete them.")
     write_files({**texts, out / DATA_FILE: json.dumps(pool.data_spec(), indent=2, ensure_ascii=False) + "\n"})
     return summary(pool, cut, shares, out)
+
+
+def _read(source: Path, wanted: Wanted) -> Pool:
+    if not source.exists():
+        expected, remedy = "an npz file, a CSV, or a folder of images", "Name what there is."
+        raise ConfigError(f"{source}", expected=expected, found="nothing there", remedy=remedy)
+    table = source / "manifest.csv" if source.is_dir() else source
+    if table.exists() and table.suffix.lower() != ".npz":
+        return read_csv(table, wanted.images or table.parent, wanted.classes, wanted.columns)
+    if wanted.columns or wanted.images:
+        remedy = "Leave --columns and --images away, or name the CSV."
+        raise ConfigError("--columns, --images", expected="a CSV", found=f"{source}", remedy=remedy)
+    return read_folder(source, wanted.classes) if source.is_dir() else read_npz(source, wanted.classes)
 
 
 def _divided(pool: Pool, wanted: Wanted) -> Cut:

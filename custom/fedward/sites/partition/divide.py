@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
     learned = _even(pool, train, sites, seed) if gamma is None else _spread(pool, train, sites, gamma, seed)
     parts = zip(learned, _even(pool, val, sites, seed), _even(pool, test, sites, seed), strict=True)
     cut = {f"site-{index}": dict(zip(SPLITS, part, strict=True)) for index, part in enumerate(parts, 1)}
-    _check_size(cut, "Ask for fewer sites, a larger gamma or another seed.")
+    _check_size(cut, "Ask for fewer sites, or a larger --dirichlet.")
     return cut
 
 
@@ -73,7 +74,7 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
         name: {split: np.flatnonzero((owner == place[value]) & (splits == split)) for split in SPLITS}
         for value, name in names.items()
     }
-    _check_size(cut, f"Give images no value in {column} to leave them out, or name another column.")
+    _check_size(cut, f"Give the images of these sites no value in {column}, to leave them out, or name another column.")
     return cut
 
 
@@ -102,25 +103,34 @@ def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
 
 def _even(pool: Pool, rows: Rows, sites: int, seed: int) -> list[Rows]:
     owner = group_split([pool.groups[row] for row in rows], pool.labels[rows], [1 / sites] * sites, seed)
+    if pool.grouped:  # what remains of each class is a patient or more, and would always be at the first sites
+        member, labels = _groups(pool, rows)
+        owner = (owner + labels[member]) % sites
     return [rows[owner == site] for site in range(sites)]
 
 
 def _spread(pool: Pool, rows: Rows, sites: int, gamma: float, seed: int) -> list[Rows]:
     from fedward.seeds import numpy_generator  # here: it imports torch
 
-    place: dict[str, int] = {}
-    member = np.array([place.setdefault(pool.groups[row], len(place)) for row in rows], np.int64)
-    labels = commonest_labels(member, pool.labels[rows], len(place))
+    member, labels = _groups(pool, rows)
     least = 1 if pool.grouped else AT_LEAST
     parts = dirichlet(labels, sites, gamma, numpy_generator(seed, "dirichlet"), least)
     return [rows[np.isin(member, groups)] for groups in parts]
 
 
+def _groups(pool: Pool, rows: Rows) -> tuple[npt.NDArray[np.int64], Labels]:
+    """Return the number of each row's group, in the order in which groups first occur, and each group's class."""
+    place: dict[str, int] = {}
+    member = np.array([place.setdefault(pool.groups[row], len(place)) for row in rows], np.int64)
+    return member, commonest_labels(member, pool.labels[rows], len(place))
+
+
 def _check_size(cut: Cut, remedy: str) -> None:
     if small := {site: len(rows["train"]) for site, rows in cut.items() if len(rows["train"]) < AT_LEAST}:
-        expected = f"at least {AT_LEAST} training images at each site"
-        found = ", ".join(f"{site} {count}" for site, count in small.items())
-        raise ConfigError("partition", expected=expected, found=found, remedy=remedy)
+        expected, site = f"at least {AT_LEAST} training images at each site", min(small, key=lambda name: small[name])
+        count = small[site]
+        found = f"{len(small)} of {len(cut)} with fewer, as {site} with {count}"
+        raise ConfigError("fedward partition", expected=expected, found=found, remedy=remedy)
 
 
 def _places(groups: Sequence[str], values: Sequence[str]) -> dict[str, Counter[str]]:
@@ -134,7 +144,10 @@ def _places(groups: Sequence[str], values: Sequence[str]) -> dict[str, Counter[s
 
 def _site_names(values: Iterable[str]) -> dict[str, str]:
     """Return value -> site's name, in natural order: the value itself, with a hyphen for what no plain name has."""
-    names = {value: re.sub(r"[^A-Za-z0-9._-]+", "-", value).strip("-.") for value in sorted(set(values), key=natural)}
+    plain = {
+        value: normalize("NFKD", value).encode("ascii", "ignore").decode() for value in sorted(set(values), key=natural)
+    }
+    names = {value: re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") for value, text in plain.items()}
     taken = {Path(name).stem for name in (*NO_SITE, ANY_SITE)}
     if (
         len(names) < 2

@@ -43,7 +43,7 @@ def read_skin(manifest: Path) -> list[Sample]:
     except DataError as error:
         where, remedy = (
             error.where.removeprefix("site (all), "),
-            "Name the folder of a pooled skin data set, or fix it.",
+            "Name the folder of a pooled skin data set, or cut any other one with --sites or --by.",
         )
         raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
     if rejected:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError
 from fedward.sites.npz import read_arrays
-from fedward.sites.partition.pool import GROUPS, Listing, Pool, Rows, check_groups
+from fedward.sites.partition.pool import GROUPS, Listing, Pool, Rows, check_groups, is_label, take_classes
 
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
@@ -22,44 +22,46 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
     It has ``train_images`` and ``train_labels``, perhaps ``val_...`` and ``test_...``, or just ``images`` and
     ``labels``. Other arrays of one value an image are columns (``source``, or ``train_source``); one of them may say
     what stays together (``groups``, ``patient``). ``label_names`` has the names of the labels, ``NAME_names`` those of
-    the numbers in the column ``NAME``.
+    the numbers in the column ``NAME``. Images whose label is called ``unlabelled`` have none.
 
     Args:
         path: of the file.
         classes: names of the labels in the order of their numbers, by default the numbers. Where the file has
-            ``label_names``: those of the classes to use, in the order the job is to have; the others are left out.
+            ``label_names``: those of the classes to use, in their order; images of others are left out.
 
     Raises:
         DataError: see :func:`fedward.sites.npz.read_arrays`; a group is in two splits.
-        ConfigError: the classes are not so many as the labels, or not those of the file.
+        ConfigError: the classes are not as many as the labels, or see :func:`~.pool.take_classes`.
     """
     names, others = _others(path)
     prefixes = [""] if "images" in names and "train_images" not in names else ["train_"]
     prefixes += [start for start in ("val_", "test_") if f"{start}images" in names and prefixes != [""]]
     parts = [read_arrays(path, [start], f"{path}, {start}images") for start in prefixes]
-    numbers, counts = np.concatenate([labels for _, labels in parts]), [len(labels) for _, labels in parts]
-    called = _classes(path, np.unique(numbers).tolist(), others.get("label_names"), classes)
-    order = list(classes or called.values())
+    numbers, counts = np.concatenate([labels for _, labels in parts]).tolist(), [len(labels) for _, labels in parts]
+    called = _names(path, sorted(set(numbers)), others.get("label_names"), classes)
+    order = [name for name in called.values() if is_label(name)]
+    chosen = take_classes([called[number] for number in numbers], classes or order)
     columns = _columns(others, prefixes, counts)
     grouping = next((columns[name] for name in GROUPS if name in columns), [""] * len(numbers))
     index = np.concatenate([np.arange(count) for count in counts])
     splits = [start[:-1] or "train" for start, count in zip(prefixes, counts, strict=True) for _ in range(count)]
     groups = [group or f"{split}-{row}" for group, split, row in zip(grouping, splits, index, strict=True)]
     check_groups(f"{path}", groups, splits)
-    kept = [row for row, number in enumerate(numbers.tolist()) if number in called]
-    left, first = len(numbers) - len(kept), parts[0][0]
+    first, kept = parts[0][0], chosen.rows
+    labels = {number: name if is_label(name) else "" for number, name in called.items()}
+    used = {number: name for number, name in labels.items() if name in ("", *chosen.classes)}
     return Pool(
         name=path.stem,
-        classes=tuple(order),
-        labels=np.array([order.index(called[int(numbers[row])]) for row in kept], np.int64),
+        classes=chosen.classes,
+        labels=chosen.labels,
         groups=[groups[row] for row in kept],
         splits=[splits[row] for row in kept],
         side=min(first.shape[1:3]),
         channels=1 if first.ndim == 3 else first.shape[3],
-        listing=partial(_listing, path, called, index[kept]),
+        listing=partial(_listing, path, used, index[kept]),
         columns={name: [values[row] for row in kept] for name, values in columns.items()},
         grouped=any(grouping),
-        notes=(f"{left} images of other classes are left out.",) if left else (),
+        notes=chosen.notes,
     )
 
 
@@ -74,10 +76,10 @@ def _others(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
         raise DataError(f"{path}", expected="an npz file of arrays", found=found, remedy=remedy) from None
 
 
-def _classes(
+def _names(
     path: Path, numbers: Sequence[int], known: npt.NDArray[Any] | None, classes: Sequence[str]
 ) -> dict[int, str]:
-    """Return number -> name of the classes to use."""
+    """Return number -> name of all labels."""
     if known is None:
         names = list(classes or map(str, numbers))
         if len(names) != len(numbers):
@@ -88,11 +90,7 @@ def _classes(
         expected = f"labels from 0 to {len(known) - 1}, as label_names has them"
         found, remedy = f"{min(numbers)} to {max(numbers)}", "Complete label_names."
         raise DataError(f"{path}", expected=expected, found=found, remedy=remedy)
-    named = {number: str(known[number]) for number in numbers}
-    if unknown := [name for name in classes if name not in named.values()]:
-        expected, remedy = f"classes of the data ({', '.join(named.values())})", "Name some of them."
-        raise ConfigError("--classes", expected=expected, found=", ".join(unknown), remedy=remedy)
-    return {number: name for number, name in named.items() if not classes or name in classes}
+    return {number: str(known[number]) for number in numbers}
 
 
 def _columns(others: Arrays, prefixes: Sequence[str], counts: Sequence[int]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import DataError
+from fedward.errors import ConfigError, DataError
 from fedward.sites.data import Labels
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -77,6 +77,48 @@ class Pool:
             "channels": self.channels,
             "views": "upright" if self.channels == 1 else "mirrored",
         }
+
+
+class Classes(NamedTuple):
+    """The classes that are used of a data set, and its images of them or of none."""
+
+    classes: tuple[str, ...]
+    labels: Labels
+    """(M,) of the images that are kept: index into the classes, -1 for none."""
+    rows: list[int]
+    """Which images are kept, ascending."""
+    notes: tuple[str, ...]
+    """How many are not."""
+
+
+def is_label(text: str) -> bool:
+    """Return whether a label is one: an empty one is not, nor is ``unlabelled``."""
+    return text.lower() not in ("", "unlabelled", "unlabeled")
+
+
+def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
+    """Return the classes of a data set, and its images that have one of them or no label.
+
+    Args:
+        texts: N labels as the data set has them.
+        classes: those to use, in their order; none: all, in natural order.
+
+    Raises:
+        ConfigError: a class of which there is no image, though others have labels; fewer than two, or one twice.
+    """
+    known = sorted({text for text in texts if is_label(text)}, key=natural)
+    order = tuple(classes or known)
+    if unknown := [name for name in classes if known and name not in known]:
+        expected, remedy = f"classes of the data ({', '.join(known):.300})", "Name some of them."
+        raise ConfigError("--classes", expected=expected, found=", ".join(unknown), remedy=remedy)
+    if len(set(order)) < max(2, len(order)):
+        expected, found = "two or more classes, each named once", ", ".join(order) or "no label"
+        raise ConfigError("--classes", expected=expected, found=found, remedy="Name the classes to use.")
+    place = {name: index for index, name in enumerate(order)}
+    rows = [row for row, text in enumerate(texts) if text in place or not is_label(text)]
+    left = len(texts) - len(rows)
+    notes = (f"{left} images of other classes are left out.",) if left else ()
+    return Classes(order, np.array([place.get(texts[row], -1) for row in rows], np.int64), rows, notes)
 
 
 def natural(text: str) -> list[tuple[bool, int, str]]:

@@ -1,0 +1,132 @@
+"""A pool that is a CSV and the images it lists, whatever it calls its columns."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from fedward.errors import ConfigError, DataError
+from fedward.sites.data import BadRow, Rejected
+from fedward.sites.images import locate
+from fedward.sites.partition.folder_pool import image_endings
+from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
+from fedward.sites.partition.pool import GROUPS, Pool
+from fedward.sites.table import Record, read_header, read_table
+
+_IMAGE = ("image", "image_path", "path", "filepath", "file_path", "file", "filename", "file_name", "img", "image_name")
+_ID = ("image_id", "isic_id", "sample_id", "id")
+KNOWN = {
+    "image": (*_IMAGE, *_ID),
+    "sample_id": ("sample_id", "image_id", "isic_id", "id"),
+    "label": ("label", "labels", "diagnosis", "dx", "class", "class_name", "target", "category"),
+    "group": GROUPS,
+    "split": ("split", "set", "subset", "partition"),
+}
+"""What a column is for -> what it is called where nobody says, the first that there is, in lower case."""
+
+
+def read_csv(path: Path, folder: Path, classes: Sequence[str] = (), columns: Mapping[str, str] | None = None) -> Pool:
+    """Read a CSV as a pool.
+
+    A cell of the image column is a path in the folder, or the name of a file anywhere in it, with its ending or
+    without. Rows of which this cannot be said are left out, if they are few. The id of an image is by default its path.
+
+    Args:
+        path: of the CSV; see :func:`fedward.sites.table.read_table`.
+        folder: of the images.
+        classes: those to use; none: all.
+        columns: what a column is for (the keys of :data:`KNOWN`) -> its name; empty: there is none. By default they
+            are found by well-known names.
+
+    Raises:
+        ConfigError: a column for something else, or one that the CSV has not.
+        DataError: the CSV cannot be read; there is no column of images; more than 5 % of the rows cannot be used; or
+            see :func:`fedward.sites.partition.image_pool.image_pool`.
+    """
+    records, malformed, header = _read(path)
+    used = _columns(path, header, columns or {})
+    total, bad = len(records) + len(malformed), [f"line {row.row}: {row.reason}" for row in malformed]
+    finder, listed, kept = _Finder(folder), dict[str, ListedImage](), list[Record]()
+    for record in records:
+        try:
+            image = _listed(record, used, finder)
+            if image.sample_id in listed:
+                raise BadRow(f"another row has the id {image.sample_id!r}")
+        except BadRow as problem:
+            bad.append(f"line {record.line}: {problem}")
+        else:
+            listed[image.sample_id] = image
+            kept.append(record)
+    told = " ".join(f"{purpose}={name}" for purpose, name in used.items() if name)
+    remedy = f"Fix the rows, name the images' folder with --images, or other columns than these: --columns {told}."
+    notes = (f"Columns: {told}.", *refuse_many(f"{path}", bad, total, remedy))
+    others = {name: [record.cells[name] for record in kept] for name in header if name}
+    name = path.stem if path.stem != "manifest" else path.resolve().parent.name
+    return image_pool(name, folder, list(listed.values()), classes, others, notes)
+
+
+def _read(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:
+    try:
+        header = read_header(path, "(all)")
+        return *read_table(path, header or ["image"], "(all)"), header
+    except DataError as error:
+        where, remedy = error.where.removeprefix("site (all), "), "Name another CSV, or fix this one."
+        raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
+
+
+def _columns(path: Path, header: Sequence[str], said: Mapping[str, str]) -> dict[str, str]:
+    """Return what each column is for -> its name, empty where there is none."""
+    by_name = {name.lower().replace(" ", "_").replace("-", "_"): name for name in reversed(header)}
+    used = {}
+    for purpose, names in KNOWN.items():
+        used[purpose] = said.get(purpose, next((by_name[name] for name in names if name in by_name), ""))
+    known = f"{', '.join(name for name in header if name):.300}"
+    if unknown := [purpose for purpose in said if purpose not in KNOWN]:
+        expected, remedy = f"columns for {', '.join(KNOWN)}", "Write for example --columns label=diagnosis."
+        raise ConfigError("--columns", expected=expected, found=", ".join(unknown), remedy=remedy)
+    if missing := [name for name in used.values() if name and name not in header]:
+        expected, remedy = f"columns of the CSV ({known})", "Name one of them."
+        raise ConfigError("--columns", expected=expected, found=", ".join(missing), remedy=remedy)
+    if not used["image"]:
+        remedy = "Name the column of their files, as in --columns image=NAME."
+        raise DataError(f"{path}", expected="a column of images", found=known, remedy=remedy)
+    return used
+
+
+def _listed(record: Record, used: Mapping[str, str], finder: "_Finder") -> ListedImage:
+    cell = {purpose: record.cells[name] if name else "" for purpose, name in used.items()}
+    split = SPLIT_NAMES.get(cell["split"].lower(), "")
+    if used["split"] and not split:
+        raise BadRow(f"expected train, val or test, found {cell['split']!r} (--columns split= makes new splits)")
+    image = finder.find(cell["image"])
+    return ListedImage(cell["sample_id"] or image, image, cell["label"], cell["group"], split)
+
+
+class _Finder:
+    """Finds image files by path, or by name anywhere in a folder, which is listed once and only if it must be."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._endings = folder, image_endings()
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = defaultdict(list)
+        for path in sorted(self._folder.rglob("*")):
+            if path.suffix.lower() in self._endings and path.is_file():
+                for name in (path.name, path.stem):
+                    found[name].append(path.relative_to(self._folder).as_posix())
+        return found
+
+    def find(self, name: str) -> str:
+        """Return the path in the folder; raise BadRow where there is none, or several."""
+        if Path(name).is_absolute() and Path(name).is_relative_to(self._folder.resolve()):
+            name = Path(name).relative_to(self._folder.resolve()).as_posix()
+        try:
+            locate(self._folder, name)
+            return name
+        except BadRow:
+            found = self._named.get(Path(name).name, [])
+            if len(found) != 1:
+                places = f"found {len(found)}: {', '.join(found[:2])}" if found else f"found none in {self._folder}"
+                raise BadRow(f"expected the image {name!r}, {places}") from None
+            return found[0]

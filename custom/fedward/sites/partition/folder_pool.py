@@ -1,0 +1,67 @@
+"""A pool that is a folder with one sub-folder of image files for each class, perhaps below train, val and test."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from fedward.errors import DataError
+from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool
+from fedward.sites.partition.pool import Pool, natural
+
+
+def read_folder(folder: Path, classes: Sequence[str] = ()) -> Pool:
+    """Read a folder whose sub-folders are the classes; an image's id is its path.
+
+    Where the sub-folders are called train, val and test, or some of these, the classes are below them. Images may lie
+    deeper in the folder of their class. What does not begin as images do, by its ending, is left out. One called
+    ``unlabelled`` is no class.
+
+    Raises:
+        DataError: there are no such folders, no images in them, or see
+            :func:`fedward.sites.partition.image_pool.image_pool`.
+    """
+    places = _class_folders(folder)
+    files = [(label, split, path) for label, split, place in places for path in _files(place)]
+    known = image_endings()
+    images = [(label, split, path) for label, split, path in files if path.suffix.lower() in known]
+    if not images:
+        expected, remedy = "images in a folder for each class", "Name another folder, or a CSV. Convert DICOM to PNG."
+        found = f"{', '.join(sorted(path.name for path in folder.iterdir())):.200}" or "nothing"
+        raise DataError(f"{folder}", expected=expected, found=found, remedy=remedy)
+    listed = []
+    for label, split, path in images:
+        name = path.relative_to(folder).as_posix()
+        listed.append(ListedImage(name, name, label, split=split))
+    others = len(files) - len(images)
+    notes = [f"Files that are left out, as their endings are not those of images: {others}."] if others else []
+    if tables := sorted(path.name for path in folder.glob("*.csv")):
+        notes += [f"{', '.join(tables)} in {folder} is not read. If it lists the images, name it as SOURCE."]
+    return image_pool(folder.resolve().name, folder, listed, classes, {}, notes)
+
+
+def image_endings() -> set[str]:
+    """Return the endings of image files that are read, in lower case."""
+    return {ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN}
+
+
+def _class_folders(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield class, split and folder, in natural order."""
+    inside = _folders(folder)
+    if inside and all(path.name.lower() in SPLIT_NAMES for path in inside):
+        for split in inside:
+            for path in _folders(split):
+                yield path.name, SPLIT_NAMES[split.name.lower()], path
+    else:
+        for path in inside:
+            yield path.name, "", path
+
+
+def _folders(folder: Path) -> list[Path]:
+    found = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    return sorted(found, key=lambda path: natural(path.name))
+
+
+def _files(folder: Path) -> list[Path]:
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return sorted(found, key=lambda path: natural(path.as_posix()))

@@ -1,0 +1,134 @@
+"""A pool of image files: what they look like, and the CSV with which a site's file lists some of them."""
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fedward.errors import DataError
+from fedward.sites.data import BadRow
+from fedward.sites.images import fit, open_image
+from fedward.sites.partition.pool import Listing, Pool, Rows, check_groups, take_classes
+
+_LOOKED_AT = 16
+_MOST_BAD = 0.05
+"""As ``max_rejected`` of a site file."""
+SPLIT_NAMES = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""What data sets call their splits, in lower case -> ours."""
+
+
+@dataclass(frozen=True)
+class ListedImage:
+    """One image file, as a data set lists it."""
+
+    sample_id: str
+    image: str
+    """Path in the folder of the images."""
+    label: str = ""
+    group: str = ""
+    split: str = ""
+
+
+def image_pool(
+    name: str,
+    folder: Path,
+    images: Sequence[ListedImage],
+    classes: Sequence[str],
+    columns: Mapping[str, Sequence[str]],
+    notes: Sequence[str] = (),
+) -> Pool:
+    """Return the pool of these images.
+
+    Args:
+        name: of the data set.
+        folder: of the images.
+        images: N of them.
+        classes: those to use; none: all.
+        columns: further columns of N values each.
+        notes: what to tell besides.
+
+    Raises:
+        ConfigError: see :func:`fedward.sites.partition.pool.take_classes`.
+        DataError: a group is in two splits; some images have a split and others none; no image can be read.
+    """
+    chosen = take_classes([image.label for image in images], classes)
+    kept = [images[row] for row in chosen.rows]
+    groups = [image.group or image.sample_id for image in kept]
+    splits = [image.split or "train" for image in kept]
+    check_groups(f"{folder}", groups, splits)
+    side, channels = _look(folder, [image.image for image in kept])
+    return Pool(
+        name=name,
+        classes=chosen.classes,
+        labels=chosen.labels,
+        groups=groups,
+        splits=splits,
+        side=side,
+        channels=channels,
+        listing=partial(_listing, folder, kept, chosen.classes),
+        columns={column: [values[row] for row in chosen.rows] for column, values in columns.items()},
+        grouped=any(image.group for image in kept),
+        notes=(*notes, *chosen.notes),
+    )
+
+
+def refuse_many(where: str, bad: Sequence[str], total: int, remedy: str) -> tuple[str, ...]:
+    """Return a note of the rows that cannot be used, the first with its reason.
+
+    Raises:
+        DataError: they are more than 5 % of ``total``, or all.
+    """
+    if len(bad) > _MOST_BAD * total or len(bad) == total:
+        expected = f"images, of which at most {_MOST_BAD:.0%} cannot be used"
+        found = f"{len(bad)} of {total} that cannot" + "".join(f", the first: {reason}" for reason in bad[:1])
+        raise DataError(where, expected=expected, found=found, remedy=remedy)
+    return (f"{len(bad)} of {total} rows are left out, the first: {bad[0]}.",) if bad else ()
+
+
+def _look(folder: Path, names: Sequence[str]) -> tuple[int, int]:
+    """Return the smallest side and the channels of some images: one channel where all of them are grey."""
+    sides, grey, problem = [], True, ""
+    for name in names[:: max(1, len(names) // _LOOKED_AT)][:_LOOKED_AT]:
+        try:
+            image = open_image(folder / name)
+        except BadRow as error:
+            problem = problem or f"{name}: {error}"
+            continue
+        sides.append(min(image.size))
+        pixels = fit(image, 32, 3)
+        grey &= bool((pixels == pixels[..., :1]).all())
+    if not sides:
+        remedy = "Convert the images to PNG, JPEG or TIFF."
+        raise DataError(f"{folder}", expected="images that can be read", found=problem or "none", remedy=remedy)
+    return min(sides), 1 if grey else 3
+
+
+def _listing(
+    folder: Path,
+    images: Sequence[ListedImage],
+    classes: Sequence[str],
+    site: str,
+    mine: Mapping[str, Rows],
+    out: Path,
+) -> Listing:
+    table = io.StringIO(newline="")
+    writer = csv.writer(table)
+    writer.writerow(["sample_id", "image", "label", "group", "split"])
+    for split, rows in mine.items():
+        for image in (images[row] for row in rows):
+            label = image.label if image.label in classes else ""
+            writer.writerow([image.sample_id, image.image, label, image.group or image.sample_id, split])
+    content = {
+        "kind": "manifest",
+        "folder": os.path.relpath(folder.resolve(), out.resolve()),
+        "manifest": f"{site}.csv",
+        "labels": {name: name for name in classes},
+    }
+    return Listing(content, {}, table.getvalue())
