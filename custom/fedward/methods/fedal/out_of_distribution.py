@@ -51,7 +51,7 @@ def out_of_distribution(pool: Pool) -> dict[str, float]:
     ``x`` is refused if ``d(x, labelled) > max_l d(l, labelled without l)``.
 
     Of L labelled images drawn by chance and one more, each is as likely as any other to be the farthest from the rest,
-    so that about one rightful image in L is refused, of whatever class it is.
+    so that about one rightful image in L is refused.
 
     Args:
         pool: with what :data:`USES` names.
