@@ -34,7 +34,7 @@ def test_cells_come_seed_by_seed_and_variants_change_rows() -> None:
     made = study(variants=VARIANTS).cells()
     assert made[:5] == [Cell("recipe", row, 1) for row in ROWS] + [Cell("cold", row, 1) for row in ("lower", "ssfl")]
     assert [cell.seed for cell in made] == [1] * 5 + [2] * 5
-    assert study(variants=VARIANTS).cells(["cold"], ["ssfl"], [7]) == [Cell("cold", "ssfl", 7)]
+    assert study(variants=VARIANTS).cells(["cold"], ["ssfl"]) == [Cell("cold", "ssfl", seed) for seed in (1, 2)]
 
 
 def test_settings_go_to_the_methods_that_have_them() -> None:

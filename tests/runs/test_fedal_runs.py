@@ -48,6 +48,16 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run_local(active(), tmp_path_factory.mktemp("fedal") / "run", sites=SITES)
 
 
+def test_images_without_a_label_teach_from_the_first_round_on(tmp_path: Path) -> None:
+    """What FixMatch trains on shrinks as labels are bought."""
+    folder = run_local(active(unlabelled_weight=0.5, images_per_round=16), tmp_path / "run", sites=SITES)
+    found = [row for row in rows(folder, "metrics") if row["split"] == "train" and row["site"] == "site-1"]
+    assert {row["round"] for row in found if row["name"] == "loss_pseudo"} == {1, 2, 3, 4}
+    left = [row["value"] for row in found if row["name"] == "unlabelled"]
+    assert left == sorted(left, reverse=True)
+    assert left[0] > left[-1] > 0
+
+
 # --- a site
 
 

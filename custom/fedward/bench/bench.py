@@ -18,11 +18,9 @@ from fedward.sites.command import add_partition
 def bench(options: argparse.Namespace, engine: Engine) -> int:
     """Run, show or check a study, as the options of ``fedward bench`` say; return 0."""
     study = read_study(options.study)
-    cells = study.cells(
-        _known("--variants", options.variants, study.variants),
-        _known("--rows", options.rows, study.rows),
-        _known("--seeds", options.seeds, study.seeds),
-    )
+    study = study.model_copy(update={"seeds": tuple(dict.fromkeys(options.seeds))}) if options.seeds else study
+    variants, rows = _known("--variants", options.variants, study.variants), _known("--rows", options.rows, study.rows)
+    cells = study.cells(variants, rows)
     out = options.out or Path("runs") / "bench" / options.study.stem
     file = options.results or out / "results.jsonl"
     site_files = options.site_files or out / "sites"
@@ -87,10 +85,10 @@ def verified(work: Bench, study: Path, page: Path | None) -> str:
     return f"{said}; {page} says what they say" if page else said
 
 
-def _known(option: str, named: Sequence[str] | Sequence[int], known: Iterable[object]) -> Sequence:  # type: ignore[type-arg]
+def _known(option: str, named: Sequence[str], known: Iterable[str]) -> list[str]:
     """Return what an option names, once each; raise ConfigError for a name that the study has not."""
     if unknown := [name for name in dict.fromkeys(named) if name not in known]:
-        expected, found = f"some of {', '.join(map(str, known))}", ", ".join(map(str, unknown))
+        expected, found = f"some of {', '.join(known)}", ", ".join(unknown)
         remedy = "Name what the study has, or change its file."
         raise ConfigError(f"fedward bench {option}", expected=expected, found=found, remedy=remedy)
     return list(dict.fromkeys(named))

@@ -18,7 +18,7 @@ def add_bench(parser: argparse.ArgumentParser) -> None:
     add("--results", type=Path, metavar="FILE", help="where results are kept (default: OUT/results.jsonl)")
     add("--rows", nargs="+", default=[], metavar="ROW", help="run these rows alone (default: all)")
     add("--variants", nargs="+", default=[], metavar="NAME", help="run these variants alone (default: all)")
-    add("--seeds", type=int, nargs="+", default=[], metavar="N", help="run these seeds alone (default: the study's)")
+    add("--seeds", type=int, nargs="+", default=[], metavar="N", help="in place of the study's seeds")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of all rows; may be repeated")
     add("--workers", type=int, default=2, metavar="N", help="runs at once (default: 2)")
     add("--show", action="store_true", help="run nothing, print the tables of the results")

@@ -105,11 +105,11 @@ class Study(_Part):
         chosen = self.variants[variant].rows
         return tuple(row for row in self.rows if not chosen or row in chosen)
 
-    def cells(self, variants: Sequence[str] = (), rows: Sequence[str] = (), seeds: Sequence[int] = ()) -> list[Cell]:
-        """Return the results of the named variants, rows and seeds, seed by seed; of all where none is named."""
+    def cells(self, variants: Sequence[str] = (), rows: Sequence[str] = ()) -> list[Cell]:
+        """Return the results of the named variants and rows, seed by seed; of all where none is named."""
         pairs = [(variant, row) for variant in variants or self.variants for row in self.rows_of(variant)]
         wanted = [(variant, row) for variant, row in pairs if not rows or row in rows]
-        return [Cell(variant, row, seed) for seed in seeds or self.seeds for variant, row in wanted]
+        return [Cell(variant, row, seed) for seed in self.seeds for variant, row in wanted]
 
     def experiment(self, cell: Cell, changes: Settings | None = None) -> Experiment:
         """Return what a cell runs.

@@ -9,6 +9,7 @@ from fedward.methods.auxiliary import HEADS, SupervisedWithHeads, add_heads
 from fedward.methods.evidential import Evidential, annealing
 from fedward.methods.fedal.queries import QUERY, ActiveLearning, ActiveSettings
 from fedward.methods.fedavg import Supervised, draw_participants, mean_of
+from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Objective, Phase
 from fedward.methods.samplers import allocate_by_counts
 from fedward.methods.schedule import rate_of_round
@@ -30,7 +31,7 @@ def labels_at_present(task: str, labelled: int, unlabelled: int, steps: int) -> 
 
 
 class FedAL(Algorithm[FedALState]):
-    """FedAvg on the images that are labelled so far, weighted by their number.
+    """FedAvg on the images that are labelled so far, weighted by their number; with FixMatch on the others, if wanted.
 
     With fewer replies than asked for: as FedAvg, and
 
@@ -52,8 +53,10 @@ class FedAL(Algorithm[FedALState]):
         self._by_score = settings.budget == "by_score"
         if self._heads:
             self.extend = add_heads
+        pseudo = settings.unlabelled_weight > 0
         self.requirements = Requirements(
-            frozenset({"loss_supervised"}),
+            frozenset({"loss_supervised", *["loss_pseudo"] * pseudo}),
+            logs=frozenset(["kept"] * pseudo),
             records=frozenset({"budgets"}),
             server_optimizer=True,
             exchanges=2 if self._by_score else 1,
@@ -62,11 +65,15 @@ class FedAL(Algorithm[FedALState]):
         )
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
-        """Return cross-entropy or the evidential loss, and the training of heads where there are some."""
-        objective: Objective[Any] = SupervisedWithHeads(self.settings) if self._heads else Supervised()
+        """Return the training of the loss that is set, on labelled images or on all, and of heads if there are some."""
+        return [Phase(self._objective(round_), rate_of_round(self.settings.learning_rate, round_, self.settings))]
+
+    def _objective(self, round_: int) -> Objective[Any]:
+        if self._heads:
+            return SupervisedWithHeads(self.settings)
         if self.settings.loss == "evidential":
-            objective = Evidential(annealing(round_))
-        return [Phase(objective, rate_of_round(self.settings.learning_rate, round_, self.settings))]
+            return Evidential(annealing(round_))
+        return FixMatchObjective(self.settings) if self.settings.unlabelled_weight else Supervised()
 
     def rounds(self, state: FedALState, federation: Federation) -> Rounds:
         """Deng et al., Alg. 1; where the budget goes by scores, a query is preceded by a look at them."""

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from fedward.methods.fixmatch import FixMatchSettings
 from fedward.methods.samplers import has_bounded_scores, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
 from fedward.methods.settings import AllImages, Positive, Schedule, Share
@@ -12,7 +13,7 @@ QUERY = "query"
 """The task of a round in which sites ask for the labels that are due there."""
 
 
-class ActiveSettings(AllImages):
+class ActiveSettings(AllImages, FixMatchSettings):
     """FedAL's choices; defaults are the paper's, where it names some."""
 
     rounds: int = Field(25, ge=1)
@@ -29,6 +30,8 @@ class ActiveSettings(AllImages):
     """Paper: 5e-4."""
     loss: Literal["cross_entropy", "evidential"] = "cross_entropy"
     """What trains the model: cross-entropy, as in the paper, or FEAL's evidential loss."""
+    unlabelled_weight: float = Field(0.0, ge=0.0)
+    """beta: weight of the pseudo-label loss on the images that have no label yet, as in SSFL. Paper: 0."""
     sampler: str = "fedal"
     """How a query chooses: a name of ``fedward.methods.samplers``."""
     sampler_options: dict[str, Any] = Field(default_factory=dict)
@@ -54,6 +57,9 @@ class ActiveSettings(AllImages):
         if (last := 1 + self.steps * self.query_every) > self.rounds:
             raise ValueError(f"the last of {self.steps} queries would come in round {last} of {self.rounds}")
         sampler = sampler_of(self.sampler, self.sampler_options)
+        if self.unlabelled_weight and (sampler.uses.heads or self.loss == "evidential"):
+            why = f"{self.sampler} trains heads of its own" if sampler.uses.heads else "the loss is evidential"
+            raise ValueError(f"unlabelled_weight must be 0: {why}, and there are no pseudo-labels")
         if self.budget == "by_score" and not has_bounded_scores(sampler):
             raise ValueError(f"budget='by_score' needs a sampler whose scores have bounds, and {self.sampler} has none")
         own_weights = self.class_weighting == "none" and self.missing_classes == "as_any"
