@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedward.methods.fixmatch import FixMatchSettings
+from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.samplers import has_bounded_scores, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
 from fedward.methods.settings import AllImages, Positive, Schedule, Share

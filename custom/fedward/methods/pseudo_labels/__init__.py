@@ -1,17 +1,15 @@
 """Ways to make pseudo-labels, one of which a job chooses by name."""
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
 
 from fedward.methods.pseudo_labels.aligned import Aligned
 from fedward.methods.pseudo_labels.balanced import Balanced
 from fedward.methods.pseudo_labels.corrected import Corrected
 from fedward.methods.pseudo_labels.freematch import FreeMatch
 from fedward.methods.pseudo_labels.labeller import Fixed, Labeller, PseudoLabels, Statistics
+from fedward.methods.pseudo_labels.settings import Labelling
 
 __all__ = ["Labeller", "Labelling", "PseudoLabels", "Statistics", "labeller_of"]
-
-Labelling: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced", "corrected"]
 
 
 def labeller_of(name: Labelling, threshold: float, fairness_weight: float = 0.0) -> Labeller:
