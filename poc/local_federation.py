@@ -106,7 +106,8 @@ class Federation:
         file = self.folder / "data" / f"{hospital}.npz"
         file.parent.mkdir(exist_ok=True)
         np.savez(file, **arrays)
-        text = yaml.safe_dump({"kind": "npz", "file": str(file), "labelled": 0.5})
+        labels = dict(enumerate(self.spec.classes))
+        text = yaml.safe_dump({"kind": "npz", "file": str(file), "labels": labels, "labelled": 0.5})
         (self.kit(hospital) / "local" / "fedward_site.yaml").write_text(text, encoding="utf-8")
 
     def give_policy(self, hospital: str, **rules: Any) -> None:

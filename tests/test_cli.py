@@ -17,7 +17,7 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from fedward import __version__, cli
-from fedward.config import Experiment
+from fedward.config import DERMOSCOPY, Experiment
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.jobs import JOBS, load_experiment, site_names
@@ -190,8 +190,9 @@ def hospitals(tmp_path: Path) -> Path:
     for split in ("train", "val", "test"):
         arrays |= {f"{split}_images": images, f"{split}_labels": labels}
     np.savez(folder / "images.npz", **arrays)
+    known = json.dumps(dict(enumerate(DERMOSCOPY)))
     for name in ("hospital-a", "hospital-b"):
-        (folder / f"{name}.yaml").write_text("{kind: npz, file: images.npz}")
+        (folder / f"{name}.yaml").write_text(f"{{kind: npz, file: images.npz, labels: {known}}}")
     return folder
 
 

@@ -344,7 +344,7 @@ def test_a_site_with_an_npz_file_shows_each_split(tmp_path: Path) -> None:
         arrays[f"{split}_images"] = np.full((2, 5, 6, 3), number, np.uint8)
         arrays[f"{split}_labels"] = np.zeros((2, 1), np.int64)
     np.savez(tmp_path / "a.npz", **arrays)
-    (tmp_path / "site.yaml").write_text("kind: npz\nfile: a.npz\n")
+    (tmp_path / "site.yaml").write_text(f"kind: npz\nfile: a.npz\nlabels: {{0: {CLASSES[0]}}}\n")
     pictures = Pictures(tmp_path / "site.yaml", CLASSES)
     assert pictures.ids == {f"{split}-{index}" for split in ("train", "val", "test") for index in (0, 1)}
     assert Image.open(io.BytesIO(pictures.png("test-1"))).getpixel((0, 0)) == (2, 2, 2)

@@ -27,7 +27,7 @@ from tiny import tiny
 pytestmark = pytest.mark.usefixtures("without_report")
 
 RUN = "0" * 32
-FILE = "{kind: npz, file: images.npz}"
+FILE = "{kind: npz, file: images.npz, labels: {0: A, 1: B, 2: C}}"
 
 
 def test_one_missing_site_file_gives_no_synthetic_images(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ class Containers(Federation):
             images = self.folder / "data" / hospital
             images.mkdir()
             (self.folder / "data" / f"{hospital}.npz").rename(images / "images.npz")
-            site = {"kind": "npz", "file": "/data/images.npz", "labelled": 0.3}
+            labels = dict(enumerate(self.spec.classes))
+            site = {"kind": "npz", "file": "/data/images.npz", "labels": labels, "labelled": 0.3}
             (self.kit(hospital) / "local" / "fedward_site.yaml").write_text(yaml.safe_dump(site))
         for kit in map(self.kit, (SERVER, *HOSPITALS, LEAD)):
             for path in (kit, *kit.rglob("*")):

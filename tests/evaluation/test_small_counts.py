@@ -47,7 +47,8 @@ def write_site(folder: Path, val: Sequence[int], test: Sequence[int], name: str 
         arrays[f"{split}_labels"] = labels[order, None]
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / f"{name}.npz", **arrays)
-    (folder / f"{name}.yaml").write_text(json.dumps({"kind": "npz", "file": f"{name}.npz", "max_rejected": 0.0}))
+    content = {"kind": "npz", "file": f"{name}.npz", "labels": dict(enumerate(CLASSES)), "max_rejected": 0.0}
+    (folder / f"{name}.yaml").write_text(json.dumps(content))
     return folder
 
 

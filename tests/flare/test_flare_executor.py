@@ -148,7 +148,7 @@ def test_an_abort_reaches_the_training(tmp_path, sent):
 
 def test_a_sites_own_file_comes_first(tmp_path, sent):
     context = Context(tmp_path)
-    (tmp_path / "local" / "site-1.yaml").write_text("kind: npz\nfile: missing.npz\n")
+    (tmp_path / "local" / "site-1.yaml").write_text("kind: npz\nfile: missing.npz\nlabels: {0: MEL}\n")
     executor = executor_of(tmp_path, tiny("fedavg"))
     message = request()
     meta, _ = unpack(executor.execute(TASK, pack_request(message.meta, message.arrays), context, Signal()))

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from simulator import SITES, assert_same_run, start
 
+from fedward.config import DERMOSCOPY
 from fedward.flare.jobs.export import export_job
 from fedward.local import LocalTransport, run_local
 from fedward.protocol.transport import Deliver
@@ -94,8 +95,9 @@ def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
     export_job(experiment, tmp_path / "job")
     sites, unreadable = tmp_path / "sites", tmp_path / "sites" / "unreadable.npz"
     sites.mkdir()
+    labels = json.dumps(dict(enumerate(DERMOSCOPY)))
     for site, file in zip(SITES, ("many", "unreadable", "few"), strict=True):
-        (sites / f"{site}.yaml").write_text(f"{{kind: npz, file: {file}.npz}}")
+        (sites / f"{site}.yaml").write_text(f"{{kind: npz, file: {file}.npz, labels: {labels}}}")
     write_images(sites / "many.npz", 5000)
     write_images(sites / "few.npz", 24)
     transport = Deserted(experiment, SITES, tmp_path / "cache", [sites])

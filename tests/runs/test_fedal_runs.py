@@ -283,7 +283,7 @@ def hospitals(tmp_path: Path) -> Path:
     """Site files of three hospitals with the same 60 training images."""
     folder = write_sites(tmp_path / "files")
     for site, lines in HOSPITALS.items():
-        (folder / f"{site}.yaml").write_text(f"kind: npz\nfile: images.npz\n{lines}")
+        (folder / f"{site}.yaml").write_text(f"kind: npz\nfile: images.npz\nlabels: {{0: A, 1: B, 2: C}}\n{lines}")
     return folder
 
 

@@ -55,7 +55,8 @@ def write_site(folder: Path, name: str, numbers: Sequence[Sequence[int]], seed: 
         arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / f"{name}.npz", **arrays)
-    (folder / f"{name}.yaml").write_text(f"{{kind: npz, file: {name}.npz, max_rejected: 0.0, labelled: 1.0}}")
+    labels = ", ".join(f"{number}: {label}" for number, label in enumerate(CLASSES))
+    (folder / f"{name}.yaml").write_text(f"{{kind: npz, file: {name}.npz, labels: {{{labels}}}, max_rejected: 0.0}}")
     return folder
 
 

@@ -112,7 +112,9 @@ def test_where_the_server_has_no_images_the_run_says_so(tmp_path: Path) -> None:
 
 def test_validation_images_come_first_and_test_images_never(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=3, val=2, test=7)
-    run = on_files(tmp_path, f"{{kind: npz, file: {tmp_path / 'public.npz'}, labelled: 0.5}}")
+    run = on_files(
+        tmp_path, f"{{kind: npz, file: {tmp_path / 'public.npz'}, labels: {{0: A, 1: B, 2: C}}, labelled: 0.5}}"
+    )
     shown = [picture(run, number, "original") for number in range(1, about(run)["images"] + 1)]
     assert len(shown) == 5
     assert np.array_equal(shown[:2], images["val_images"])
@@ -121,7 +123,7 @@ def test_validation_images_come_first_and_test_images_never(tmp_path: Path) -> N
 
 def test_a_broken_file_ends_a_run_before_its_first_round(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere"):
-        on_files(tmp_path, "{kind: npz, file: nowhere.npz}")
+        on_files(tmp_path, "{kind: npz, file: nowhere.npz, labels: {0: A}}")
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
 
 

@@ -299,7 +299,7 @@ def test_a_sites_file_under_the_servers_name_is_refused(tmp_path: Path, name: st
 
 def test_the_server_learns_from_no_test_image(tmp_path: Path) -> None:
     images = write_public_npz(tmp_path / "public.npz", train=5, val=6, test=7)
-    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labelled: 0.5}")
+    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}, labelled: 0.5}")
     public = public_images(from_files(), tmp_path / "cache", [tmp_path])
     public.require({"training"})
     expected = {image.tobytes() for split in ("train", "val") for image in images[f"{split}_images"]}
@@ -310,7 +310,7 @@ def test_the_server_learns_from_no_test_image(tmp_path: Path) -> None:
 
 def test_a_server_file_without_images_to_learn_from_is_refused(tmp_path: Path) -> None:
     write_public_npz(tmp_path / "public.npz", train=0, val=0, test=7)
-    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz}")
+    (tmp_path / "server.yaml").write_text("{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}}")
     with pytest.raises(ConfigError, match=r"server\.yaml names none"):
         public_images(from_files(), tmp_path / "cache", [tmp_path]).require({"training"})
 

@@ -34,7 +34,7 @@ def test_a_validation_policy_needs_images_before_round_one(
     sites = write_sites(tmp_path / "sites")
     if images:
         write_public_npz(sites / "public.npz", **images)
-        (sites / "server.yaml").write_text("{kind: npz, file: public.npz}")
+        (sites / "server.yaml").write_text("{kind: npz, file: public.npz, labels: {0: A, 1: B, 2: C}}")
     data = DataSpec(classes=CLASSES, image_size=16)
     experiment = tiny(data=data, synthetic=None, options={"policy": policy})
     transport = Untouched(experiment, SITES, tmp_path / "cache", [sites])

@@ -26,7 +26,9 @@ def write(folder, *, shape=(16, 16, 3), **changed):
 
 def site(folder, **fields):
     path = folder / "site-1.yaml"
-    path.write_text(yaml.safe_dump({"kind": "npz", "file": "toy.npz", **fields}))
+    path.write_text(
+        yaml.safe_dump({"kind": "npz", "file": "toy.npz", "labels": dict(enumerate(SPEC.classes)), **fields})
+    )
     return path
 
 
@@ -63,6 +65,13 @@ def test_numbers_of_no_class_train_without_a_label(tmp_path):
     assert [len(getattr(data, name)) for name in SETS] == [40, 20, 8, 16]
     assert {row.reason for row in data.rejected} == {NO_LABEL_TO_EVALUATE}
     assert not any(row.counted for row in data.rejected)
+
+
+def test_numbers_that_are_not_named_are_refused(tmp_path):
+    """They would pass as the job's classes, whatever these are."""
+    write(tmp_path)
+    with pytest.raises(DataError, match=r"field labels: .*found nothing\. .*write labels: {0: A, 1: B, 2: C}\."):
+        load_site(site(tmp_path, labels={}), SPEC)
 
 
 def test_equal_shares_cover_every_image_once(tmp_path):

@@ -21,7 +21,7 @@ import pytest
 
 from fedward import worker
 from fedward.cli import main
-from fedward.config import SyntheticData
+from fedward.config import DERMOSCOPY, SyntheticData
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
 from fedward.local import run_local
@@ -146,6 +146,9 @@ def test_a_run_is_resumed_with_any_number_of_processes(by_one: Callable[[str], d
         assert resumed[part] == whole[part]
 
 
+LABELS = f"labels: {json.dumps(dict(enumerate(DERMOSCOPY)))}"
+
+
 def files_with_a_fault(folder: Path) -> Path:
     """Return a folder with the sites' files, of which one names images that are not there."""
     folder.mkdir()
@@ -156,7 +159,7 @@ def files_with_a_fault(folder: Path) -> Path:
     np.savez(folder / "images.npz", **arrays)
     for place, site in enumerate(SITES, 1):
         name = "nothing.npz" if site == "site-2" else "images.npz"
-        (folder / f"{site}.yaml").write_text(f"kind: npz\nfile: {name}\nshare: [{place}, 4]\n")
+        (folder / f"{site}.yaml").write_text(f"kind: npz\nfile: {name}\n{LABELS}\nshare: [{place}, 4]\n")
     return folder
 
 
@@ -275,6 +278,6 @@ def test_the_doctor_says_where_a_site_works(
 ) -> None:
     folder = files_with_a_fault(tmp_path / "files")
     file = folder / "site-1.yaml"
-    file.write_text(f"kind: npz\nfile: images.npz\ndevice: {device}\n")
+    file.write_text(f"kind: npz\nfile: images.npz\n{LABELS}\ndevice: {device}\n")
     assert main(["doctor", str(file), "--image-size", "16", "--out", str(tmp_path)]) == code
     assert said in capsys.readouterr().out

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     """Read the site's images; see :func:`fedward.sites.load_site`. Sample ids are ``<split>-<index in the file>``."""
-    names = file.labels or dict(enumerate(spec.classes))
     rows: list[Row] = []
     pixels: list[Pixels] = []
     rejected: list[Rejected] = []
@@ -29,11 +28,11 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
         total += len(wanted)
         for index in wanted:
             sample_id, number = f"{split}-{index}", int(labels[index])
-            if number not in names:
-                reason = f"expected a label among {sorted(names)}, found {number}"
+            if number not in file.labels:
+                reason = f"expected a label among {sorted(file.labels)}, found {number}"
                 rejected.append(Rejected(index, sample_id, reason))
                 continue
-            label = spec.classes.index(names[number]) if names[number] else -1
+            label = spec.classes.index(file.labels[number]) if file.labels[number] else -1
             if label < 0 and split != "train":
                 rejected.append(Rejected(index, sample_id, NO_LABEL_TO_EVALUATE, counted=False))
                 continue

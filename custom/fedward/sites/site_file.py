@@ -130,7 +130,7 @@ class NpzSite(_SiteFile):
     kind: Literal["npz"]
     file: Place
     labels: dict[int, str] = {}
-    """Number in the file -> the job's class, empty for none; unset: number i is the job's i-th class."""
+    """Number in the file -> the job's class, empty for none. It must be set: numbers do not say what they mean."""
     indices: dict[SplitName, tuple[int, ...]] | None = None
     """The site's images of each split; unset: all (or its ``share``)."""
 
@@ -183,11 +183,16 @@ def _refusal(error: ValidationError, where: str) -> DataError:
 
 
 def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
-    """Refuse a site file that maps labels to classes which the job has not.
+    """Refuse a site file that maps labels to classes which the job has not, or that does not say what numbers mean.
 
     Raises:
         DataError: it does; names them.
     """
+    if isinstance(file, NpzSite) and not file.labels:
+        where, expected = f"site {file.site}, field labels", "the class of each number in the file"
+        numbered = ", ".join(f"{number}: {name}" for number, name in enumerate(classes))
+        remedy = f"If they are numbered as in the job, write labels: {{{numbered}}}."
+        raise DataError(where, expected=expected, found="nothing", remedy=remedy)
     if unknown := sorted(set(file.labels.values()) - {"", *classes}):
         own = [*dict.fromkeys(filter(None, file.labels.values()))]
         named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
