@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import shutil
 
 import numpy as np
@@ -137,7 +138,7 @@ def test_few_bad_rows_are_left_out_and_many_refused(tmp_path):
         rows.append([f"{index}.png", "AB"[index % 2]])
     pool = read_csv(table(tmp_path / "t.csv", [*rows, ["gone.png", "A"], ["39.png"]]), tmp_path)
     assert len(pool.labels) == 40
-    assert "2 of 42 rows are left out, the first: line 43: expected 2 cells, found 1." in pool.notes
+    assert "2 of 42 images are left out, the first: line 43: expected 2 cells, found 1." in pool.notes
     with pytest.raises(DataError, match=r"3 of 43 that cannot, the first: line 42: .*'gone.png'.*--images"):
         read_csv(table(tmp_path / "t.csv", [*rows, *[["gone.png", "A"]] * 3]), tmp_path)
 
@@ -229,6 +230,22 @@ def test_a_csv_in_a_folder_of_classes_is_pointed_out(tmp_path):
     root = folders(tmp_path / "eyes", {"A": 20, "B": 20})
     (root / "meta.csv").write_text("x")
     assert "meta.csv" in " ".join(read_folder(root).notes)
+
+
+def test_links_out_of_the_folder_and_odd_names_are_left_out(tmp_path):
+    root = folders(tmp_path / "eyes", {"A": 40, "B": 40})
+    picture(tmp_path / "secret.png")
+    (root / "A" / "link.png").symlink_to(tmp_path / "secret.png")
+    (root / "A" / "gone.png").symlink_to(tmp_path / "gone.png")
+    os.link(root / "A" / "1.png", os.fsencode(root / "B") + b"/\xff.png")
+    os.link(root / "A" / "1.png", root / "B" / 'a "quoted", broken\nname.png')
+    pool = read_folder(root)
+    assert len(pool.labels) == 81
+    (note,) = pool.notes
+    assert note.startswith("2 of 83 images are left out, the first: 'A/link.png': expected a path inside")
+    partition(root, tmp_path / "sites", Wanted(sites=2))
+    found = loaded(tmp_path / "sites").values()
+    assert 'B/a "quoted", broken\nname.png' in set.union(*(ids for data in found for ids in sets(data).values()))
 
 
 @pytest.mark.parametrize("files", [[], ["A/notes.txt"], ["1.png"], ["A/1.dcm"]])

@@ -75,12 +75,14 @@ def test_an_official_file_is_cut_and_described(tmp_path):
         assert (len(data.labelled), len(data.unlabelled), data.rejected) == (40, 0, ())
         assert (len(data.val), data.classes) == (8, ("benign", "malignant"))
         assert set(data.test.labels.tolist()) == {0, 1}
+    assert "--classes names them" not in text
     assert text.splitlines()[1].split() == ["site-1", "40", "40", "8", *["14"], "-", "2/2", "benign", "50%"]
     assert max(map(len, text.splitlines())) <= 80 or str(tmp_path) in text
 
 
 def test_some_sites_have_labels_and_some_of_them(tmp_path):
-    partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled=0.25, labelled_sites=2))
+    text = partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled=0.25, labelled_sites=2))
+    assert f"fedward run isofed --site-files {tmp_path / 'sites'}" in text
     assert [content["labelled"] for content in sites(tmp_path / "sites").values()] == [0.25, 0.25, 0.0]
     assert [len(data.labelled) for data in loaded(tmp_path / "sites").values()] == [10, 10, 0]
 
@@ -141,6 +143,7 @@ def test_images_called_unlabelled_have_no_label_and_train(tmp_path):
 
 def test_numbers_name_classes_from_whichever_on(tmp_path):
     pool = read_npz(pooled(tmp_path, label_names=None, labels=np.arange(90) % 11 + 1))
+    assert pool.notes == ("The labels are numbers. --classes names them, in this order.",)
     assert pool.classes == tuple(str(number) for number in range(1, 12))
     assert pool.labels.tolist() == [index % 11 for index in range(90)]
 

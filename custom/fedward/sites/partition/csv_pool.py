@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -112,21 +113,22 @@ class _Finder:
     def _named(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = defaultdict(list)
         for path in sorted(self._folder.rglob("*")):
-            if path.suffix.lower() in self._endings and path.is_file():
+            own = path.relative_to(self._folder).as_posix()
+            if path.suffix.lower() in self._endings and path.is_file() and own.isprintable():
                 for name in (path.name, path.stem):
-                    found[name].append(path.relative_to(self._folder).as_posix())
+                    found[name].append(own)
         return found
 
     def find(self, name: str) -> str:
         """Return the path in the folder; raise BadRow where there is none, or several."""
         if Path(name).is_absolute() and Path(name).is_relative_to(self._folder.resolve()):
             name = Path(name).relative_to(self._folder.resolve()).as_posix()
-        try:
+        with suppress(BadRow):
             locate(self._folder, name)
             return name
-        except BadRow:
-            found = self._named.get(Path(name).name, [])
-            if len(found) != 1:
-                places = f"found {len(found)}: {', '.join(found[:2])}" if found else f"found none in {self._folder}"
-                raise BadRow(f"expected the image {name!r}, {places}") from None
-            return found[0]
+        found = self._named.get(Path(name).name, [])
+        if len(found) != 1:
+            places = f"found {len(found)}: {', '.join(found[:2])}" if found else f"found none in {self._folder}"
+            raise BadRow(f"expected the image {name!r}, {places}")
+        locate(self._folder, found[0])
+        return found[0]

@@ -6,7 +6,9 @@ from pathlib import Path
 from PIL import Image
 
 from fedward.errors import DataError
-from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool
+from fedward.sites.data import BadRow
+from fedward.sites.images import locate
+from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.sites.partition.pool import Pool, natural
 
 
@@ -29,12 +31,19 @@ def read_folder(folder: Path, classes: Sequence[str] = ()) -> Pool:
         expected, remedy = "images in a folder for each class", "Name another folder, or a CSV. Convert DICOM to PNG."
         found = f"{', '.join(sorted(path.name for path in folder.iterdir())):.200}" or "nothing"
         raise DataError(f"{folder}", expected=expected, found=found, remedy=remedy)
-    listed = []
+    listed, bad = list[ListedImage](), list[str]()
     for label, split, path in images:
         name = path.relative_to(folder).as_posix()
-        listed.append(ListedImage(name, name, label, split=split))
+        try:
+            locate(folder, name)
+            name.encode()
+        except (BadRow, UnicodeEncodeError) as problem:
+            bad.append(f"{name!r}: {problem}")
+        else:
+            listed.append(ListedImage(name, name, label, split=split))
     others = len(files) - len(images)
     notes = [f"Files that are left out, as their endings are not those of images: {others}."] if others else []
+    notes += refuse_many(f"{folder}", bad, len(images), "Copy or rename these files.")
     if tables := sorted(path.name for path in folder.glob("*.csv")):
         notes += [f"{', '.join(tables)} in {folder} is not read. If it lists the images, name it as SOURCE."]
     return image_pool(folder.resolve().name, folder, listed, classes, {}, notes)

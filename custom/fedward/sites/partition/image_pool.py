@@ -80,7 +80,7 @@ def image_pool(
 
 
 def refuse_many(where: str, bad: Sequence[str], total: int, remedy: str) -> tuple[str, ...]:
-    """Return a note of the rows that cannot be used, the first with its reason.
+    """Return a note of the images that cannot be used, the first with its reason.
 
     Raises:
         DataError: they are more than 5 % of ``total``, or all.
@@ -89,7 +89,7 @@ def refuse_many(where: str, bad: Sequence[str], total: int, remedy: str) -> tupl
         expected = f"images, of which at most {_MOST_BAD:.0%} cannot be used"
         found = f"{len(bad)} of {total} that cannot" + "".join(f", the first: {reason}" for reason in bad[:1])
         raise DataError(where, expected=expected, found=found, remedy=remedy)
-    return (f"{len(bad)} of {total} rows are left out, the first: {bad[0]}.",) if bad else ()
+    return (f"{len(bad)} of {total} images are left out, the first: {bad[0]}.",) if bad else ()
 
 
 def _look(folder: Path, names: Sequence[str]) -> tuple[int, int]:

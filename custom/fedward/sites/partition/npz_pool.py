@@ -13,6 +13,7 @@ from fedward.errors import ConfigError, DataError
 from fedward.sites.npz import read_arrays
 from fedward.sites.partition.pool import GROUPS, Listing, Pool, Rows, check_groups, is_label, take_classes
 
+_UNNAMED = "The labels are numbers. --classes names them, in this order."
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
@@ -61,7 +62,7 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
         listing=partial(_listing, path, used, index[kept]),
         columns={name: [values[row] for row in kept] for name, values in columns.items()},
         grouped=any(grouping),
-        notes=chosen.notes,
+        notes=chosen.notes if classes or "label_names" in others else (*chosen.notes, _UNNAMED),
     )
 
 

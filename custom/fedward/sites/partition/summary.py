@@ -1,5 +1,6 @@
 """What whoever cuts a data set reads on the console: a line for each site, and what to know and do next."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -28,7 +29,8 @@ def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> str:
         for site, (train, labelled, val, test, groups, classes, most) in zip(["site", *cut], rows, strict=True)
     ]
     notes = [line for note in _notes(pool, cut, out) for line in wrap(note, _WIDTH)]
-    return "\n".join([*table, "", *notes, "", f"Next: fedward run fedperl --site-files {out}"])
+    job = "fedperl" if all(shares) else "isofed"  # which has a role for sites without labels
+    return "\n".join([*table, "", *notes, "", f"Next: fedward run {job} --site-files {shlex.quote(f'{out}')}"])
 
 
 def _row(pool: Pool, mine: Mapping[str, Rows], share: float) -> tuple[str, ...]:
