@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from fedward.bench.records import Curve
+from fedward.bench.study import Study
 from fedward.bench.tables import Results
 from fedward.evaluation import mean_and_interval
-from fedward.report.drawing import FAINT, INK, SERIES, axes_of, svg
+from fedward.report.drawing import INK, SERIES, axes_of, svg
 
 _STYLE = """<style>
 :root { --ink: #1b2430; --faint: #aab4c0; --shade: #e9eef4; --series-1: #0072b2; --series-2: #d55e00;
@@ -18,56 +19,89 @@ text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 </style>"""
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)))
 _WIDTH, _HEIGHT = 8.4, 4.2
+Line: TypeAlias = Mapping[int, list[float]]
+"""Place on the axis -> values by seed."""
 
 
 def draw(results: Results, file: Path) -> None:
-    """Write the rows of the first variant that have converged, as SVG: equal bytes for equal results.
+    """Write what has converged as SVG: equal bytes for equal results.
 
-    Over rounds it is the key metric on validation images. Where labels are bought, it is macro F1 on test images over
-    the number of labels.
+    Where variants differ by labels, it is the first metric on test images over the labelled share; where labels are
+    bought, macro F1 on test images over their number; else the key metric on validation images over rounds.
     """
-    study, variant = results.study, results.study.reference
-    shown = [row for row in study.rows if not results.refused(variant, row)]
-    curves = {row: [result.curve for result in results.of(variant, row).values()] for row in shown}
-    bought = any(len(set(curve.labels)) > 1 for found in curves.values() for curve in found)
-    figure, axes = axes_of(_WIDTH, _HEIGHT, left=0.65, bottom=0.5)
-    for index, (row, found) in enumerate(curves.items()):
-        values = _by_labels(found) if bought else _by_round(found)
-        own = row == study.own
-        colour = INK if own else SERIES[index % len(SERIES)]
-        style: dict[str, Any] = {"color": colour, "linestyle": "-" if own else _DASHES[index // len(SERIES) % 3]}
-        style |= {"linewidth": 2.6 if own else 1.4, "label": study.rows[row].title}
-        if len(values) == 1:
-            axes.axhline(mean_and_interval(next(iter(values.values()))).mean, **{**style, "linestyle": (0, (6, 3))})
-            continue
-        intervals = {x: mean_and_interval(each) for x, each in values.items()}
-        axes.plot(list(intervals), [each.mean for each in intervals.values()], **style)
-        if all(each.low is not None for each in intervals.values()):
-            low, high = ([getattr(each, side) for each in intervals.values()] for side in ("low", "high"))
-            axes.fill_between(list(intervals), low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xlabel("labels at all sites" if bought else "round", color=INK)
-    axes.set_ylabel("macro F1, test" if bought else "key metric, validation", color=INK)
-    axes.legend(frameon=False, fontsize=8.5, ncols=2, labelcolor=INK, edgecolor=FAINT)
-    text = svg(figure, f"{study.title}: {', '.join(study.rows[row].title for row in shown)}")
+    study = results.study
+    figure, axes = axes_of(_WIDTH, _HEIGHT, left=0.75, bottom=0.5)
+    shown = _lines(results)
+    for index, (row, line) in enumerate(shown.lines.items()):
+        _draw_line(axes, study, row, index, line)
+    axes.set_xlabel(shown.across, color=INK)
+    axes.set_ylabel(shown.up, color=INK)
+    if shown.lines:
+        axes.legend(frameon=False, fontsize=8.5, ncols=2, labelcolor=INK)
+    text = svg(figure, f"{study.title}: {', '.join(study.rows[row].title for row in shown.lines)}")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_standalone(text), encoding="utf-8")
+
+
+class _Shown(NamedTuple):
+    across: str
+    up: str
+    lines: dict[str, Line]
+    """Row -> its line."""
+
+
+def _lines(results: Results) -> _Shown:
+    study, variant = results.study, results.study.reference
+    if study.by_labels:
+        metric = study.metrics[0]
+        found = {row: _by_share(results, row, metric) for row in study.rows}
+        return _Shown(
+            "labelled training images, %", f"{metric}, test", {row: line for row, line in found.items() if line}
+        )
+    rows = [row for row in study.rows if not results.refused(variant, row)]
+    curves = {row: [result.curve for result in results.of(variant, row).values()] for row in rows}
+    if any(len(set(curve.labels)) > 1 for each in curves.values() for curve in each):
+        return _Shown("labels at all sites", "macro F1, test", {row: _by_labels(each) for row, each in curves.items()})
+    lines = {row: _by_round(each) for row, each in curves.items()}
+    return _Shown("round", "key metric, validation", lines)
+
+
+def _draw_line(axes: Any, study: Study, row: str, index: int, line: Line) -> None:
+    own = row == study.own
+    colour = INK if own else SERIES[index % len(SERIES)]
+    style: dict[str, Any] = {"color": colour, "linewidth": 2.6 if own else 1.4, "label": study.rows[row].title}
+    intervals = {place: mean_and_interval(values) for place, values in line.items()}
+    means = [each.mean for each in intervals.values()]
+    if len(line) == 1:
+        axes.axhline(means[0], linestyle=(0, (6, 3)), **style)
+        return
+    axes.plot(list(line), means, linestyle="-" if own else _DASHES[index // len(SERIES) % len(_DASHES)], **style)
+    if all(each.low is not None for each in intervals.values()):
+        low, high = ([getattr(each, side) for each in intervals.values()] for side in ("low", "high"))
+        axes.fill_between(list(line), low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _standalone(text: str) -> str:
     """Return an inline ``<svg>`` as a file that has its own colours."""
     head, end, body = text.partition(">")
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{head} xmlns="http://www.w3.org/2000/svg"{_links(head)}{end}{_STYLE}{body}\n'
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{head} {names}{end}{_STYLE}{body}\n'
 
 
-def _links(head: str) -> str:
-    return "" if "xlink" in head else ' xmlns:xlink="http://www.w3.org/1999/xlink"'
+def _by_share(results: Results, row: str, metric: str) -> Line:
+    """Return labelled percent -> test values by seed, of the variants in which the row has converged."""
+    study = results.study
+    shares = {name: round(100 * (variant.labelled or 0)) for name, variant in study.variants.items()}
+    shown = [name for name in shares if row in study.rows_of(name) and not results.refused(name, row)]
+    points = {shares[name]: list(results.test(name, row, metric).values()) for name in shown}
+    return dict(sorted(points.items()))
 
 
-def _by_round(curves: Sequence[Curve]) -> Mapping[int, list[float]]:
+def _by_round(curves: Sequence[Curve]) -> Line:
     return _grouped([(round_, value) for curve in curves for round_, value in zip(curve.round, curve.val, strict=True)])
 
 
-def _by_labels(curves: Sequence[Curve]) -> Mapping[int, list[float]]:
+def _by_labels(curves: Sequence[Curve]) -> Line:
     """Return number of labels -> the last test value with so many, seed by seed; the place is the mean over seeds."""
     steps = [dict(zip(curve.labels, curve.test["f1_macro"], strict=True)) for curve in curves if curve.labels]
     places = [sum(each) / len(each) for each in zip(*steps, strict=True)]
@@ -77,7 +111,7 @@ def _by_labels(curves: Sequence[Curve]) -> Mapping[int, list[float]]:
     }
 
 
-def _grouped(points: Sequence[tuple[int, float]]) -> Mapping[int, list[float]]:
+def _grouped(points: Sequence[tuple[int, float]]) -> Line:
     found: dict[int, list[float]] = {}
     for place, value in points:
         found.setdefault(place, []).append(value)

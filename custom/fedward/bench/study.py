@@ -43,6 +43,9 @@ class Variant(_Part):
     settings: Settings = {}
     rows: tuple[str, ...] = ()
     """Rows that it changes; none: all."""
+    labelled: float | None = None
+    """Share of the training labels that it uses, where that is what variants differ by: tables then show the share of
+    the first variant's value that is reached, and the figure has labels for its axis."""
 
 
 class Cell(NamedTuple):
@@ -94,6 +97,11 @@ class Study(_Part):
         if chained := [name for name, row in self.rows.items() if row.init and self.rows[row.init].init]:
             raise ValueError(f"{', '.join(chained)}: the row of init must begin with fresh weights")
         return self
+
+    @property
+    def by_labels(self) -> bool:
+        """Whether variants differ by how many labels there are."""
+        return all(variant.labelled is not None for variant in self.variants.values())
 
     @property
     def reference(self) -> str:

@@ -8,6 +8,7 @@ from fedward.bench.convergence import apart, flat, rise
 from fedward.bench.numbers import difference, head, line, mean
 from fedward.bench.records import Record
 from fedward.bench.study import Cell, Study
+from fedward.evaluation import mean_and_interval
 
 FEWEST_SEEDS = 5
 """A row with fewer shows its numbers, and says that they are few."""
@@ -58,6 +59,15 @@ class Results:
         ours, theirs = self.test(variant, row, metric), self.test(other_variant, other_row, metric)
         seeds = sorted(set(ours) & set(theirs))
         return difference([ours[s] for s in seeds], [theirs[s] for s in seeds], digits=3) if seeds else ""
+
+    def reached(self, variant: str, row: str, metric: str) -> str:
+        """Return which share of the first variant's value is reached, paired by seed, with its 95 % t interval."""
+        ours, whole = self.test(variant, row, metric), self.test(self.study.reference, row, metric)
+        shares = [100 * ours[seed] / whole[seed] for seed in sorted(set(ours) & set(whole))]
+        if not shares:
+            return ""
+        found = mean_and_interval(shares)
+        return f"{found.mean:.1f} %" + ("" if found.low is None else f" [{found.low:.1f}, {found.high:.1f}]")
 
 
 def tables(results: Results) -> str:
@@ -129,7 +139,11 @@ def _cell(results: Results, variant: str, row: str, metric: str) -> str:
         return f"refused: {why}"
     value = mean(list(results.test(variant, row, metric).values()), digits=3)
     reference = results.study.reference
-    return value if variant == reference else f"{value}, {results.gap(variant, row, reference, row, metric)}"
+    if variant == reference:
+        return value
+    if results.study.by_labels:
+        return f"{value}, {results.reached(variant, row, metric)}"
+    return f"{value}, {results.gap(variant, row, reference, row, metric)}"
 
 
 def _pairs(results: Results) -> str:

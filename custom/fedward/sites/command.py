@@ -22,6 +22,8 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     share = f"share of its training labels that a site sees (default: 1, with FedPerl's ten sites {_FEDPERL_SHARE})"
     add("--labelled", type=_share, metavar="SHARE", help=share)
     add("--labelled-sites", type=int, metavar="N", help="only the first N sites have labels (default: all)")
+    oracle = "the data's own labels answer a job that asks for labels, as in a simulation of active learning"
+    add("--oracle", action="store_true", help=oracle)
     columns = "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names)"
     add("--columns", nargs="+", default=[], type=_column, metavar="label=NAME", help=columns)
     add("--images", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
@@ -55,6 +57,7 @@ def _partition(options: argparse.Namespace) -> int:
         gamma=options.dirichlet,
         labelled=1.0 if options.labelled is None else options.labelled,
         labelled_sites=options.labelled_sites,
+        oracle=options.oracle,
         seed=options.seed,
         classes=options.classes,
         columns=dict(options.columns),
@@ -69,7 +72,7 @@ def _fedperl(options: argparse.Namespace) -> int:
 
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("dirichlet", "labelled_sites", "classes", "seed")
+        for name in ("dirichlet", "labelled_sites", "oracle", "classes", "seed")
         if getattr(options, name)
     ]
     if given or options.source.is_file():

@@ -27,6 +27,8 @@ class Wanted:
     gamma: float | None = None
     labelled: float = 1.0
     labelled_sites: int | None = None
+    oracle: bool = False
+    """Whether the data's own labels answer a job that asks for labels."""
     seed: int = 0
     classes: Sequence[str] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +51,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         expected, found = f"a number from 0 to {len(cut)}", f"{count}"
         raise ConfigError("--labelled-sites", expected=expected, found=found, remedy="Name one of them.")
     shares = [wanted.labelled if index < count else 0.0 for index in range(len(cut))]
-    texts = site_texts(pool, cut, shares, out, wanted.seed)
+    texts = site_texts(pool, cut, shares, out, wanted.seed, wanted.oracle)
     if others := [name for name in site_files([out]) if out / name not in texts]:
         expected, found = "no other site files, which a run would take for sites", f"{', '.join(others):.200}"
         raise ConfigError(f"{out}", expected=expected, found=found, remedy="Name another folder, or delete them.")

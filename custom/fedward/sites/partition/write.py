@@ -9,7 +9,9 @@ from fedward.errors import ConfigError
 from fedward.sites.partition.pool import Cut, Pool
 
 
-def site_texts(pool: Pool, cut: Cut, labelled: Sequence[float], out: Path, seed: int = 0) -> dict[Path, str]:
+def site_texts(
+    pool: Pool, cut: Cut, labelled: Sequence[float], out: Path, seed: int = 0, oracle: bool = False
+) -> dict[Path, str]:
     """Return the site files of a cut, and the CSVs that belong to them.
 
     Paths in them are relative, so the folder of the data set and that of the site files can move together.
@@ -20,6 +22,7 @@ def site_texts(pool: Pool, cut: Cut, labelled: Sequence[float], out: Path, seed:
         labelled: share of the training labels that each site sees.
         out: folder they are for.
         seed: by which each site draws whose label is seen.
+        oracle: whether the data's own labels answer a job that asks for labels.
     """
     texts: dict[Path, str] = {}
     for (site, mine), share in zip(cut.items(), labelled, strict=True):
@@ -27,6 +30,8 @@ def site_texts(pool: Pool, cut: Cut, labelled: Sequence[float], out: Path, seed:
         if table:
             texts[out / f"{site}.csv"] = table
         whole = {**content, "labelled": share, **chosen, "split": {"seed": seed}}
+        if oracle:
+            whole["annotation"] = "oracle"
         texts[out / f"{site}.yaml"] = yaml.safe_dump(
             whole, sort_keys=False, default_flow_style=None, allow_unicode=True
         )
