@@ -69,7 +69,8 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     experiment = load_experiment(options.job, options.set, data=known)
     if known:
         data = experiment.data
-        about = f"{len(data.classes)} classes, {data.image_size} pixels, {data.channels} channels, views {data.views}"
+        kind = "grey" if data.channels == 1 else "RGB"
+        about = f"{len(data.classes)} classes, {data.image_size} pixels, {kind}, views {data.views}"
         print(f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}")
     return experiment
 

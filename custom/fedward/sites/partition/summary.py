@@ -23,7 +23,7 @@ def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> str:
     Labels, classes and the commonest of them are those of training images.
     """
     rows = [_HEAD, *(_row(pool, mine, share) for mine, share in zip(cut.values(), shares, strict=True))]
-    width = min(max(4, *map(len, cut)), 20)
+    width = min(max(4, *map(len, cut)), 17)
     table = [
         f"{site:<{width}.{width}} {train:>6} {labelled:>8} {val:>5} {test:>5} {groups:>6} {classes:>7}  {most:.20}"
         for site, (train, labelled, val, test, groups, classes, most) in zip(["site", *cut], rows, strict=True)
