@@ -14,7 +14,7 @@ from fedward.yaml_text import read_yaml
 SETTING_HELP = "such as rounds=5 or data.image_size=64; may be repeated. A run's run.json lists all"
 """Help of the commands' ``--set``."""
 
-_SYNTHETIC = {"rounds": 12, "participants": 5, "images_per_round": 832, "batch": 16, "learning_rate": 2e-3}
+_SYNTHETIC = {"rounds": 8, "participants": None, "images_per_round": 640, "batch": 16, "learning_rate": 2e-3}
 """Few rounds of much local work with a large step: in the simulator a round costs ten process starts, so that more
 rounds would make a laptop wait, not learn. The papers' values are the methods' defaults."""
 
@@ -46,7 +46,7 @@ def _synthetic(method: str, labelled: float = 0.05, **options: Any) -> Experimen
 
 def _isolated(method: str, **options: Any) -> Experiment:
     """Return a job on four sites, of which two have all their labels and two have none, with full participation."""
-    shared = {**_SYNTHETIC, "rounds": 6, "participants": None, "optimizer": "adam", "weight_decay": 0.0, "warm_up": 2}
+    shared = {**_SYNTHETIC, "rounds": 6, "images_per_round": 832, "optimizer": "adam", "weight_decay": 0.0, "warm_up": 2}
     return _job(method, {**shared, **options}, 3, 1.0, sites=4, isolated=True)
 
 
@@ -77,7 +77,7 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     "fedperl": partial(_synthetic, "fedperl", warm_up=3),
     "ssfl": partial(_synthetic, "ssfl"),
     "fedavg": partial(_synthetic, "fedavg"),
-    "fedavg_full": partial(_synthetic, "fedavg", labelled=1.0),
+    "fedavg_full": partial(_synthetic, "fedavg", labelled=1.0, batch=32, images_per_round=1280),
     "isofed": partial(_isolated, "isofed", **_TEACHER),
     "rscfed": partial(_isolated, "rscfed", **_TEACHER),
     "mt_wfedavg": partial(_isolated, "mt_wfedavg", **_TEACHER),
@@ -91,7 +91,8 @@ JOBS: dict[str, Callable[[], Experiment]] = {
 }
 """What makes each job's experiment, which imports its method and torch.
 
-``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others.
+``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others. A step of
+``fedavg_full`` takes 32 labelled images, as one of ``ssfl`` and ``fedperl`` takes 16 and 16 without a label.
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
 ``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
 ``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights.
