@@ -46,7 +46,14 @@ def _synthetic(method: str, labelled: float = 0.05, **options: Any) -> Experimen
 
 def _isolated(method: str, **options: Any) -> Experiment:
     """Return a job on four sites, of which two have all their labels and two have none, with full participation."""
-    shared = {**_SYNTHETIC, "rounds": 6, "images_per_round": 832, "optimizer": "adam", "weight_decay": 0.0, "warm_up": 2}
+    shared = {
+        **_SYNTHETIC,
+        "rounds": 6,
+        "images_per_round": 832,
+        "optimizer": "adam",
+        "weight_decay": 0.0,
+        "warm_up": 2,
+    }
     return _job(method, {**shared, **options}, 3, 1.0, sites=4, isolated=True)
 
 
@@ -91,8 +98,8 @@ JOBS: dict[str, Callable[[], Experiment]] = {
 }
 """What makes each job's experiment, which imports its method and torch.
 
-``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others. A step of
-``fedavg_full`` takes 32 labelled images, as one of ``ssfl`` and ``fedperl`` takes 16 and 16 without a label.
+``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others. A step
+of ``fedavg_full`` takes 32 labelled images, as one of ``ssfl`` and ``fedperl`` takes 16 and 16 without a label.
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
 ``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
 ``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights.

@@ -21,7 +21,14 @@ from fedward.report.run import Run
 STUDY = {
     "title": "Tiny",
     "settings": {
-        **{"rounds": 8, "images_per_round": 16, "participants": 2, "synthetic.images": 40, "synthetic.sites": 2},
+        **{
+            "rounds": 8,
+            "images_per_round": 16,
+            "batch": 16,
+            "participants": 2,
+            "synthetic.images": 40,
+            "synthetic.sites": 2,
+        },
         **{"data.image_size": 16, "evaluate_every": 1},
     },
     "rows": {
@@ -180,7 +187,7 @@ def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:
     low = {**results.records, Cell("all", "upper", 2): results.records[Cell("all", "lower", 1)]}
     rows = rows_of(tables(Results(results.study, low)))
     for title in ("Lower", "**SSFL**", "Upper"):
-        assert rows[title][2].startswith("refused: accuracy: bounds not apart: +0.095 [")
+        assert rows[title][2].startswith("refused: Accuracy: bounds not apart: +0.095 [")
 
 
 def test_labels_that_came_last_begin_the_curve_that_is_judged() -> None:

@@ -17,6 +17,7 @@ from fedward.jobs import simulated_sites
 from fedward.report.run import Run
 from fedward.report.tables import took_no_step
 from fedward.sites import named_sites
+from fedward.sites.site_file import read_site_file
 from fedward.storage.run_folder import RunFolder
 
 _MIXED = "Name another folder with --out: a table must not mix them."
@@ -84,7 +85,9 @@ class Bench:
         folder = self.out / cell.variant / cell.row / f"seed-{cell.seed}"
         if not self.study.rows[cell.row].alone:
             return {"": folder}
-        return {site: folder / site for site in _sites(self.experiment(cell), self.files_of(cell))}
+        files = self.files_of(cell)
+        sites = _sites(self.experiment(cell), files)
+        return {site: folder / site for site in sites if files is None or _has_labels(files / f"{site}.yaml")}
 
     def runs(self, cell: Cell) -> list[Run]:
         """Return a cell's finished runs; raise RunError where a site failed in one."""
@@ -104,6 +107,11 @@ class Bench:
             return None
         same = row in self.study.rows_of(cell.variant)
         return self.folders(Cell(cell.variant if same else self.study.reference, row, cell.seed))[""]
+
+
+def _has_labels(site_file: Path) -> bool:
+    """Return whether a site sees any label; one that sees none learns nothing alone."""
+    return read_site_file(site_file).labelled > 0
 
 
 def _sites(experiment: Experiment, files: Path | None) -> list[str]:

@@ -31,7 +31,7 @@ class Row(_Part):
     sites: str = ""
     """Folder of its site files, below that of the study; ``{seed}`` stands for the seed. None: synthetic images."""
     alone: bool = False
-    """Each site trains a model of its own; the result is the mean over sites."""
+    """Each site with labels trains a model of its own; the result is the mean over these sites."""
     init: str = ""
     """Row whose finished run of the same variant and seed gives the first weights."""
 

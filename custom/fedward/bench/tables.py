@@ -1,6 +1,6 @@
 """Tables of a study in markdown. A row that has not converged shows no number, nor do rows whose bounds overlap."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -12,7 +12,7 @@ from fedward.evaluation import mean_and_interval
 
 FEWEST_SEEDS = 5
 """A row with fewer shows its numbers, and says that they are few."""
-_NAMES = {"accuracy": "accuracy", "f1_macro": "macro F1", "f1_weighted": "weighted F1", "auroc_macro": "AUROC"}
+_NAMES = {"accuracy": "Accuracy", "f1_macro": "Macro F1", "f1_weighted": "Weighted F1", "auroc_macro": "AUROC"}
 _HASH = 8
 """Digits of a hash that a page shows; the file of results has all."""
 
@@ -162,31 +162,35 @@ def _pairs(results: Results) -> str:
     return "\n".join(lines)
 
 
+def _ran(results: Results) -> Iterator[tuple[str, list[Record]]]:
+    """Yield the name of each row of each variant with its results, by seed; rows that have not run are left out."""
+    study = results.study
+    for name, variant in study.variants.items():
+        for row in study.rows_of(name):
+            if found := list(results.of(name, row).values()):
+                title = _title(results, row)
+                yield f"{variant.title}: {title}" if variant.title else title, found
+
+
 def _pseudo_labels(results: Results) -> str:
-    """Return how good the pseudo-labels of the first variant were; nothing where no row makes any."""
-    study, variant = results.study, results.study.reference
+    """Return how good pseudo-labels were; nothing where no row makes any."""
     names = ("kept", "kept_right", "right", "local")
     lines = head("method", "share kept", "kept that are right", "all that are right", "sites' own models")
-    told = False
-    for row in study.rows:
-        by_seed = [result.pseudo_labels for result in results.of(variant, row).values() if result.pseudo_labels]
-        values = [[each[name] for each in by_seed if name in each] for name in names]
-        if values[0]:
-            told = True
-            lines.append(line(_title(results, row), *(mean(each, digits=3) if each else "-" for each in values)))
-    return "\n".join(lines) if told else ""
+    kept = [(title, found) for title, found in _ran(results) if "kept" in found[0].pseudo_labels]
+    for title, found in kept:
+        told = [[each.pseudo_labels[name] for each in found if name in each.pseudo_labels] for name in names]
+        lines.append(line(title, *(mean(values, digits=3) if values else "-" for values in told)))
+    return "\n".join(lines) if kept else ""
 
 
 def _work(results: Results) -> str:
-    """Return what a run of each row of the first variant did, mean over seeds."""
-    study, variant = results.study, results.study.reference
+    """Return what a run of each row did, mean over seeds."""
     columns = ("rounds", "trainings of a site", "seconds of training", "MB to and from all sites")
     lines = head("work of a run", *columns)
-    for row in study.rows:
-        if found := list(results.of(variant, row).values()):
-            numbers = (fmean(getattr(result, name) for result in found) for name in ("rounds", "trainings", "seconds"))
-            megabytes = fmean(result.megabytes for result in found)
-            lines.append(line(_title(results, row), *(f"{number:.0f}" for number in numbers), f"{megabytes:.1f}"))
+    for title, found in _ran(results):
+        numbers = (fmean(getattr(each, name) for each in found) for name in ("rounds", "trainings", "seconds"))
+        megabytes = fmean(each.megabytes for each in found)
+        lines.append(line(title, *(f"{number:.0f}" for number in numbers), f"{megabytes:.1f}"))
     return "\n".join(lines)
 
 
@@ -206,14 +210,3 @@ def _hashes(results: Results) -> str:
 
 def _hash(result: Record) -> str:
     return f"{result.model[:_HASH]} / {result.audit[:_HASH]}"
-
-
-def not_converged(results: Results) -> Sequence[Cell]:
-    """Return the cells of rows that have run and have not converged."""
-    return [
-        cell
-        for cell in results.records
-        if cell.variant in results.study.variants
-        and cell.row in results.study.rows
-        and results.refused(cell.variant, cell.row)
-    ]
