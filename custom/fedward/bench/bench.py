@@ -47,7 +47,9 @@ def cut(study: Study, cells: Sequence[Cell], site_files: Path, data: Path | None
 
     Raises ConfigError: some are missing, and no data folder is named or the study does not say how to cut them.
     """
-    missing = [(folder, words) for folder, words in study.partitions(cells) if not (site_files / folder).exists()]
+    missing = [
+        (folder, words) for folder, words in study.partitions(cells).items() if not (site_files / folder).exists()
+    ]
     if missing and data is None:
         remedy = "Name the folder with --data or FEDWARD_DATA, or site files of your own with --site-files."
         raise ConfigError("fedward bench", expected="a folder of data sets", found="none", remedy=remedy)

@@ -1,7 +1,7 @@
 """A study: rows of methods, perhaps in several variants, on the same site files and with the same seeds."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,12 +138,14 @@ class Study(_Part):
         """Return the folder of a cell's site files, below the study's; "" where the images are synthetic."""
         return self.rows[cell.row].sites.format(seed=cell.seed)
 
-    def partitions(self, cells: Sequence[Cell]) -> Iterator[tuple[str, list[str]]]:
-        """Yield the folder of site files and the arguments of ``fedward partition`` for each that some cells need."""
-        named = {(self.rows[cell.row].sites, cell.seed) for cell in cells}
-        for folder, seed in sorted(named):
-            if folder in self.sites:
-                yield folder.format(seed=seed), self.sites[folder].format(seed=seed).split()
+    def partitions(self, cells: Sequence[Cell]) -> dict[str, list[str]]:
+        """Return folder of site files -> the arguments of ``fedward partition``, of all that some cells need."""
+        named = sorted({(self.rows[cell.row].sites, cell.seed) for cell in cells})
+        return {
+            folder.format(seed=seed): self.sites[folder].format(seed=seed).split()
+            for folder, seed in named
+            if folder in self.sites
+        }
 
     def unused(self, settings: Settings) -> list[str]:
         """Return the common settings that no row's method has: typing errors."""
