@@ -132,6 +132,8 @@ def test_a_setting_that_is_new_counts_as_its_default(work: Bench, file: Path) ->
     result, asked = read_records(file)[ALONE], work.experiment(ALONE)
     older = {name: value for name, value in result.settings.items() if name != "update_dtype"}
     assert replace(result, settings=older).is_of(asked)
+    named = {**older, "options": {**older["options"], "momentum": 0.9}}
+    assert replace(result, settings=named).is_of(asked), "the method's default"
     assert not replace(result, settings={**older, "update_dtype": "float16"}).is_of(asked)
     assert not replace(result, settings={**older, "net": "none"}).is_of(asked)
 

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedward.bench.study import Cell
 from fedward.config import Experiment
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
+from fedward.methods import method_of
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,16 @@ class Record:
         return Cell(self.variant, self.row, self.seed)
 
     def is_of(self, experiment: Experiment) -> bool:
-        """Return whether the run had these settings; one that did not exist yet counts as its default."""
+        """Return whether the run had these settings; one that is not named counts as its default."""
         try:
-            return Experiment.model_validate(self.settings) == experiment
-        except ValidationError:
+            return _whole(Experiment.model_validate(self.settings)) == _whole(experiment)
+        except (ValidationError, ConfigError):
             return False
+
+
+def _whole(experiment: Experiment) -> Experiment:
+    """Return an experiment that names all settings of its method."""
+    return experiment.model_copy(update={"options": method_of(experiment).settings.model_dump(mode="json")})
 
 
 _LINES = TypeAdapter(Record)

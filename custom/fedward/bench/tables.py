@@ -47,9 +47,11 @@ class Results:
         return f"not converged: validation still rises by {fmean(map(rise, curves)):.3f}"
 
     def bounds(self, variant: str, metric: str) -> str:
-        """Return why a variant must not be shown: its upper bound does not beat its lower one. Else nothing."""
+        """Return why a variant must not be shown: its upper bound is not shown to beat its lower one. Else nothing."""
         lower, upper = (self.test(variant, row, metric) for row in (self.study.lower, self.study.upper))
         seeds = sorted(set(lower) & set(upper))
+        if len(seeds) == 1:
+            return "a single seed"
         if not seeds or apart([upper[seed] for seed in seeds], [lower[seed] for seed in seeds]):
             return ""
         return f"bounds not apart: {self.gap(variant, self.study.upper, variant, self.study.lower, metric)}"
