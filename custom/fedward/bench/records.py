@@ -2,7 +2,9 @@
 
 import fcntl
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -93,11 +95,21 @@ def read_records(file: Path) -> dict[Cell, Record]:
     return found
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which leaves no file behind."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def add_record(file: Path, result: Record) -> None:
     """Add a result to a file, in place of one of the same cell; lines are sorted by cell. Processes take turns."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(file.parent):
         merged = read_records(file) | {result.cell: result}
         partial = file.with_suffix(".partial")
         partial.write_text("".join(f"{json.dumps(asdict(merged[cell]))}\n" for cell in sorted(merged)), "utf-8")

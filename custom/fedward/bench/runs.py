@@ -17,6 +17,7 @@ from fedward.jobs import simulated_sites
 from fedward.report.run import Run
 from fedward.report.tables import took_no_step
 from fedward.sites import named_sites
+from fedward.sites.data_file import read_data_file
 from fedward.sites.site_file import read_site_file
 from fedward.storage.run_folder import RunFolder
 
@@ -73,7 +74,8 @@ class Bench:
 
     def experiment(self, cell: Cell) -> Experiment:
         """Return what a cell runs."""
-        return self.study.experiment(cell, self.changes)
+        files = self.files_of(cell)
+        return self.study.experiment(cell, self.changes, read_data_file(files) if files else None)
 
     def files_of(self, cell: Cell) -> Path | None:
         """Return the folder of a cell's site files; None where its images are synthetic."""

@@ -119,18 +119,21 @@ class Study(_Part):
         wanted = [(variant, row) for variant, row in pairs if not rows or row in rows]
         return [Cell(variant, row, seed) for seed in self.seeds for variant, row in wanted]
 
-    def experiment(self, cell: Cell, changes: Settings | None = None) -> Experiment:
+    def experiment(self, cell: Cell, changes: Settings | None = None, data: Settings | None = None) -> Experiment:
         """Return what a cell runs.
 
         Args:
             cell: one of the study.
-            changes: settings in place of the study's own, of the rows and variants too.
+            changes: settings in place of the common ones.
+            data: what the site files' folder says of the images; what the study says of them comes first.
 
         Raises ConfigError: a job or a setting that is not known, or a value out of bounds.
         """
         row = self.rows[cell.row]
         known = _known(row.job)
-        common = {key: value for key, value in {**self.settings, **(changes or {})}.items() if _has(known, key)}
+        images = {f"data.{name}": value for name, value in (data or {}).items()}
+        common = {**images, **self.settings, **(changes or {})}
+        common = {key: value for key, value in common.items() if _has(known, key)}
         own = {**row.settings, **self.variants[cell.variant].settings}
         return changed_experiment(row.job, {**common, **own, "seed": cell.seed})
 

@@ -121,7 +121,7 @@ def _variants(results: Results, metric: str) -> str:
     """Return a study of several variants in one metric: each row's value, and its distance from the first variant."""
     study = results.study
     lines = [
-        f"{_metric(metric).capitalize()}:\n",
+        f"{_metric(metric)}:\n",
         *head("training", "seeds", *(row.title for row in study.rows.values())),
     ]
     for name, variant in study.variants.items():
@@ -158,7 +158,10 @@ def _pairs(results: Results) -> str:
             if {ours, theirs} <= set(study.rows_of(name)) and not any(
                 results.refused(name, row) for row in (ours, theirs)
             ):
-                gaps = [results.gap(name, ours, name, theirs, metric) for metric in study.metrics]
+                gaps = [
+                    "refused" if results.bounds(name, metric) else results.gap(name, ours, name, theirs, metric)
+                    for metric in study.metrics
+                ]
                 pair = f"{study.rows[ours].title} minus {study.rows[theirs].title}"
                 lines.append(line(*[variant.title] * several, pair, *gaps))
     return "\n".join(lines)
