@@ -18,7 +18,9 @@ _STYLE = """<style>
 text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 </style>"""
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)))
-_WIDTH, _HEIGHT = 8.4, 4.2
+_WIDTH, _HEIGHT = 8.4, 4.8
+_ROW = 0.045
+"""Room above the lines for each entry of the legend, as a share of their height."""
 Line: TypeAlias = Mapping[int, list[float]]
 """Place on the axis -> values by seed."""
 
@@ -37,7 +39,9 @@ def draw(results: Results, file: Path) -> None:
     axes.set_xlabel(shown.across, color=INK)
     axes.set_ylabel(shown.up, color=INK)
     if shown.lines:
-        axes.legend(frameon=False, fontsize=8.5, ncols=2, labelcolor=INK)
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + (high - low) * _ROW * len(shown.lines))
+        axes.legend(loc="upper left", frameon=False, fontsize=8.5, ncols=2, labelcolor=INK)
     text = svg(figure, f"{study.title}: {', '.join(study.rows[row].title for row in shown.lines)}")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_standalone(text), encoding="utf-8")
@@ -103,6 +107,8 @@ def _by_round(curves: Sequence[Curve]) -> Line:
 
 def _by_labels(curves: Sequence[Curve]) -> Line:
     """Return number of labels -> the last test value with so many, seed by seed; the place is the mean over seeds."""
+    if not any(curve.labels for curve in curves):  # all labels from the start: one level
+        return {0: [curve.test["f1_macro"][-1] for curve in curves]}
     steps = [dict(zip(curve.labels, curve.test["f1_macro"], strict=True)) for curve in curves if curve.labels]
     places = [sum(each) / len(each) for each in zip(*steps, strict=True)]
     return {
