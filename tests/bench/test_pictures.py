@@ -1,0 +1,57 @@
+"""Figures of studies: which lines they have, and where their points lie."""
+
+import re
+from pathlib import Path
+
+from fedward.bench.pictures import draw
+from fedward.bench.records import Curve, Record
+from fedward.bench.study import Cell, Study
+from fedward.bench.tables import Results
+
+ROWS = {name: {"title": name, "job": "fedavg"} for name in ("few", "own", "all")}
+
+
+def result(cell: Cell, curve: Curve, test: float) -> Record:
+    values = {"accuracy": test, "f1_macro": test, "pooled": test}
+    return Record(*cell, {}, "", "", 1, 1, 1.0, 1.0, curve, {"last": values}, {})
+
+
+def drawn(study: Study, records: list[Record], file: Path) -> str:
+    draw(Results(study, {record.cell: record for record in records}), file)
+    return re.sub(r"\s+", " ", file.read_text())
+
+
+def test_equal_results_give_equal_bytes_and_refused_rows_no_line(tmp_path: Path) -> None:
+    study = Study.model_validate({"title": "t", "rows": ROWS, "own": "own", "seeds": (1, 2)})
+    rounds = tuple(range(1, 9))
+    level, rising = Curve(rounds, (0.5,) * 8, {}, ()), Curve(rounds, (0.1,) * 6 + (0.9,) * 2, {}, ())
+    curves = {"few": level, "own": level, "all": rising}
+    records = [result(cell, curves[cell.row], 0.5) for cell in study.cells()]
+    first = drawn(study, records, tmp_path / "a.svg")
+    assert first == drawn(study, records, tmp_path / "b.svg")
+    assert "<title>t: few, own</title>" in first
+    assert "key metric, validation" in first
+    assert "prefers-color-scheme: dark" in first
+
+
+def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
+    variants = {"whole": {"title": "100 %", "labelled": 1.0}, "tenth": {"title": "10 %", "labelled": 0.1}}
+    study = Study.model_validate({"title": "t", "rows": ROWS, "variants": variants, "seeds": (1, 2)})
+    level = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
+    records = [result(cell, level, 0.5 if cell.variant == "whole" else 0.4) for cell in study.cells()]
+    text = drawn(study, records, tmp_path / "a.svg")
+    assert "labelled training images, %" in text
+    assert Results(study, {record.cell: record for record in records}).reached("tenth", "own", "accuracy") == (
+        "80.0 % [80.0, 80.0]"
+    )
+
+
+def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:
+    study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})
+    rounds, test = tuple(range(1, 11)), {"f1_macro": (0.2, *(0.5,) * 9)}
+    bought = Curve(rounds, (0.2, *(0.5,) * 9), test, (10, *(30,) * 9))
+    every = Curve(rounds, (0.6,) * 10, {"f1_macro": (0.6,) * 10}, ())
+    records = [result(cell, every if cell.row == "all" else bought, 0.5) for cell in study.cells()]
+    text = drawn(study, records, tmp_path / "a.svg")
+    assert "labels at all sites" in text
+    assert "<title>t: few, own, all</title>" in text
