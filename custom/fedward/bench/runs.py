@@ -84,12 +84,15 @@ class Bench:
 
     def folders(self, cell: Cell) -> Folders:
         """Return where a cell's runs lie."""
-        folder = self.out / cell.variant / cell.row / f"seed-{cell.seed}"
+        folder = self._folder(cell)
         if not self.study.rows[cell.row].alone:
             return {"": folder}
         files = self.files_of(cell)
         sites = _sites(self.experiment(cell), files)
         return {site: folder / site for site in sites if files is None or _has_labels(files / f"{site}.yaml")}
+
+    def _folder(self, cell: Cell) -> Path:
+        return self.out / cell.variant / cell.row / f"seed-{cell.seed}"
 
     def runs(self, cell: Cell) -> list[Run]:
         """Return a cell's finished runs; raise RunError where a site failed in one."""
@@ -97,6 +100,8 @@ class Bench:
 
     def finished(self, cell: Cell) -> list[Run]:
         """Return a cell's runs where they lie here and have finished; else nothing."""
+        if not self._folder(cell).exists():  # perhaps without site files, too
+            return []
         folders = self.folders(cell).values()
         if not all((folder / "run.json").exists() for folder in folders):
             return []

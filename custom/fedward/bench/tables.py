@@ -141,7 +141,7 @@ def _cell(results: Results, variant: str, row: str, metric: str) -> str:
         return f"refused: {why}"
     value = mean(list(results.test(variant, row, metric).values()), digits=3)
     reference = results.study.reference
-    if variant == reference:
+    if variant == reference or results.refused(reference, row):
         return value
     if results.study.by_labels:
         return f"{value}, {results.reached(variant, row, metric)}"
