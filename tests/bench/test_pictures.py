@@ -21,7 +21,7 @@ def drawn(study: Study, records: list[Record], file: Path) -> str:
     return re.sub(r"\s+", " ", file.read_text())
 
 
-def test_equal_results_give_equal_bytes_and_refused_rows_no_line(tmp_path: Path) -> None:
+def test_equal_results_are_drawn_alike_without_refused_rows(tmp_path: Path) -> None:
     study = Study.model_validate({"title": "t", "rows": ROWS, "own": "own", "seeds": (1, 2)})
     rounds = tuple(range(1, 9))
     level, rising = Curve(rounds, (0.5,) * 8, {}, ()), Curve(rounds, (0.1,) * 6 + (0.9,) * 2, {}, ())

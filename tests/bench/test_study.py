@@ -48,7 +48,7 @@ def test_settings_go_to_the_methods_that_have_them() -> None:
     assert common.experiment(Cell("cold", "ssfl", 3)).options["round_warm_up"] == 0
 
 
-def test_images_are_what_the_site_files_say_unless_the_study_does() -> None:
+def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
     cell, said = Cell("all", "lower", 1), {"classes": ["a", "b"], "image_size": 64}
     assert study().experiment(cell, data=said).data.classes == ("a", "b")
     sized = study(settings={"data.image_size": 16}).experiment(cell, data=said).data
