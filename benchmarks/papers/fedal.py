@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedward.bench.processes import run_all
-from fedward.bench.runs import require_same_images, run_or_resume
+from fedward.bench.runs import require_all, require_same_images, run_or_resume
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.local import run_local
@@ -25,7 +25,7 @@ from fedward.storage.checkpoint import save_json
 from papers.fedal_paper import HOSPITALS
 from papers.fedal_results import CHOOSES, Schedule, classes_bought, curve_of, mean_over_hospitals, scores_of
 from papers.fedal_sites import CLASSES, POOL, Federation, federation, pooled, write_site_files
-from papers.runs import require_all, without_result
+from papers.runs import without_result
 
 
 class Row(NamedTuple):
@@ -162,7 +162,7 @@ def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
             found="no such file",
             remedy="Name the folder of the skin lesions with --data, or its parent with FEDWARD_DATA.",
         )
-    require_same_images(out, data)
+    require_same_images(out, "--data", data)
     for split, seed in sorted({(cell.split, cell.seed) for cell in missing}):
         write_site_files(data, split, seed, site_folder(out, split, seed))
     run_all({describe(cell): partial(run_cell, cell, out) for cell in missing}, workers=workers)

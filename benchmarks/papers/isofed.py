@@ -15,7 +15,7 @@ import numpy as np
 import yaml
 
 from fedward.bench.processes import run_all
-from fedward.bench.runs import require_same_images, run_or_resume
+from fedward.bench.runs import require_all, require_same_images, run_or_resume
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.jobs import site_names
@@ -26,7 +26,7 @@ from fedward.sites.partition.npz_pool import read_npz
 from fedward.sites.partition.write import site_texts, write_files
 from fedward.storage.checkpoint import save_json
 from papers.isofed_paper import Scores
-from papers.runs import require_all, without_result
+from papers.runs import without_result
 
 SITES = 4
 GAMMAS = (0.8, 0.5)
@@ -180,7 +180,7 @@ def run(todo: Sequence[Cell], budget: Budget, data: Path, out: Path, workers: in
                 found="no such file",
                 remedy="Fetch it from medmnist.com (28x28), or name its folder with --data or FEDWARD_DATA.",
             )
-    require_same_images(out, data)
+    require_same_images(out, "--data", data)
     run_all({describe(cell): partial(run_cell, cell, budget, data, out) for cell in missing}, workers=workers)
 
 

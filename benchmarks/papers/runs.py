@@ -1,15 +1,13 @@
-"""What all benchmarks ask of their runs: the settings, weights and images asked for, and every site at work."""
+"""Results of the papers' benchmarks: which cells have none yet, and what the others say."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedward.bench.runs import require_same
 from fedward.config import Experiment
 from fedward.errors import RunError
-from fedward.report.run import Run
-from fedward.report.tables import took_no_step
 
 Cell = TypeVar("Cell")
 
@@ -45,29 +43,3 @@ def _result(file: Path) -> dict[str, Any]:
             found=f"{type(error).__name__}: {error}",
             remedy="Delete the file and run the benchmark again: the run beside it is kept.",
         ) from error
-
-
-def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) -> None:
-    """Raise RunError unless a run has finished, each of ``sites`` has trained, and all sites evaluated the last model.
-
-    A run that lacks a site would stand among whole ones. ``may_decline``: a site that has nothing to train on in an
-    exchange is none that failed.
-    """
-    if run.info.status != "finished":
-        remedy = "Fix what stopped it, and run the benchmark again: the run goes on."
-        raise RunError(f"run {run.folder}", expected="one that has finished", found=run.info.status, remedy=remedy)
-    remedy = "Fix what failed, delete the folder, and run the benchmark again."
-    for row in run.rounds:
-        failed = {site: row.failed[site] for site in sites if site in row.failed}
-        if may_decline:
-            failed = {site: reason for site, reason in failed.items() if not took_no_step(reason)}
-        if failed:
-            where = f"run {run.folder}, round {row.round}"
-            raise RunError(where, expected="all sites to train", found=_listed(failed), remedy=remedy)
-    if not_evaluated := run.info.summary.not_evaluated:
-        where = f"run {run.folder}, last evaluation"
-        raise RunError(where, expected="all sites to evaluate the model", found=_listed(not_evaluated), remedy=remedy)
-
-
-def _listed(failed: Mapping[str, str]) -> str:
-    return "; ".join(f"{site}: {reason}" for site, reason in failed.items())

@@ -43,7 +43,7 @@ def run(todo: Sequence[Cell], data: Path, out: Path, workers: int) -> None:
     missing = without_result(todo, partial(result_file, out), experiment_of, partial(_init_of, out))
     for scale in dict.fromkeys(cell.scale for cell in missing):
         _source(scale, data)
-    require_same_images(out, data)
+    require_same_images(out, "--data", data)
     for cell in missing:
         write_sites(cell, data, out)
     run_all(

@@ -96,7 +96,7 @@ def test_a_cell_runs_once_on_the_same_images(data: Path, copied: Path) -> None:
     before = result_file(copied, CELL).stat().st_mtime_ns
     isofed.run([CELL], TINY, data, copied, workers=1)
     assert result_file(copied, CELL).stat().st_mtime_ns == before
-    with pytest.raises(ConfigError, match=r", images: expected .*data\d*, found .*others"):
+    with pytest.raises(ConfigError, match=r"--data: expected .*data\d*, found .*others"):
         isofed.run([CELL], TINY, copied / "others", copied, workers=1)
 
 

@@ -236,7 +236,7 @@ def out(data: Path, tmp_path_factory: pytest.TempPathFactory, without_report: No
         write_sites(RUN, data, folder)
         pretrain(begins, folder)
     run_cell(RUN, folder)
-    require_same_images(folder, data)
+    require_same_images(folder, "--data", data)
     return folder
 
 
@@ -267,7 +267,7 @@ def test_a_cell_runs_once(data: Path, copied: Path) -> None:
 
 def test_a_result_hangs_on_images_weights_and_settings(data: Path, copied: Path) -> None:
     """The weights and settings of its pre-training."""
-    with pytest.raises(ConfigError, match=r"images: expected .*, found .*others"):
+    with pytest.raises(ConfigError, match=r"--data: expected .*, found .*others"):
         run([RUN], copied / "others", copied, workers=1)
     pre_training = pretraining_folder(copied, Pretraining("tiny", 1.0, "masked", 1))
     shutil.copy(result_file(copied, RUN).parent / "run" / "model.safetensors", pre_training)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fedward.bench.runs import require_same, run_or_resume
+from fedward.bench.runs import require_all, require_same, run_or_resume
 from fedward.config import Experiment
 from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.local import run_local
 from fedward.report.run import Run
-from papers.runs import read_results, require_all, without_result
+from papers.runs import read_results, without_result
 from tiny import tiny
 
 SITES = ["site-1", "site-2"]

@@ -102,7 +102,11 @@ def _by_share(results: Results, row: str, metric: str) -> Line:
 
 
 def _by_round(curves: Sequence[Curve]) -> Line:
-    return _grouped([(round_, value) for curve in curves for round_, value in zip(curve.round, curve.val, strict=True)])
+    found: dict[int, list[float]] = {}
+    for curve in curves:
+        for round_, value in zip(curve.round, curve.val, strict=True):
+            found.setdefault(round_, []).append(value)
+    return dict(sorted(found.items()))
 
 
 def _by_labels(curves: Sequence[Curve]) -> Line:
@@ -115,10 +119,3 @@ def _by_labels(curves: Sequence[Curve]) -> Line:
         round(place): list(each)
         for place, each in zip(places, zip(*(s.values() for s in steps), strict=True), strict=True)
     }
-
-
-def _grouped(points: Sequence[tuple[int, float]]) -> Line:
-    found: dict[int, list[float]] = {}
-    for place, value in points:
-        found.setdefault(place, []).append(value)
-    return dict(sorted(found.items()))

@@ -1,6 +1,6 @@
 """Runs of a study: several at once, each in a process of its own, resumed where they were stopped."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import partial
 from os.path import relpath
@@ -53,7 +53,7 @@ class Bench:
             ConfigError: a run in ``out`` has other settings, other first weights or other images than are asked for.
             RunError: a site failed in a run.
         """
-        require_same_images(self.out, self.site_files)
+        require_same_images(self.out, "--site-files", self.site_files)
         known = read_records(self.file)
         todo = [cell for cell in cells if cell not in known or not known[cell].is_of(self.experiment(cell))]
         if unused := self.study.unused(self.changes):
@@ -96,7 +96,7 @@ class Bench:
 
     def runs(self, cell: Cell) -> list[Run]:
         """Return a cell's finished runs; raise RunError where a site failed in one."""
-        return [whole_run(folder) for folder in self.folders(cell).values()]
+        return [whole_run(folder, may_decline=True) for folder in self.folders(cell).values()]
 
     def finished(self, cell: Cell) -> list[Run]:
         """Return a cell's runs where they lie here and have finished; else nothing."""
@@ -125,25 +125,33 @@ def _sites(experiment: Experiment, files: Path | None) -> list[str]:
     return named_sites(files) if files else simulated_sites(experiment)
 
 
-def whole_run(folder: Path) -> Run:
-    """Return the run in a folder.
-
-    Raises RunError: it has not finished, a site failed in a round, or did not evaluate the last model. A site that has
-    nothing to train on is none that failed.
-    """
+def whole_run(folder: Path, *, may_decline: bool = False) -> Run:
+    """Return the run in a folder; raise RunError where :func:`require_all` does for one of its sites."""
     run = Run.load(folder)
+    require_all(run, run.info.sites, may_decline=may_decline)
+    return run
+
+
+def require_all(run: Run, sites: Iterable[str], *, may_decline: bool = False) -> None:
+    """Raise RunError unless a run has finished, each of ``sites`` has trained, and all sites evaluated the last model.
+
+    A run that lacks a site would stand among whole ones. ``may_decline``: a site that has nothing to train on in an
+    exchange did not fail.
+    """
     if run.info.status != "finished":
         remedy = "Fix what stopped it, and run the command again: the run goes on."
-        raise RunError(f"run {folder}", expected="one that has finished", found=run.info.status, remedy=remedy)
+        raise RunError(f"run {run.folder}", expected="one that has finished", found=run.info.status, remedy=remedy)
     remedy = "Fix what failed, delete the folder, and run the command again."
     for row in run.rounds:
-        if failed := {site: reason for site, reason in row.failed.items() if not took_no_step(reason)}:
-            where = f"run {folder}, round {row.round}"
+        failed = {site: row.failed[site] for site in sites if site in row.failed}
+        if may_decline:
+            failed = {site: reason for site, reason in failed.items() if not took_no_step(reason)}
+        if failed:
+            where = f"run {run.folder}, round {row.round}"
             raise RunError(where, expected="all sites to train", found=_listed(failed), remedy=remedy)
     if not_evaluated := run.info.summary.not_evaluated:
-        where, expected = f"run {folder}, last evaluation", "all sites to evaluate the model"
-        raise RunError(where, expected=expected, found=_listed(not_evaluated), remedy=remedy)
-    return run
+        where = f"run {run.folder}, last evaluation"
+        raise RunError(where, expected="all sites to evaluate the model", found=_listed(not_evaluated), remedy=remedy)
 
 
 def _listed(failed: Mapping[str, str]) -> str:
@@ -214,7 +222,7 @@ def require_same(folder: Path, experiment: Experiment, init: Path | None = None)
         )
 
 
-def require_same_images(out: Path, images: Path) -> None:
+def require_same_images(out: Path, option: str, images: Path) -> None:
     """Note beside the first runs whose images they see; raise ConfigError where later ones are to see others.
 
     They are named by their path from ``out``, so that both can move together.
@@ -224,5 +232,5 @@ def require_same_images(out: Path, images: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         note.write_text(asked, encoding="utf-8")
     elif (known := note.read_text(encoding="utf-8")) != asked:
-        where = f"runs in {out}, images"
+        where = f"runs in {out}, {option}"
         raise ConfigError(where, expected=known, found=asked, remedy=_MIXED)
