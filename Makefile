@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 # Which of PyTorch's builds: cpu or cuda.
 VARIANT ?= cuda
 LOCK := provisioning/lock/packages.txt provisioning/lock/torch-$(VARIANT).txt
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/site/mkdocs.yml
 SCRIPTS := $(wildcard .ci/run provisioning/*.sh provisioning/*/*.sh provisioning/containers/participant)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test gpu secure faults reliability containers check jobs lock wheelhouse sbom bench demo poc clean
+.PHONY: help setup test gpu secure faults reliability containers check jobs lock wheelhouse sbom bench demo docs poc clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -37,7 +38,7 @@ faults: setup ## Kill, hang and starve a provisioned federation (minutes)
 reliability: setup ## Test all faults and attacks, write docs/reliability.md
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "proves or slow" --reliability=docs/reliability.md
 
-check: setup ## Lint, format, types; jobs/ and docs/reliability.md not stale
+check: setup ## Lint, format, types; jobs/ and docs/ not stale, no lost link
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -46,12 +47,16 @@ check: setup ## Lint, format, types; jobs/ and docs/reliability.md not stale
 	$(BIN)/hadolint provisioning/containers/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec provisioning/containers/compose.yaml
 	$(BIN)/python -m pytest -m proves --reliability=docs/reliability.md --collect-only --quiet --quiet
+	$(SITE)
 
 jobs: setup ## Export jobs/ anew from the package
 	$(BIN)/fedward jobs jobs
 
+docs: setup ## Build the documentation site in build/docs
+	$(SITE)
+
 demo: setup ## Run the main job on the embedded data, all sites at once
-	PATH="$(abspath $(BIN)):$$PATH" nvflare simulator jobs/fedperl -n 10 -t 10 -w build/simulator
+	PATH="$(abspath $(BIN)):$$PATH" nvflare simulator jobs/fedperl -n 10 -t 10 -l warning -w build/simulator
 
 poc: setup ## A server and three hospitals on this machine, TLS between them
 	OMP_NUM_THREADS=1 $(BIN)/python poc/run.py

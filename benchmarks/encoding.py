@@ -40,13 +40,12 @@ from fedward.report.run import Run
 from fedward.server.loop import run_experiment
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
-from papers.isofed import DATASETS
 from rounds import quiet
 
 SITES, ROUNDS = 4, {"small_cnn": 12, "tf_efficientnet_lite0": 3}
 IMAGES = {"train": 400, "val": 40, "test": 40}
 """Of each site."""
-DATA = "blood"
+DATA, FILE, CLASSES = "blood", "bloodmnist.npz", tuple(map(str, range(8)))
 METRICS = ("accuracy", "f1_weighted", "f1_macro", "auroc_macro")
 VARIANTS = {
     "all in float32": {"plain": True},
@@ -76,14 +75,13 @@ class Last(LocalTransport):
 
 def blood_files(data: Path, folder: Path) -> None:
     """Write a file for each site, whose images are its own part of BloodMNIST."""
-    known = DATASETS[DATA]
     rng = np.random.default_rng(1)
-    with np.load(data / known.file, allow_pickle=False) as arrays:
+    with np.load(data / FILE, allow_pickle=False) as arrays:
         order = {split: rng.permutation(len(arrays[f"{split}_labels"])).tolist() for split in IMAGES}
     for number, site in enumerate(site_names(SITES)):
         own = {split: sorted(order[split][count * number :][:count]) for split, count in IMAGES.items()}
-        content = {"kind": "npz", "file": str((data / known.file).resolve()), "indices": own, "labelled": 0.2}
-        content |= {"labels": dict(enumerate(known.classes))}
+        content = {"kind": "npz", "file": str((data / FILE).resolve()), "indices": own, "labelled": 0.2}
+        content |= {"labels": dict(enumerate(CLASSES))}
         (folder / f"{site}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
 
@@ -97,13 +95,13 @@ def predictions(data: Path) -> None:
             f"net={net}",
             f"data.name={DATA}",
             "data.image_size=28",
-            f"data.views={DATASETS[DATA].views}",
+            "data.views=mirrored",
             f"rounds={rounds}",
         ]
         changes += ["participants=4", "images_per_round=96", "warm_up=1", f"evaluate_every={rounds}", "threshold=0.6"]
         experiment = load_experiment("fedperl", changes)
         experiment = Experiment.parse(
-            experiment.model_dump() | {"data": {**experiment.data.model_dump(), "classes": DATASETS[DATA].classes}}, net
+            experiment.model_dump() | {"data": {**experiment.data.model_dump(), "classes": CLASSES}}, net
         )
         with tempfile.TemporaryDirectory() as folder, recorded_peers() as peers:
             place = Path(folder)

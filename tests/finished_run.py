@@ -12,14 +12,16 @@ from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
 
 
-def new_run(folder: Path, experiment: Experiment, sites: Sequence[str], engine: str) -> RunFolder:
+def new_run(
+    folder: Path, experiment: Experiment, sites: Sequence[str], engine: str, base: str | None = None
+) -> RunFolder:
     """Begin a run in a new folder."""
-    return RunFolder.create(folder, experiment, method_of(experiment).requirements, list(sites), engine)
+    return RunFolder.create(folder, experiment, method_of(experiment).requirements, list(sites), engine, base=base)
 
 
-def finished_run(folder: Path, experiment: Experiment, model: Mapping[str, Tensor]) -> Path:
-    """Write a run folder as that of a run that ended well with this model."""
-    run = new_run(folder, experiment, ["site-1"], "local")
+def finished_run(folder: Path, experiment: Experiment, model: Mapping[str, Tensor], base: str | None = None) -> Path:
+    """Write a run folder as that of a run that ended well with this model; ``base``: SHA-256 of what is frozen."""
+    run = new_run(folder, experiment, ["site-1"], "local", base)
     run.save_global("model", model, {"round": 1})
     sent = {"model": wire.model_digest(wire.flatten("model", model)), "peers": {}}
     run.audit.add("asked", round=2, part=0, tasks={}, evaluate=["site-1"], decisions={}, **sent)

@@ -6,15 +6,19 @@ from typing import Any
 import numpy as np
 
 from fedward.config import DataSpec, Experiment
-from fedward.sites.partition.write import write_files
-from papers.isofed import isolated_sites
+from fedward.sites.partition.divide import divide
+from fedward.sites.partition.npz_pool import read_npz
+from fedward.sites.partition.write import site_texts, write_files
 
 SITES = ["site-1", "site-2", "site-3"]
 CLASSES = ("A", "B", "C")
 
 
 def write_sites(folder: Path, labelled_sites: int = 1) -> Path:
-    """Write a file of 96 random images with labels and the sites that share it; return the folder of site files."""
+    """Write a file of 96 random images with labels and the sites that share it; return the folder of site files.
+
+    No site has test images.
+    """
     rng = np.random.default_rng(0)
     arrays = {}
     for split, count in (("train", 60), ("val", 12), ("test", 24)):
@@ -22,7 +26,11 @@ def write_sites(folder: Path, labelled_sites: int = 1) -> Path:
         arrays[f"{split}_labels"] = (np.arange(count) % len(CLASSES))[:, None]
     folder.mkdir(parents=True)
     np.savez(folder / "images.npz", **arrays)
-    write_files(isolated_sites(folder / "images.npz", CLASSES, folder, len(SITES), labelled_sites, gamma=2.0, seed=0))
+    pool = read_npz(folder / "images.npz", CLASSES)
+    cut = divide(pool, len(SITES), gamma=2.0)
+    without_test = {site: {"train": mine["train"], "val": mine["val"]} for site, mine in cut.items()}
+    shares = [float(index < labelled_sites) for index in range(len(SITES))]
+    write_files(site_texts(pool, without_test, shares, folder))
     return folder
 
 

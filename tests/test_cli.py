@@ -94,11 +94,12 @@ def test_results_are_never_overwritten(engine: str, finished: Path, capsys: pyte
     [
         ([], "expected a job"),
         (["nope"], "job nope"),
+        (["fedpearl"], "found no such file or directory (did you mean fedperl?)"),
         (["fedavg", "--set", "rounds"], "expected KEY=VALUE, found rounds"),
         (["fedavg", "--set", "rounds=0"], "rounds: "),
         (["fedavg", "--set", "rounds=many"], "rounds: "),
-        (["fedavg", "--set", "roundz=3"], "roundz: Extra inputs"),
-        (["fedavg", "--set", "=3"], "Extra inputs"),
+        (["fedavg", "--set", "roundz=3"], "roundz: unknown (did you mean rounds?)"),
+        (["fedavg", "--set", "=3"], "expected KEY=VALUE, found =3"),
         (["fedavg", "--set", "rounds=["], "--set rounds"),
         (["fedavg", "--set", "net.depth=3"], "net.depth: net has none"),
         (["fedavg", "--set", "method=fedmagic"], "fedmagic"),
@@ -140,6 +141,12 @@ def test_what_the_parser_refuses_has_exit_code_2(arguments: list[str], capsys: p
     assert "usage: fedward" in capsys.readouterr().err
 
 
+def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run("rnu", "fedavg")
+    assert "there is no command rnu (did you mean run?)" in capsys.readouterr().err
+
+
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run("--version")
@@ -170,10 +177,25 @@ def test_the_simulator_gets_the_job_the_sites_and_their_files(
     out = tmp_path / "run"
     assert run("run", "ssfl", "--engine", "simulator", "--out", out, "--site-files", hospitals, *SET) == 7
     ((command, environment),) = simulated
-    assert command[-4:] == ["-c", "hospital-a,hospital-b", "-t", "2"]
+    assert command[-6:] == ["-c", "hospital-a,hospital-b", "-t", "2", "-l", "warning"]
     assert environment["FEDWARD_SITES"] == str(hospitals)
     exported = json.loads((out / "job" / "ssfl" / "app" / "config" / "config_fed_server.json").read_text())
     assert exported["workflows"][0]["args"]["rounds"] == 2
+
+
+@pytest.mark.parametrize("option", ["--quiet", "--json"])
+def test_a_run_tells_only_what_is_wanted(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert run("run", "fedavg", option, "--out", folder, "--sites", 2, *SET) == 0
+    lines = capsys.readouterr().out.splitlines()
+    if option == "--quiet":
+        assert len(lines) == 1
+        assert lines[0].endswith(f": {folder}")
+    else:
+        assert [json.loads(line)["event"] for line in lines] == ["started", "round", "round", "finished"]
+    assert run("run", "--resume", folder, option) == 0
+    assert capsys.readouterr().out.splitlines() == lines[-1:]
+    assert "expected the local engine" in refused(capsys, 2, "run", "fedavg", option, "--engine", "simulator")
 
 
 # --- site files
@@ -224,7 +246,7 @@ def test_the_simulator_too_has_the_sites_that_have_files(
 ) -> None:
     run("run", "fedavg", "--engine", "simulator", "--out", tmp_path / "run", "--site-files", hospitals, *SET)
     ((command, _),) = simulated
-    assert command[-3] == "hospital-a,hospital-b"
+    assert command[command.index("-c") + 1] == "hospital-a,hospital-b"
 
 
 # --- changes of settings
@@ -254,6 +276,16 @@ def test_later_changes_win_and_shipped_jobs_stay_as_they_are() -> None:
     assert experiment.synthetic is not None
     assert experiment.synthetic.labelled == 0.3
     assert before == {name: job().model_dump_json() for name, job in JOBS.items()}
+
+
+def test_other_classes_are_of_another_data_set(tmp_path: Path) -> None:
+    change = ["data.classes=[normal, pneumonia]"]
+    assert load_experiment("fedavg", change).data.name == "images"
+    assert load_experiment("fedavg", [*change, "data.name=chest"]).data.name == "chest"
+    assert load_experiment("fedavg", ["data.image_size=64"]).data.name == "dermoscopy"
+    job = tmp_path / "chest.json"
+    job.write_text(load_experiment("fedavg", [*change, "data.name=chest"]).model_dump_json())
+    assert load_experiment(str(job), ["data.classes=[a, b]"]).data.name == "chest"
 
 
 def test_no_change_gives_the_shipped_job() -> None:
@@ -624,6 +656,25 @@ def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+# --- the command's start
+
+
+def test_python_m_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "fedward", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"fedward {__version__}\n"
+
+
+def test_an_interruption_of_its_imports_is_one_line() -> None:
+    code = """if True:
+        import os, signal
+        from fedward import cli
+        cli.resolve_name = lambda target: lambda parser: os.kill(os.getpid(), signal.SIGINT)
+        cli.main(["run"])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "fedward: interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedward.notebook import TrainedModel, experiment, load_model, register, run
+    from fedward.inference.model import TrainedModel, load_model
+    from fedward.notebook import experiment, register, run
 
 __all__ = ["TrainedModel", "experiment", "load_model", "register", "run"]
 __version__ = "0.1.0"
@@ -17,4 +18,5 @@ def __getattr__(name: str) -> Any:
     """Return a public name, imported at first use: commands and idle sites need none of it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("fedward.notebook"), name)
+    module = "inference.model" if name in ("TrainedModel", "load_model") else "notebook"
+    return getattr(import_module(f"fedward.{module}"), name)

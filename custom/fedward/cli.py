@@ -3,14 +3,17 @@
 import argparse
 import errno
 import os
+import signal
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pkgutil import resolve_name
+from typing import NoReturn
 
 from safetensors import SafetensorError
 
 from fedward import __version__
-from fedward.errors import ConfigError, FedwardError
+from fedward.errors import ConfigError, FedwardError, did_you_mean
 from fedward.terminal import printing_safely
 
 _COMMANDS = {
@@ -23,6 +26,12 @@ _COMMANDS = {
     "doctor": ("operation.command:add_doctor", "check a site's data, or a FLARE startup kit, before it joins"),
     "status": ("operation.command:add_status", "tell how far a run is, or all jobs that run in a federation"),
     "report": ("operation.command:add_report", "write report.html of a run anew"),
+    "evaluate": (
+        "inference.command:add_evaluate",
+        "measure a finished run's model at a site, also one that never joined",
+    ),
+    "predict": ("inference.command:add_predict", "ask a finished run's model about images"),
+    "export": ("inference.command:add_export", "write a finished run's model as ONNX, TorchScript or a MONAI bundle"),
     "audit": ("operation.command:add_audit", "check a run's audit log"),
     "runs": ("operation.command:add_runs", "list runs and their models, with what they came from"),
     "prune": ("operation.command:add_prune", "list what old runs and kits no longer need, or remove it"),
@@ -46,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
-    options, code = _parser(words).parse_args(words), 1
+    with _ending_at_once():
+        options, code = _parser(words).parse_args(words), 1
     try:
         code = options.command(options)
         sys.stdout.flush()  # here, since what fails at the interpreter's end is told in its words
@@ -64,6 +74,21 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(f"fedward: {_explained(error, options)}", file=sys.stderr)
         return 1
     return code
+
+
+@contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process in one line: libraries that are being imported would tell it in many of theirs."""
+    before = signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end(*_: object) -> NoReturn:
+    os.write(2, b"fedward: interrupted\n")
+    os._exit(130)
 
 
 def _of_files(error: OSError | SafetensorError) -> bool:
@@ -90,13 +115,15 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser(words: Container[str]) -> argparse.ArgumentParser:
+def _parser(words: Collection[str]) -> argparse.ArgumentParser:
     """Return a parser that knows all subcommands, and the arguments of those that are among the words."""
     about = "Federated learning for hospitals that are short of labels."
     parser = argparse.ArgumentParser("fedward", description=about)
     parser.set_defaults(hint="")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    if (first := next((word for word in words if not word.startswith("-")), "")) and first not in _COMMANDS:
+        parser.error(f"there is no command {first}{did_you_mean(first, _COMMANDS)}; fedward --help lists all")
     for name, (target, about) in _COMMANDS.items():
         command = commands.add_parser(name, help=about)
         if name in words:

@@ -1,12 +1,14 @@
 """One experiment as a typed, frozen model: what a job says, and nothing a site should decide for itself."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import re
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fedward.digests import digest
-from fedward.errors import ConfigError
-from fedward.registry import METRICS, VIEWS, Extension, extensions, image_size
+from fedward.errors import ConfigError, did_you_mean
+from fedward.faults import explain, names_in
+from fedward.registry import METHODS, METRICS, VIEWS, Extension, extensions, image_size
 
 if TYPE_CHECKING:
     from fedward.methods.algorithm import Algorithm
@@ -76,7 +78,7 @@ class Experiment(_Frozen):
     net: str = "small_cnn"
     pretrained: bool | WeightsFile = False
     """Whether the network begins with ImageNet weights, or with those in a file that each participant has."""
-    trainable: Annotated[str, Field(pattern=r"^(all|head|adapters|last:[1-9]\d{0,3})$")] = "all"
+    trainable: str = "all"
     """What of the network trains and travels: all of it; ``head``, the classifier; ``last:N``, also the last N blocks;
     ``adapters``, also a low-rank change of each linear layer. All else is frozen, and made anew at each end."""
     stored_views: int = Field(4, ge=1, le=16)
@@ -124,6 +126,13 @@ class Experiment(_Frozen):
             raise ValueError("threads is no setting of a job: write it into the files of sites that use more than one")
         return raw
 
+    @field_validator("trainable")
+    @classmethod
+    def _known_part(cls, part: str) -> str:
+        if not re.fullmatch(r"all|head|adapters|last:[1-9]\d{0,3}", part):
+            raise ValueError(f"{part[:80]!r}, not one of all, head, adapters, or last:N such as last:2")
+        return part
+
     @model_validator(mode="after")
     def _known_method(self) -> "Experiment":
         from fedward.methods import method_of
@@ -155,7 +164,8 @@ class Experiment(_Frozen):
         for name in self.metrics:
             METRICS.extension(name)
         if self.key_metric not in (known := (*METRICS.builtin, *self.metrics)):
-            raise ValueError(f"key_metric={self.key_metric!r} must be one of {', '.join(known)}")
+            like = did_you_mean(self.key_metric, known)
+            raise ValueError(f"key_metric={self.key_metric!r} must be one of {', '.join(known)}{like}")
         if repeated := {name for name in self.metrics if name in METRICS.builtin or self.metrics.count(name) > 1}:
             raise ValueError(f"metrics: {', '.join(sorted(repeated))} would be reported twice")
         return self
@@ -199,11 +209,14 @@ class Experiment(_Frozen):
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
-            raise explain(error, where) from error
+            raise explain(error, where, *cls._written(raw)) from error
 
-
-def explain(error: ValidationError, where: str) -> ConfigError:
-    """Return a :class:`ConfigError` that lists every field pydantic refused."""
-    said = ((".".join(map(str, item["loc"])) or "value", item) for item in error.errors())
-    found = "; ".join(f"{name}: {item['msg']} (found {item['input']!r:.80})" for name, item in said)
-    return ConfigError(where, expected="valid settings", found=found, remedy="Correct the named fields.")
+    @classmethod
+    def _written(cls, raw: Any) -> tuple[Any, list[str]]:
+        """Return the values with the method's own beside the others, as faults name them, and the names there are."""
+        if not isinstance(raw, dict):
+            return raw, []
+        options, known, method = raw.get("options"), list(names_in(cls)), raw.get("method")
+        if method in METHODS.builtin:
+            known += METHODS[method].settings_type.model_fields
+        return {**(options if isinstance(options, dict) else {}), **raw}, known

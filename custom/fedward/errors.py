@@ -1,6 +1,6 @@
 """Errors that name the site, what was expected, what was found and what to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 
@@ -37,3 +37,25 @@ class RunError(FedwardError):
 
 class WorkError(RunError):
     """A site's work was stopped or failed. The text names no file and no image: the server may read it."""
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return `` (did you mean ...?)`` with the known name that is most like a word; nothing where none is."""
+    from difflib import get_close_matches  # here, as few commands need it
+
+    names, said = list(known), str(word).lower()
+    like = get_close_matches(said, names, 1, 0.75 if len(said) > 4 else 0.6)
+    return f" (did you mean {like[0]}?)" if like and word not in names else ""
+
+
+def reason_of(error: Exception) -> str:
+    """Return why something could not be read, without numbers and names of errors where people need none."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:1].lower() + error.strerror[1:]
+    if isinstance(error, UnicodeDecodeError):
+        return "bytes that are no text in UTF-8"
+    if isinstance(error, KeyError):
+        return f"no {error}"
+    if hasattr(error, "lineno") and hasattr(error, "colno"):
+        return f"no JSON, as line {error.lineno}, column {error.colno} shows"
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.config import DataSpec, Experiment, SyntheticData
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, did_you_mean, reason_of
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
 
@@ -132,10 +132,14 @@ def load_experiment(
 
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
     the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML. ``data`` has fields of its
-    ``data``, as changes that come before the others.
+    ``data``, as changes that come before the others. Other classes than those of a shipped job are of another data set:
+    without a name of its own it is called ``images``.
     """
     known = {f"data.{key}": value for key, value in (data or {}).items()}
-    return changed_experiment(job, known | dict(map(key_and_value, changes)), clinical)
+    changed = known | dict(map(key_and_value, changes))
+    if is_shipped(job) and "data.classes" in changed:
+        changed.setdefault("data.name", "images")
+    return changed_experiment(job, changed, clinical)
 
 
 def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = False) -> Experiment:
@@ -157,14 +161,15 @@ def _base(job: str) -> Experiment:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         expected, remedy = f"{', '.join(JOBS)}, a method or a JSON file", "Name one of them."
-        raise ConfigError(f"job {job}", expected=expected, found=str(error), remedy=remedy) from error
+        found = f"{reason_of(error)}{did_you_mean(job, [*JOBS, *METHODS])}"
+        raise ConfigError(f"job {job}", expected=expected, found=found, remedy=remedy) from error
     return Experiment.parse(raw, f"job {job}")
 
 
 def key_and_value(change: str) -> tuple[str, Any]:
     """Return the key and the value of ``KEY=VALUE``; raise ConfigError where it is none."""
     key, equals, value = change.partition("=")
-    if not equals:
+    if not (key and equals):
         raise ConfigError("--set", expected="KEY=VALUE", found=change, remedy="Write for example --set rounds=5.")
     try:
         return key, read_yaml(value)

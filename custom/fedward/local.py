@@ -21,6 +21,7 @@ from fedward.protocol.wire import Message
 from fedward.registry import registered
 from fedward.report import write_report
 from fedward.report.console import Console
+from fedward.report.listener import Listener
 from fedward.security.encryption import Adder, SiteKey, new_contexts
 from fedward.security.encryption_transport import EncryptedTransport
 from fedward.server.loop import run_experiment
@@ -28,6 +29,7 @@ from fedward.server.public import refuse_sites_file
 from fedward.sites import named_sites
 from fedward.storage.initial import Source
 from fedward.storage.run_folder import RunFolder
+from fedward.tracking import FOLDER, TrackedTransport
 from fedward.workers import Workers
 
 
@@ -102,6 +104,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     cache: Path | None = None,
     workers: int = 1,
     judged: bool = False,
+    console: Listener | None = None,
 ) -> Path:
     """Run an experiment on this machine, or resume one; return the run folder.
 
@@ -109,7 +112,8 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     finished run, whose weights a new one starts from. Decoded images are cached in ``cache``, or in the run folder,
     where everything lies that sites remember. With ``workers`` of 2 or more the sites of a round work beside one
     another, in so many processes; the weights are the same. With ``judged`` each site notes in its own folder how good
-    its pseudo-labels are, by the labels that the experiment hides.
+    its pseudo-labels are, by the labels that the experiment hides. ``console`` is told what happens; by default it is
+    printed.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of ``site_folders``
     holds no site's file, the server's own images are those of a site, or ``workers`` is below 1 or above it for an
@@ -129,9 +133,9 @@ def run_local(  # noqa: PLR0913 - named choices of one run
         return run_experiment(
             experiment,
             folder,
-            transport,
+            TrackedTransport(transport, folder / FOLDER),
             engine="local",
-            console=Console(),
+            console=console or Console(),
             report=write_report,
             resume=resume,
             site_folders=site_folders,

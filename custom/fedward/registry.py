@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, did_you_mean
 from fedward.evaluation.names import OVERALL
 
 if TYPE_CHECKING:
@@ -97,8 +97,9 @@ class Registry(Mapping[str, T], Generic[T]):
         offers = [Extension(self.kind, name, dist.name, dist.version) for dist in dists]
         sources = [*(["fedward itself"] if name in self.builtin else []), *map(str, offers)]
         if not sources:
-            known = ", ".join(dict.fromkeys([*self, *(entry.name for entry in self._installed())]))
-            raise ConfigError(self.kind, expected=f"one of {known}", found=repr(name), remedy="Name one of them.")
+            known = dict.fromkeys([*self, *(entry.name for entry in self._installed())])
+            found = f"{name!r}{did_you_mean(name, known)}"
+            raise ConfigError(self.kind, expected=f"one of {', '.join(known)}", found=found, remedy="Name one of them.")
         if len(sources) > 1:
             where, found = f"{self.kind} {name}", " and ".join(sources)
             remedy = f"Remove one package, or rename its entry point in the group {self.group}."

@@ -6,11 +6,15 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, DataError
 from fedward.jobs import JOBS, SETTING_HELP, is_shipped, load_experiment, simulated_sites, site_names
-from fedward.terminal import subcommand
+from fedward.terminal import line_below, subcommand
+
+if TYPE_CHECKING:
+    from fedward.report.listener import Listener
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -27,10 +31,13 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     missing = "go on without sites whose files cannot be used (default: tell what is wrong with each, and end)"
     add("--allow-missing", action="store_true", help=missing)
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=SETTING_HELP)
-    workers = "processes in which the sites of a round work at the same time (default: 1; see README)"
+    workers = "processes in which the sites of a round work at the same time (default: 1; see docs/running.md)"
     add("--workers", type=int, default=1, metavar="N", help=workers)
     init = "start from the last model of this finished run (default: fresh weights)"
     add("--init", type=Path, metavar="RUN_FOLDER", help=init)
+    told = parser.add_mutually_exclusive_group()
+    told.add_argument("--quiet", action="store_true", help="print errors, and one line at the end")
+    told.add_argument("--json", action="store_true", help="print each event as a line of JSON; see docs/running.md")
     add("--resume", type=Path, metavar="RUN_FOLDER", help="continue this interrupted run (default: start a new one)")
 
 
@@ -49,16 +56,40 @@ def _run(options: argparse.Namespace) -> int:
     if folders:
         sites = _usable(options, experiment, sites)
     if options.engine == "simulator":
-        if options.workers != 1:
-            remedy = "Leave --workers away: the simulator gives each site a process."
-            raise ConfigError("--workers", expected="the local engine", found="--engine simulator", remedy=remedy)
+        _refuse_local(options)
         return _simulate(options, experiment, sites)
-    from fedward.local import run_local
+    return _run_here(options, experiment, sites=sites, site_folders=folders, init=options.init)
 
-    options.hint = _hint(options)
-    init, workers = options.init, options.workers
-    run_local(experiment, options.out, sites=sites, site_folders=folders, init=init, workers=workers)
+
+def _refuse_local(options: argparse.Namespace) -> None:
+    """Refuse options that only the local engine has."""
+    local = {"--workers": options.workers != 1, "--quiet": options.quiet, "--json": options.json}
+    if given := [name for name, is_given in local.items() if is_given]:
+        remedy = f"Leave {given[0]} away: the simulator gives each site a process, and each prints for itself."
+        raise ConfigError(given[0], expected="the local engine", found="--engine simulator", remedy=remedy)
+
+
+def _run_here(options: argparse.Namespace, experiment: Experiment | None, **choices: Any) -> int:
+    """Run or resume in this process, and tell of it as the options say."""
+    from fedward.local import run_local
+    from fedward.report.console import Console
+    from fedward.report.progress_line import ProgressLine
+
+    options.hint, workers = _hint(options), options.workers
+    if listener := _listener(options):
+        run_local(experiment, options.out, workers=workers, console=listener, **choices)
+        return 0
+    progress = ProgressLine(workers)
+    with line_below(progress.text):
+        run_local(experiment, options.out, workers=workers, console=Console(progress=progress), **choices)
     return 0
+
+
+def _listener(options: argparse.Namespace) -> "Listener | None":
+    """Return what tells of a run to other programs; None where people read."""
+    from fedward.report.events import ClosingLine, Events
+
+    return Events() if options.json else ClosingLine() if options.quiet else None
 
 
 def _experiment(options: argparse.Namespace) -> Experiment:
@@ -71,7 +102,7 @@ def _experiment(options: argparse.Namespace) -> Experiment:
         data = experiment.data
         kind = "grey" if data.channels == 1 else "RGB"
         about = f"{len(data.classes)} classes, {data.image_size} pixels, {kind}, views {data.views}"
-        print(f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}")
+        _note(options, f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}")
     return experiment
 
 
@@ -89,12 +120,11 @@ def _usable(options: argparse.Namespace, experiment: Experiment, sites: list[str
         remedy = f"Fix them, or go on without these sites (--allow-missing):{listed}"
         raise DataError(f"site files {options.site_files}", expected="one for each site", found=found, remedy=remedy)
     if problems:
-        print(f"site files: {found}, the run goes on without these sites:{listed}")
+        _note(options, f"site files: {found}, the run goes on without these sites:{listed}")
     return [site for site in sites if site not in problems]
 
 
 def _resume(options: argparse.Namespace) -> int:
-    from fedward.local import run_local
     from fedward.storage.run_folder import RunFolder
 
     if options.engine == "simulator":
@@ -106,13 +136,19 @@ def _resume(options: argparse.Namespace) -> int:
         remedy = "A run goes on with the settings it was started with; start a new one for others."
         raise ConfigError("fedward run --resume", expected="the run folder alone", found=found, remedy=remedy)
     options.out = options.resume
-    if RunFolder.reopen(options.out).finished:
-        print(f"finished already: {options.out / 'report.html'}")
+    if (run := RunFolder.reopen(options.out)).finished:
+        if listener := _listener(options):
+            listener.closing(options.out, run.info.summary)
+        else:
+            print(f"finished already: {options.out / 'report.html'}")
         return 0
-    options.hint = _hint(options)
     folders = [options.site_files] if options.site_files else []
-    run_local(None, options.out, resume=True, site_folders=folders, workers=options.workers)
-    return 0
+    return _run_here(options, None, resume=True, site_folders=folders)
+
+
+def _note(options: argparse.Namespace, text: str) -> None:
+    """Print what people want to know, where no program reads standard output."""
+    print(text, file=sys.stderr if options.quiet or options.json else sys.stdout)
 
 
 def _hint(options: argparse.Namespace) -> str:
@@ -135,6 +171,7 @@ def _simulate(options: argparse.Namespace, experiment: Experiment, sites: list[s
     environment = dict([ARENAS]) | os.environ
     if options.site_files:
         environment["FEDWARD_SITES"] = str(options.site_files.resolve())
-    options_of_flare = ["-w", str(options.out / "workspace"), "-c", ",".join(sites), "-t", str(len(sites))]
-    command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), *options_of_flare]
+    folder, who = ["-w", str(options.out / "workspace")], ["-c", ",".join(sites), "-t", str(len(sites))]
+    quiet = ["-l", "warning"]  # else FLARE logs a few hundred lines of its own
+    command = [sys.executable, "-P", "-m", "nvflare.cli", "simulator", str(job), *folder, *who, *quiet]
     return subprocess.run(command, env=environment, check=False).returncode

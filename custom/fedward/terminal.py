@@ -1,10 +1,13 @@
 """What a terminal is shown: texts of others cannot move its cursor, hide what stands there, or turn its direction."""
 
+import os
 import re
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
+from threading import Event, RLock, Thread
 from typing import Any, TextIO
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -16,6 +19,8 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+_TICK = 1.0
+"""Seconds until a line that changes is drawn anew."""
 LONGEST_REASON = 500
 """Characters of what one participant tells another of an error."""
 
@@ -45,25 +50,104 @@ def subcommand(parser: ArgumentParser, command: Callable[[Namespace], int]) -> C
     return parser.add_argument
 
 
+class Printer:
+    """Prints lines; silent once its reader has left.
+
+    Args:
+        stream: where to; standard output by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._unread = False
+        """Whether the other end of the pipe is closed, as by ``| head``: no reason to end a run of hours."""
+
+    def line(self, text: str) -> None:
+        """Print a line, its control characters written out."""
+        if self._unread:
+            return
+        try:
+            print(printable(text), file=self._stream or sys.stdout, flush=True)
+        except BrokenPipeError:
+            self._unread = True
+
+
 @contextmanager
 def printing_safely() -> Iterator[None]:
     """Let everything that is printed inside, by whichever module, pass through :func:`printable`."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _Printable(sys.stdout), _Printable(sys.stderr)
+    before, below = (sys.stdout, sys.stderr), _Below(sys.stdout)
+    sys.stdout, sys.stderr = _Printable(sys.stdout, below), _Printable(sys.stderr, below)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
 
 
+@contextmanager
+def line_below(text: Callable[[], str]) -> Iterator[None]:
+    """Keep a line below all that is printed inside, drawn anew each second, if standard output is a terminal.
+
+    It needs :func:`printing_safely` around it, which knows of all that is printed.
+    """
+    below, ended = getattr(sys.stdout, "below", None), Event()
+    if not (below and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"):
+        yield
+        return
+
+    def draw() -> None:
+        while not ended.wait(_TICK):
+            below.show(text())
+
+    drawing = Thread(target=draw, daemon=True)
+    drawing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        drawing.join()
+        below.show("")
+
+
+class _Below:
+    """The line below all that is printed."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal, self._lock = terminal, RLock()
+        self._drawn = False
+        self._at_start = True
+        """Whether what is printed next begins a line."""
+
+    def show(self, text: str) -> None:
+        """Draw this line in place of the one before; none if it is empty."""
+        with self._lock:
+            self._erase()
+            if text and self._at_start:
+                self._terminal.write(printable(text)[: get_terminal_size().columns - 1])
+                self._terminal.flush()
+                self._drawn = True
+
+    def above(self, stream: TextIO, text: str) -> None:
+        """Print a text in place of the line, which comes back when it is shown again."""
+        with self._lock:
+            self._erase()
+            stream.write(text)
+            self._at_start = text.endswith("\n") if text else self._at_start
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._terminal.write("\r\x1b[K")
+            self._terminal.flush()
+            self._drawn = False
+
+
 class _Printable:
     """A text stream whose ``write`` is safe for a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO, below: _Below) -> None:
+        self._stream, self.below = stream, below
 
     def write(self, text: str) -> int:
-        self._stream.write(printable(text))
+        self.below.above(self._stream, printable(text))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:

@@ -23,5 +23,9 @@ def read_yaml(text: str) -> Any:
     """Return what a YAML text says; raise ValueError, in one line, where it cannot be read."""
     try:
         return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ValueError(f"no YAML{place}: {error.problem or error.context}") from error
     except Exception as error:  # a value that cannot be (a 13th month), or too deep, is no YAMLError
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error

@@ -30,8 +30,7 @@ def test_equal_results_are_drawn_alike_without_refused_rows(tmp_path: Path) -> N
     first = drawn(study, records, tmp_path / "a.svg")
     assert first == drawn(study, records, tmp_path / "b.svg")
     assert "<title>t: few, own</title>" in first
-    assert "key metric, validation" in first
-    assert "prefers-color-scheme: dark" in first
+    assert "Weighted F1, validation" in first
 
 
 def test_variants_by_labels_are_drawn_over_their_share(tmp_path: Path) -> None:
@@ -55,3 +54,15 @@ def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:
     text = drawn(study, records, tmp_path / "a.svg")
     assert "labels at all sites" in text
     assert "<title>t: few, own, all</title>" in text
+
+
+def test_figures_have_the_colours_of_reports(tmp_path: Path) -> None:
+    """All that they use, in light and in dark."""
+    study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})
+    level = Curve(tuple(range(1, 9)), (0.5,) * 8, {}, ())
+    text = drawn(study, [result(cell, level, 0.5) for cell in study.cells()], tmp_path / "a.svg")
+    light, dark = re.findall(r":root { ([^}]*) }", text)
+    assert set(re.findall(r"var\((--[\w-]+)\)", text)) <= set(re.findall(r"(--[\w-]+):", light))
+    assert "--ink: #1b2430" in light
+    assert "--ink: #e6ebf1" in dark
+    assert text.index("@media (prefers-color-scheme: dark)") < text.index(dark)

@@ -15,7 +15,6 @@ from threading import Event
 import psutil
 import pytest
 
-import paper
 from fedward.bench.processes import PRELOADED, run_all
 from fedward.errors import ConfigError, DataError, FedwardError, RunError, WireError, WorkError
 
@@ -97,13 +96,37 @@ def about(folder: Path) -> str:
 
 
 def test_processes_are_forked_from_one_that_only_imported(tmp_path: Path) -> None:
-    """It has no second thread, of which a fork would leave locks and no owner, and no CUDA, which survives no fork."""
-    for _ in range(2):
-        run_all({"told": partial(about, tmp_path)}, workers=1)
+    """It has no second thread, of which a fork would leave locks and no owner, and no CUDA, which survives no fork.
+
+    In a process of its own: a process begins one that forks, and another test here may have begun it with less.
+    """
+    code = "import sys; sys.path[:] = eval(sys.argv[1])\nimport test_processes as tests\n"
+    code += "from functools import partial; from pathlib import Path; from fedward.bench.processes import run_all\n"
+    code += "for _ in range(2): run_all({'told': partial(tests.about, Path(sys.argv[2]))}, workers=1)"
+    command = subprocess.Popen([sys.executable, "-c", code, repr([*sys.path]), str(tmp_path)])
+    assert command.wait() == 0
     first, second = (json.loads(file.read_text()) for file in tmp_path.iterdir())
     assert first == second
-    assert first.pop("from") != os.getpid()
+    assert first.pop("from") not in (os.getpid(), command.pid)
     assert first == {"imported": list(PRELOADED), "threads": 1, "own": 1, "cuda": False}
+
+
+def test_nothing_is_imported_from_the_working_folder(tmp_path: Path) -> None:
+    """Of modules that the new processes import first, of Python's and of fedward."""
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("cmd", "signal", "fedward"):
+        (work / f"{name}.py").write_text(f"open('{name} was run', 'w')")
+    command = tmp_path / "command.py"
+    command.write_text(
+        "import sys; sys.path += eval(sys.argv[1])\nfrom functools import partial\n"
+        "from fedward.bench.processes import run_all\n"
+        "if __name__ == '__main__':\n    run_all({'one': partial(str, 1)}, workers=1)\n"
+    )
+    arguments = [sys.executable, str(command), repr([entry for entry in sys.path if entry])]
+    found = subprocess.run(arguments, cwd=work, capture_output=True, check=False)
+    assert sorted(file.name for file in work.iterdir()) == ["cmd.py", "fedward.py", "signal.py"]
+    assert found.stdout.splitlines()[-1:] == [b"1/1 one: 1"], found.stderr
 
 
 def wait(folder: Path, number: int) -> str:
@@ -136,10 +159,3 @@ def test_an_error_stays_whole_on_its_way_from_another_process(kind: type[Fedward
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     assert (str(copy), vars(copy)) == (str(error), vars(error))
-
-
-@pytest.mark.parametrize("workers", ["0", "-1", "two"])
-def test_no_workers_are_refused(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        paper.main(["isofed", "--workers", workers])
-    assert f"expected a whole number of at least 1, found {workers}" in capsys.readouterr().err

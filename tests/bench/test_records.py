@@ -138,15 +138,25 @@ def test_a_setting_that_is_new_counts_as_its_default(work: Bench, file: Path) ->
     assert not replace(result, settings={**older, "net": "none"}).is_of(asked)
 
 
-def test_a_run_in_which_a_site_failed_is_in_no_table(work: Bench, tmp_path: Path) -> None:
-    rounds = work.folders(ALONE)["site-1"] / "rounds.jsonl"
-    before = rounds.read_bytes()
-    rounds.write_bytes(before.replace(b'"failed": {}', b'"failed": {"site-1": "no file of its own"}', 1))
+@pytest.mark.parametrize(("failed", "cell"), [(ALONE, ALONE), (Cell("all", "lower", 1), Cell("all", "warm", 1))])
+def test_a_run_in_which_a_site_failed_is_of_no_use(work: Bench, failed: Cell, cell: Cell) -> None:
+    """Neither in a table, nor for another row that would begin with its weights."""
+    folder = next(iter(work.folders(failed).values()))
+    before = (folder / "rounds.jsonl").read_bytes()
+    (folder / "rounds.jsonl").write_bytes(before.replace(b'"failed": {}', b'"failed": {"site-1": "no file"}', 1))
     try:
-        with pytest.raises(RunError, match="expected all sites to train, found site-1: no file of its own"):
-            work.runs(ALONE)
+        with pytest.raises(RunError, match="expected all sites to train, found site-1: no file"):
+            work.run_cell(cell)
     finally:
-        rounds.write_bytes(before)
+        (folder / "rounds.jsonl").write_bytes(before)
+
+
+def test_a_metric_without_a_value_is_in_no_table(work: Bench, file: Path) -> None:
+    study = work.study.model_copy(update={"metrics": ("accuracy", "sensitivity")})
+    before = file.read_bytes()
+    with pytest.raises(RunError, match=r"seed-1: expected test values of sensitivity, found none\. Name other metrics"):
+        Bench(study, work.out, work.site_files, file, {}, run_local).run_cell(Cell("all", "lower", 1))
+    assert file.read_bytes() == before
 
 
 VALUES = {"lower": 0.6, "local": 0.5, "ssfl": 0.7, "warm": 0.7, "upper": 0.8}
@@ -182,6 +192,19 @@ def test_a_row_that_has_not_converged_shows_no_number(file: Path) -> None:
     assert rows["**SSFL**"][2:] == ["refused: not converged: validation still rises by 0.400", "", "", "", ""]
     assert "SSFL minus Lower" not in rows
     assert rows["Lower"][2] == "0.615 ± 0.007"
+
+
+def test_no_row_is_compared_with_a_bound_that_is_refused(file: Path) -> None:
+    rows = rows_of(tables(results_of(file, lower=True)))
+    assert rows["Lower"][2].startswith("refused")
+    assert rows["**SSFL**"][2:6] == ["0.715 ± 0.007", "0.715 ± 0.007", "", ""]
+
+
+def test_a_row_of_few_evaluations_shows_no_number(file: Path) -> None:
+    results, cell = results_of(file), Cell("all", "ssfl", 2)
+    short = replace(results.records[cell], curve=Curve(tuple(range(1, 8)), (0.5,) * 7, {}, ()))
+    rows = rows_of(tables(Results(results.study, {**results.records, cell: short})))
+    assert rows["**SSFL**"][2] == "refused: 7 evaluations, of 8 that show convergence"
 
 
 def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:

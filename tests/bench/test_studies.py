@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from fedward.bench.bench import verified
+from fedward.bench.convergence import FEWEST
 from fedward.bench.runs import Bench
-from fedward.bench.study import read_study
+from fedward.bench.study import Cell, read_study
 from fedward.cli import main
+from fedward.methods import method_of
 
 ROOT = Path(__file__).parents[2]
 STUDIES = sorted((ROOT / "benchmarks" / "studies").glob("*.json"))
@@ -20,6 +22,23 @@ def test_a_study_can_be_run(file: Path) -> None:
     study = read_study(file)
     for cell in study.cells():
         assert study.experiment(cell).seed == cell.seed
+
+
+def test_rows_of_selffed_do_equal_work_and_can_be_judged() -> None:
+    """A site sees as many images in each, and each is evaluated eight times after its classifier has trained."""
+    study = read_study(ROOT / "benchmarks" / "studies" / "selffed_blood.json")
+    for row in set(study.rows) - {"oneshot"}:
+        experiment = study.experiment(Cell("all", row, 11))
+        settings = method_of(experiment).settings
+        before, after = settings.pretraining_rounds, settings.rounds - settings.pretraining_rounds
+        phases = 1 if settings.contrastive == "off" else 2
+        assert (before + after * phases) * settings.images_per_round == 70 * 1024
+        assert (settings.batch, settings.learning_rate, experiment.net) == (32, 7.5e-4, "masked_swin_28")
+        assert sum(round_ > before for round_ in evaluated(settings.rounds, experiment.evaluate_every)) >= FEWEST
+
+
+def evaluated(rounds: int, every: int) -> set[int]:
+    return {*range(0, rounds, every), rounds}
 
 
 def pages() -> list[tuple[Path, Path]]:

@@ -46,6 +46,9 @@ def test_settings_go_to_the_methods_that_have_them() -> None:
     assert ssfl.options["threshold"] == 0.9, "the row's own"
     assert common.experiment(Cell("cold", "ssfl", 3), {"rounds": 2}).options["rounds"] == 2
     assert common.experiment(Cell("cold", "ssfl", 3)).options["round_warm_up"] == 0
+    stricter = study(variants={"strict": {"title": "strict", "settings": {"threshold": 0.99}}})
+    assert stricter.experiment(Cell("strict", "ssfl", 3)).options["threshold"] == 0.99
+    assert "threshold" not in stricter.experiment(Cell("strict", "lower", 3)).options
 
 
 def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
@@ -53,6 +56,17 @@ def test_images_are_as_site_files_say_unless_told_otherwise() -> None:
     assert study().experiment(cell, data=said).data.classes == ("a", "b")
     sized = study(settings={"data.image_size": 16}).experiment(cell, data=said).data
     assert (sized.classes, sized.image_size) == (("a", "b"), 16)
+
+
+def test_rows_run_after_those_they_need() -> None:
+    lower = ROWS["lower"]
+    rows = {
+        "tuned": {**lower, "init": "head", "labels": "bought"},
+        "head": {**lower, "labels": "bought"},
+        "bought": lower,
+        "warm": {**lower, "init": "bought"},
+    }
+    assert study(rows=rows).stages() == [("bought",), ("head", "warm"), ("tuned",)]
 
 
 def test_site_files_are_named_by_seed_and_cut_once() -> None:
@@ -70,10 +84,14 @@ def test_site_files_are_named_by_seed_and_cut_once() -> None:
     [
         ({"own": "fedperl"}, "rows named fedperl, which the study has not"),
         ({"compare": [["lower", "none"]]}, "rows named none"),
-        ({"title": 3}, "title: expected a study"),
+        ({"title": 3}, "title: 3, not text in quotes"),
         ({"colour": "red"}, "colour"),
         ({"settings": {"roundz": 3}}, "settings that some row's method has, found roundz"),
-        ({"rows": {"a": {**ROWS["lower"], "init": "b"}, "b": {**ROWS["lower"], "init": "a"}}}, "fresh weights"),
+        ({"variants": {"v": {"title": "v", "settings": {"stepz": 3}}}}, "that some row's method has, found stepz"),
+        (
+            {"rows": {"a": {**ROWS["lower"], "init": "b"}, "b": {**ROWS["lower"], "labels": "a"}}},
+            "each needs another one",
+        ),
     ],
 )
 def test_a_file_with_a_fault_is_refused(tmp_path: Path, changes: dict[str, Any], found: str) -> None:

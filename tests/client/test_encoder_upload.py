@@ -86,7 +86,7 @@ def test_encoders_are_averaged_and_classifiers_stay_at_sites(run: Path, tmp_path
     for name in HEAD:
         assert torch.equal(models[-1][name], models[0][name]), "the server's is the first one"
     (site,) = SITES[:1]
-    measured = new_client(site, uploading(), tmp_path / site).learner.evaluate({**models[-1], **heads[site]})
+    measured = new_client(site, uploading(), tmp_path / site).learner.evaluate({**models[-1], **heads[site]}).metrics
     expected = {(row["split"], row["name"]): row["value"] for row in measured if "/" not in row["name"]}
     found = {
         (row["split"], row["name"]): row["value"]

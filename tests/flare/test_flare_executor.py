@@ -19,7 +19,7 @@ from fedward.client.site_log import SiteLog
 from fedward.config import DERMOSCOPY
 from fedward.digests import arrays_digest
 from fedward.flare import executor as module
-from fedward.flare.executor import MonaiTrainerExecutor, scalars
+from fedward.flare.executor import MonaiTrainerExecutor
 from fedward.flare.jobs.configurations import controller, server_config
 from fedward.flare.shareables import TASK, pack_answer, pack_request, unpack
 from fedward.methods.workflow import ClientTask, Exchange
@@ -168,13 +168,6 @@ def test_a_kits_policy_counts_whatever_the_job_is_called(tmp_path, sent):
     (tmp_path / "local" / FILE).write_text(yaml.safe_dump(OPEN.model_dump(mode="json")))
     meta, arrays = run(executor, request(), tmp_path, simulated=False)
     assert meta["steps"] == 2
-
-
-def test_scalars_say_which_model_they_are_of():
-    row = {"split": "val", "name": "accuracy", "value": 0.5}
-    meta = {"round": 4, "train": {"loss": 2.0}, "metrics": [row, {**row, "name": "f1/MEL"}, {**row, "value": None}]}
-    assert list(scalars(meta)) == [("val/accuracy", 3, 0.5), ("train/loss", 4, 2.0)]
-    assert list(scalars({"round": 4, "error": "boom"})) == []
 
 
 def test_an_idle_process_imports_no_torch():

@@ -120,7 +120,7 @@ def test_an_export_that_the_default_policy_refuses_is_told_so(tmp_path, capsys):
         (lambda file: file.unlink(), "warning", "the default of each rule holds"),
         (lambda file: file.chmod(0o664), "warning", "one that a group may change"),
         (lambda file: file.chmod(0o666), "failed", "one that anybody may change"),
-        (lambda file: file.write_text("minimum_answers: 3"), "failed", "minimum_answers: Extra inputs"),
+        (lambda file: file.write_text("minimum_answers: 3"), "failed", "minimum_answers: unknown"),
         (lambda file: file.write_text("{"), "failed", "expected the node content"),
     ],
 )

@@ -1,12 +1,13 @@
 """Only what the wire list names leaves a site."""
 
 import copy
+import functools
 import json
 import math
 import random
 import re
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from asking import NEEDS, facts, requests
 from clients import new_client
 from fedward.client.client import public_text
 from fedward.errors import DataError, RunError, WireError, WorkError
+from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.selection import MetricRow
 from fedward.methods.workflow import ClientTask, Exchange
@@ -26,8 +28,8 @@ from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
-from fedward.storage.rows import QueryRow, row_of
-from fedward.training.learner import Learner
+from fedward.storage.rows import BinnedRow, QueryRow, row_of
+from fedward.training.learner import Evaluation, Learner
 from tiny import tiny
 
 MODEL = {
@@ -176,6 +178,8 @@ COUNTS = {"asked": 1, "bought": 2, "waiting": 0, "cannot_tell": 0, "unusable": 0
         ({"label_counts": {"asked": 3}}, r"label_counts\.bought: expected a value, found nothing"),
         ({"label_counts": [3]}, "label_counts: expected values by name"),
         ({"label_counts": None}, "label_counts"),
+        ({"synthetic": "isic"}, "synthetic: expected true"),
+        ({"synthetic": False}, "synthetic: expected true"),
         ({"minutes": "long"}, "minutes: expected a number of 0 or more"),
         ({"minutes": -1.0}, "minutes: expected a number of 0 or more"),
         ({"scores": [0] * 64, "due": 1}, "no scores"),
@@ -465,6 +469,32 @@ def test_every_answer_is_one_the_driver_can_use_or_is_refused(seed, encrypted):
     assert accepted > 10 or encrypted
 
 
+def test_whatever_stands_in_counts_is_used_or_refused():
+    """Each value by itself is replaced by each word, and removed."""
+    draw = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [30, 20])
+    told = binned_counts(draw.dirichlet([1, 1], 50), labels)
+    rows, accepted = [row(split="test", n=50)], 0
+    check(answer(metrics=rows, binned=copy.deepcopy(told)), "s", request())
+    for *way, last in places(told):
+        for word in WORDS:
+            changed = copy.deepcopy(told)
+            target = functools.reduce(lambda inner, key: inner[key], way, changed)
+            target[last] = word
+            with suppress(WireError):
+                check(answer(metrics=rows, binned=changed), "s", request())
+                row_of(BinnedRow, json.dumps({"round": 1, "site": "s", **changed}, allow_nan=False))
+                accepted += 1
+    assert accepted > 10, "such as a 0 in the place of a 0"
+
+
+def test_counts_go_with_an_evaluation_alone():
+    labels = np.repeat([0, 1], [30, 20])
+    told = binned_counts(np.eye(2)[labels], labels)
+    with pytest.raises(WireError, match="no more images than the 0 that metrics are of"):
+        check(answer(binned=told), "s", request())
+
+
 SECRET = "mueller-4711"
 
 
@@ -550,7 +580,7 @@ def test_a_mean_that_is_no_arrays_is_refused(mean):
 def test_what_was_found_in_a_refused_answer_stays_at_the_site(tmp_path, monkeypatch):
     site = new_client("site-1", tiny(), tmp_path)
     rows = [row(name="f1/image_0042.png")]
-    monkeypatch.setattr(Learner, "evaluate", lambda self, model: rows)
+    monkeypatch.setattr(Learner, "evaluate", lambda self, model: Evaluation(rows, None))
     exchange = Exchange(1, dict(site.learner.networks.template), {})
     reply = site.handle(requests(site.experiment, exchange, ["site-1"])["site-1"])
     assert reply.meta["error"].startswith("metrics of site-1, name: expected one of")

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedward.evaluation.binned import binned_counts
+
 CLASSES = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 SITES = tuple(f"site-{number}" for number in range(1, 11))
 COMMUNITY = (0, 0, 0, 0, 0, 1, 1, 1, 2, 3)
@@ -27,12 +29,14 @@ def write_run(
     gain: float = 0.45,
     unlabelled: tuple[str, ...] = (),
     groups: Sequence[dict[str, Any]] = (),
+    synthetic: tuple[str, ...] | None = None,
 ) -> Path:
     """Write a plausible run: curves that rise, two communities and two loners, a tiny site, a few failures.
 
     Args:
         unlabelled: sites without labels.
         groups: rows of groups.jsonl; such a method keeps no pseudo-labels.
+        synthetic: sites that said so of their images; None: the run does not record it.
     """
     folder.mkdir(parents=True)
     draw = np.random.default_rng(seed)
@@ -44,7 +48,7 @@ def write_run(
             for split in ("val", "test"):
                 metrics += _measured(draw, round_, site, split, place, 0.3 + level + hard[site])
     for round_ in range(1, rounds + 1):
-        asked = sorted(draw.choice(sites, 3, replace=False).tolist())
+        asked = sorted(draw.choice(sites, min(3, len(sites)), replace=False).tolist())
         failed = {asked[0]: "no answer within 3600 s"} if round_ % 5 == 0 else {}
         replied = [site for site in asked if site not in failed]
         helped = 1 if method == "fedperl" and round_ > warm_up else 0
@@ -79,6 +83,7 @@ def write_run(
             "key_metric": "balanced_accuracy",
             "seed": seed,
         },
+        **({} if synthetic is None else {"synthetic": {site: site in synthetic for site in sites}}),
         "summary": {"reason": "round 12: too few replies"} if status == "failed" else {},
     }
     (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
@@ -87,6 +92,26 @@ def write_run(
     for name, rows in logs.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
+
+
+def add_answers(folder: Path, rounds: int, sites: Sequence[str] = SITES, never: int = 7) -> dict[str, Any]:
+    """Write the counts of a run's answers, and return site -> (probabilities, labels) after the last round.
+
+    ``never``: place of a class that is never predicted.
+    """
+    draw, answers = np.random.default_rng(5), {}
+    with (folder / "binned.jsonl").open("w", encoding="utf-8") as file:
+        for round_ in range(rounds + 1):
+            for place, site in enumerate(sites):
+                labels = np.repeat(np.arange(len(CLASSES)), [40, 60, 20, 12, 9, place, 3, 8])
+                logits = draw.normal(0, 1, (len(labels), len(CLASSES)))
+                logits[np.arange(len(labels)), labels] += 2.5 * round_ / rounds
+                logits[:, never] -= 9
+                odds = np.exp(logits)
+                answers[site] = odds / odds.sum(axis=1, keepdims=True), labels
+                row = {"round": round_, "site": site, **(binned_counts(*answers[site]) or {})}
+                file.write(json.dumps(row) + "\n")
+    return answers
 
 
 def _measured(draw: Any, round_: int, site: str, split: str, place: int, level: float) -> list[dict[str, Any]]:

@@ -6,9 +6,13 @@ from pathlib import Path
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from run_folders import SITES, write_run
 
 from fedward.config import Experiment
+from fedward.evaluation.selection import kept_round
+from fedward.report import Run
 from fedward.report.console import WIDTH, Console
+from fedward.report.outcome import outcome
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
@@ -37,17 +41,41 @@ def test_one_header_one_row_a_round_one_closing_block(tmp_path):
     experiment = Experiment(method="fedperl", options={"rounds": 20, "participants": 3}, seed=7)
     summary = Summary(rounds=20, best_round=17, best_value=0.71234)
     lines = printed(
-        lambda console: console.header(experiment, ["a", "b", "c"]),
+        lambda console: console.header(experiment, ["a", "b", "c"], rounds=20),
         lambda console: console.round(replace(ROW, failed={}), {"a": 0.5, "b": 0.7}, 0.42),
         lambda console: console.closing(tmp_path, summary),
     )
     assert lines[0] == "fedward fedperl · dermoscopy 32px · small_cnn · 3 sites · 20 rounds · seed 7"
-    assert lines[2].split() == ["round", "seconds", "replied", "val", "kept", "MB", "down", "MB", "up"]
-    assert lines[3].split() == ["4", "12.3", "2/3", "0.600", "[0.500,", "0.700]", "0.42", "12.3", "3.0"]
-    assert lines[4] == "finished after 20 rounds"
-    assert lines[5] == "best: round 17 (highest mean validation accuracy over sites, 0.712)"
-    assert lines[6] == f"folder: {tmp_path}"
-    assert lines[7:] == ["files: run.json"]
+    legend = " ".join(line.strip() for line in lines[1:4])
+    assert all(f"{column}: " in legend for column in ("replied", "val", "kept", "MB"))
+    assert lines[4].split() == ["round", "seconds", "replied", "val", "kept", "MB", "down", "MB", "up"]
+    assert lines[5].split() == ["4", "12.3", "2/3", "0.600", "[0.500,", "0.700]", "0.42", "12.3", "3.0"]
+    assert lines[6] == "finished after 20 rounds"
+    assert lines[7] == "best: round 17 (highest mean validation accuracy over sites, 0.712)"
+    assert lines[8] == f"folder: {tmp_path}"
+    assert lines[9:] == ["files: run.json"]
+
+
+def test_the_end_tells_the_test_result_and_links_to_the_report(tmp_path):
+    folder = write_run(tmp_path / "a run", rounds=5)
+    (folder / "report.html").touch()
+    summary = Summary(rounds=5, best_round=3, best_value=0.5)
+    test = outcome(folder, summary)
+    lines = printed(lambda console: console.closing(folder, summary))
+    line = f"test: {test.metric} {test.value:.3f} after round 3 (mean of {test.sites} sites, {test.images} images)"
+    assert line in lines
+    assert lines[-1] == f"report: file://{tmp_path}/a%20run/report.html"
+
+
+def test_the_outcome_is_that_of_the_report(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=5)
+    run = Run.load(folder)
+    shared = kept_round(list(run.metrics), run.key_metric, 3)
+    images = sum(site.images for site in shared.sites)
+    assert outcome(folder, Summary(rounds=5, best_round=3)) == (run.key_metric, 3, shared.test, len(SITES), images)
+    assert outcome(folder, Summary(rounds=5)).round == 5
+    assert outcome(folder, Summary(reason="no replies")) is None
+    assert outcome(tmp_path / "absent", Summary(rounds=5)) is None
 
 
 def test_a_reader_who_has_left_ends_no_run():

@@ -178,7 +178,7 @@ def test_the_page_is_well_formed(make_run):
 def test_hostile_names_are_only_text(make_run):
     sites = ("<script>x</script>", '"><b onmouseover=x>', "$x_1$", "{{ 7*7 }}")
     html, page = report(make_run([average(1, 0, "all", **dict.fromkeys(sites, (0.25, 1.0)))], sites))
-    assert "<script" not in html
+    assert html.count("<script") == 1
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
     assert {line[0] for line in page.tables["table-groups"][1:]} == set(sites)
 

@@ -153,5 +153,5 @@ def test_a_run_without_an_answer_yet_has_no_curve(folder):
 
 def test_a_broken_row_is_named(folder):
     write(folder, "queries", [{"round": 1, "site": "a"}, query(1, "b", 2)])
-    with pytest.raises(RunError, match=r"queries\.jsonl: .*line 1: asked: Field required"):
+    with pytest.raises(RunError, match=r"queries\.jsonl: .*line 1: asked: missing"):
         Run.load(folder)

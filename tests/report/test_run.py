@@ -76,7 +76,7 @@ def test_the_warm_up_of_groups_is_what_labelled_sites_did_alone(make_run, rows, 
     [
         ({"weights": [1.0]}, "2 sites, 1 weights, 2 distances"),
         ({"distances": []}, "2 sites, 2 weights, 0 distances"),
-        ({"group": "some"}, "group: Input should be 'labelled'"),
+        ({"group": "some"}, "group: 'some', not one of labelled"),
         ({"weights": [0.5, float("nan")]}, "line 1"),
         ({"weights": None}, "line 1"),
         ({"part": "first"}, "line 1"),

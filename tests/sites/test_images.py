@@ -10,10 +10,10 @@ import pytest
 from PIL import Image, ImageOps
 
 from fedward.errors import DataError
-from fedward.sites import images as reading
+from fedward.sites import decoding as reading
 from fedward.sites.caches import BUILDING, KEPT, building
-from fedward.sites.data import BadRow
-from fedward.sites.images import decode, decode_files
+from fedward.sites.decoding import BadRow, decode
+from fedward.sites.images import decode_files
 from odd_images import ODD_TAGS, deep_png, deep_tiff, odd_exif
 
 HALVES = np.repeat([[40, 200]], 8, axis=1).reshape(1, 16).repeat(16, axis=0).astype(np.uint8)  # dark left, light right

@@ -69,6 +69,25 @@ def test_hidden_labels_are_not_in_the_data(hospital):
     assert same(whole, blanked)
 
 
+def test_a_site_may_name_the_images_whose_labels_are_used(hospital):
+    every = load_site(hospital.write(), hospital.spec)
+    few = every.labelled.ids[3:8]
+    named = load_site(hospital.write(labelled=[*reversed(few)]), hospital.spec)
+    assert named.labelled.ids == few
+    assert named.labelled.labels.tolist() == every.labelled.labels[3:8].tolist()
+    assert sorted(named.labelled.ids + named.unlabelled.ids) == sorted(every.labelled.ids)
+    assert (named.val.ids, named.test.ids) == (every.val.ids, every.test.ids)
+    assert load_site(hospital.write(labelled=[]), hospital.spec).labelled.ids == ()
+
+
+def test_a_named_image_without_a_training_label_is_refused(hospital):
+    held_out = load_site(hospital.write(), hospital.spec).test.ids[0]
+    with pytest.raises(
+        DataError, match=f"site-1, field labelled: expected ids .* found 1 others, such as '{held_out}'"
+    ):
+        load_site(hospital.write(labelled=[held_out]), hospital.spec)
+
+
 def test_a_given_split_is_kept(hospital):
     hospital.header.append("fold")
     for index, row in enumerate(hospital.rows):

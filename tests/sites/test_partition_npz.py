@@ -84,7 +84,24 @@ def test_some_sites_have_labels_and_some_of_them(tmp_path):
     text = partition(grey(tmp_path), tmp_path / "sites", Wanted(sites=3, labelled=0.25, labelled_sites=2))
     assert f"fedward run isofed --site-files {tmp_path / 'sites'}" in text
     assert [content["labelled"] for content in sites(tmp_path / "sites").values()] == [0.25, 0.25, 0.0]
-    assert [len(data.labelled) for data in loaded(tmp_path / "sites").values()] == [10, 10, 0]
+    found = loaded(tmp_path / "sites")
+    assert [len(data.labelled) for data in found.values()] == [10, 10, 0]
+    assert found["site-3"].unlabelled.labels[:].tolist() == [-1] * 40
+    assert set(found["site-3"].val.labels[:].tolist()) == {0, 1}
+
+
+def test_the_number_of_labelled_sites_moves_no_image(tmp_path):
+    file, cuts = grey(tmp_path), []
+    for count in (1, 2):
+        partition(file, tmp_path / f"{count}", Wanted(sites=3, gamma=1.0, labelled_sites=count))
+        cuts.append([content["indices"] for content in sites(tmp_path / f"{count}").values()])
+    assert cuts[0] == cuts[1]
+
+
+def test_data_and_site_files_can_move_together(tmp_path):
+    partition(grey(tmp_path / "here" / "data"), tmp_path / "here" / "sites", Wanted(sites=2))
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert [len(data.labelled) for data in loaded(tmp_path / "there" / "sites").values()] == [60, 60]
 
 
 @pytest.mark.parametrize("count", [-1, 4])

@@ -85,6 +85,14 @@ def test_labelled_share_by_hand():
     assert np.bincount(labels[seen]).tolist() == [2, 1, 1]
 
 
+def test_a_larger_share_keeps_the_labels_of_a_smaller_one():
+    labels = np.repeat([0, 1, 2, -1], [60, 40, 20, 5])
+    tenth, third, most = (labelled_share(labels, share, np.random.default_rng(3)) for share in (0.1, 0.3, 0.7))
+    assert [seen.sum() for seen in (tenth, third, most)] == [12, 36, 84]
+    assert third[tenth].all()
+    assert most[third].all()
+
+
 def test_labelled_share_of_all_and_of_none():
     labels = np.array([0, 1, -1, 1])
     assert labelled_share(labels, 1.0, np.random.default_rng(0)).tolist() == [True, True, False, True]

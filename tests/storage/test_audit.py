@@ -147,7 +147,7 @@ def test_states_and_results_are_named_by_their_hash(whole):
     ended, reported = (row["details"] for row in rows[-2:])
     assert (ended["status"], ended["reason"], ended["run"]) == ("finished", None, info_digest(read_info(whole)))
     left = [f"{name}.{kind}" for name in ("best", "model") for kind in ("json", "safetensors")]
-    left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "queries", "bytes")]
+    left += [f"{name}.jsonl" for name in ("metrics", "rounds", "peers", "binned", "queries", "bytes")]
     assert ended["files"] == {name: file_digest(whole / name) for name in left}
     assert reported == {"report": file_digest(whole / "report.html")}
     state = file_digest(whole / "rounds" / "00003" / "state.safetensors")
@@ -255,7 +255,7 @@ def test_an_interrupted_round_stays_in_the_audit_log_alone(tmp_path, whole, monk
     assert (folder / LOG).read_bytes().startswith(before)
     rows = log_of(folder)[before.count(b"\n") - 3 :]
     assert [row["event"] for row in rows[:6]] == ["asked", "ended", "reported", "resumed", "asked", "answered"]
-    assert (rows[1]["details"]["status"], rows[1]["details"]["reason"]) == ("failed", "KeyboardInterrupt")
+    assert (rows[1]["details"]["status"], rows[1]["details"]["reason"]) == ("failed", "interrupted")
     assert rows[3]["details"] == {"round": 1, "state": state}
     assert rows[0]["details"] == rows[4]["details"]
     found = verify(folder, sorted(tmp_path.glob("sites/*/answers/*.jsonl")))
@@ -318,7 +318,7 @@ def test_opening_a_sound_log_writes_nothing(folder):
 
 
 def test_a_sound_run_passes_with_and_without_sites_logs(whole):
-    told = f"audit.jsonl: 15 lines, last hash {log_of(whole)[-1]['hash']}; 9 files"
+    told = f"audit.jsonl: 15 lines, last hash {log_of(whole)[-1]['hash']}; 10 files"
     assert str(verify(whole)) == f"{told}; 0 lines of sites' logs"
     assert str(verify(whole, site_logs(whole))) == f"{told}; 12 lines of sites' logs"
 
@@ -483,7 +483,7 @@ def test_a_changed_result_is_named(folder, case):
 def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
     put_into_results(whole, tmp_path / "fedward")
     assert not (tmp_path / "fedward" / "rounds").exists()
-    assert verify(tmp_path / "fedward").files == 9
+    assert verify(tmp_path / "fedward").files == 10
     flip(tmp_path / "fedward", "best.safetensors")
     assert "best.safetensors" in said(tmp_path / "fedward")
 
@@ -491,7 +491,7 @@ def test_a_copy_as_in_a_jobs_results_is_checked_too(whole, tmp_path):
 def test_a_failed_run_is_checked_for_what_it_left(tmp_path, monkeypatch):
     monkeypatch.setattr("fedward.local.write_report", report)
     folder = run(tmp_path, stop=3)
-    assert verify(folder).files == 7  # no last model and no sidecar of it
+    assert verify(folder).files == 8  # no last model and no sidecar of it
     flip(folder, "best.safetensors")
     assert "best.safetensors" in said(folder)
 
@@ -520,7 +520,7 @@ def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatc
     edit(folder, "run.json", status="running", ended=None, summary={}, audit=before)
     write(folder, log_of(folder)[:14])
     (folder / "report.html").unlink()
-    assert verify(folder).files == 9
+    assert verify(folder).files == 10
     run_local(None, folder, resume=True)
     assert verify(folder, site_logs(folder)).answers == 5 * len(SITES)
     assert json.loads((folder / "run.json").read_text())["summary"] == info["summary"]
@@ -615,6 +615,21 @@ def test_forged_metrics_fail_against_their_site(folder):
     one, two, _ = site_logs(folder)
     assert verify(folder, [one])
     assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in said(folder, one, two)
+
+
+def test_forged_counts_fail_against_their_site(folder):
+    """As metrics: of a site that finds one image more, with all hashes computed again."""
+    lines = (folder / "binned.jsonl").read_text().splitlines()
+    number, row = next((number, row) for number, row in enumerate(map(json.loads, lines)) if row["round"] == 1)
+    row["found"][0] += 1
+    lines[number] = json.dumps(row)
+    (folder / "binned.jsonl").write_text("\n".join([*lines, ""]))
+    rows = log_of(folder)
+    rows[-2]["details"]["files"]["binned.jsonl"] = file_digest(folder / "binned.jsonl")
+    rewrite(folder, rows)
+    assert verify(folder)
+    told = f"binned.jsonl, round 1, {row['site']}: expected the numbers that the site gave"
+    assert told in said(folder, *site_logs(folder))
 
 
 def test_a_history_cut_and_ended_anew_fails_against_any_site(folder):

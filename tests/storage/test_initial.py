@@ -330,9 +330,9 @@ def overwrite(folder: Path) -> None:
     [
         (
             remove("model.safetensors"),
-            r"expected model\.safetensors and model\.json of format 3, found FileNotFoundError",
+            r"expected model\.safetensors and model\.json of format 3, found no such file",
         ),
-        (remove("model.json"), r"expected model\.safetensors and model\.json of format 3, found FileNotFoundError"),
+        (remove("model.json"), r"expected model\.safetensors and model\.json of format 3, found no such file"),
         (overwrite, r"expected SHA-256 [0-9a-f]{64}, on record .* found [0-9a-f]{64}\."),
     ],
 )

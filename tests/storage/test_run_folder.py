@@ -115,7 +115,7 @@ def test_without_a_whole_state_a_run_is_refused_and_unchanged(tmp_path):
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ("{", "Expecting property name"),
+        ("{", "no JSON, as line 1, column 2 shows"),
         ("[]", "a list"),
         ("{}", "format, id, method, engine, seed, sites, started, status, versions, experiment"),
         ('{"id": "a", "sites": ["b"], "status": "running", "experiment": 3}', "broken format, .*experiment"),

@@ -359,7 +359,7 @@ def test_evaluation_sees_the_images_themselves(tmp_path: Path) -> None:
     experiment = heads()
     site = new_client("site-1", experiment, tmp_path)
     model = initial_model(experiment, None).state
-    found = {row["name"]: row["value"] for row in site.learner.evaluate(model, ["val"])}
+    found = {row["name"]: row["value"] for row in site.learner.evaluate(model, ["val"]).metrics}
     net = build("small_cnn_gn", 8, seed=3).eval()
     pictures = torch.from_numpy(site.data.val.pixels.copy()).permute(0, 3, 1, 2).float() / 255
     with torch.no_grad():

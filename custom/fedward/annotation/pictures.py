@@ -8,8 +8,9 @@ from pathlib import Path
 from PIL import Image
 
 from fedward.errors import DataError
-from fedward.sites.data import SPLITS, BadRow
-from fedward.sites.images import as_image, open_image
+from fedward.sites.data import SPLITS
+from fedward.sites.decoding import BadRow, as_image
+from fedward.sites.images import open_file
 from fedward.sites.manifest import read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.site_file import ManifestSite, check_labels, check_rejected, read_site_file
@@ -40,7 +41,7 @@ class Pictures:
             entries, rejected, total = read_entries(file, classes)
             check_rejected(file, rejected, total)
             self.names = dict(file.labels)
-            self._images = {entry.sample_id: partial(open_image, entry.path) for entry in entries}
+            self._images = {entry.sample_id: partial(open_file, entry.path, file.window) for entry in entries}
         else:
             self._images = {
                 f"{split}-{index}": partial(as_image, image)

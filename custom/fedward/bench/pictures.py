@@ -6,17 +6,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fedward.bench.records import Curve
 from fedward.bench.study import Study
-from fedward.bench.tables import Results
+from fedward.bench.tables import Results, metric_name
 from fedward.evaluation import mean_and_interval
-from fedward.report.drawing import INK, SERIES, axes_of, svg
+from fedward.report.drawing import INK, SERIES, axes_of, palette, svg
 
-_STYLE = """<style>
-:root { --ink: #1b2430; --faint: #aab4c0; --shade: #e9eef4; --series-1: #0072b2; --series-2: #d55e00;
-  --series-3: #009e73; --series-4: #cc79a7; --series-5: #56b4e9; --series-6: #e69f00; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf1; --faint: #6b7786; --shade: #232c37;
-  --series-1: #4aa8e0; --series-2: #ff8a3d; --series-3: #2fc49a; } }
-text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-</style>"""
+_FONT = 'text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }'
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)))
 _WIDTH, _HEIGHT = 8.4, 4.8
 _ROW = 0.045
@@ -59,15 +53,16 @@ def _lines(results: Results) -> _Shown:
     if study.by_labels:
         metric = study.metrics[0]
         found = {row: _by_share(results, row, metric) for row in study.rows}
-        return _Shown(
-            "labelled training images, %", f"{metric}, test", {row: line for row, line in found.items() if line}
-        )
+        across, up = "labelled training images, %", f"{metric_name(metric)}, test"
+        return _Shown(across, up, {row: line for row, line in found.items() if line})
     rows = [row for row in study.rows if not results.refused(variant, row)]
     curves = {row: [result.curve for result in results.of(variant, row).values()] for row in rows}
     if any(len(set(curve.labels)) > 1 for each in curves.values() for curve in each):
-        return _Shown("labels at all sites", "macro F1, test", {row: _by_labels(each) for row, each in curves.items()})
+        lines = {row: _by_labels(each) for row, each in curves.items()}
+        return _Shown("labels at all sites", f"{metric_name('f1_macro')}, test", lines)
     lines = {row: _by_round(each) for row, each in curves.items()}
-    return _Shown("round", "key metric, validation", lines)
+    chosen = dict.fromkeys(metric_name(study.experiment(cell).key_metric) for cell in study.cells([variant]))
+    return _Shown("round", f"{', '.join(chosen)}, validation", lines)
 
 
 def _draw_line(axes: Any, study: Study, row: str, index: int, line: Line) -> None:
@@ -89,7 +84,7 @@ def _standalone(text: str) -> str:
     """Return an inline ``<svg>`` as a file that has its own colours."""
     head, end, body = text.partition(">")
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f'<?xml version="1.0" encoding="utf-8"?>\n{head} {names}{end}{_STYLE}{body}\n'
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{head} {names}{end}<style>\n{palette()}\n{_FONT}\n</style>{body}\n'
 
 
 def _by_share(results: Results, row: str, metric: str) -> Line:

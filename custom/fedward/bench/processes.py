@@ -33,6 +33,7 @@ def run_all(*stages: Mapping[str, partial[str]], workers: int) -> None:
 
 def _errors_of(work: Mapping[str, partial[str]], workers: int) -> list[BaseException]:
     errors: list[BaseException] = []
+    os.environ["PYTHONSAFEPATH"] = "1"  # else what lies in the working folder would be imported as Python's own modules
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:

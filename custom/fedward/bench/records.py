@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedward.bench.study import Cell
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
+from fedward.faults import faults
 from fedward.methods import method_of
 
 
@@ -90,7 +91,8 @@ def read_records(file: Path) -> dict[Cell, Record]:
             result = _LINES.validate_json(line)
         except ValidationError as error:
             remedy = "Restore the file, or delete it and record the runs again."
-            raise RunError(f"{file}, line {number}", expected="a result", found=str(error), remedy=remedy) from error
+            first, *_ = faults(error, line)
+            raise RunError(f"{file}, line {number}", expected="a result", found=f"{first}", remedy=remedy) from error
         found[result.cell] = result
     return found
 

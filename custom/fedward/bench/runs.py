@@ -6,6 +6,7 @@ from functools import partial
 from os.path import relpath
 from pathlib import Path
 
+from fedward.bench.bought import write_bought
 from fedward.bench.processes import run_all
 from fedward.bench.recording import record
 from fedward.bench.records import add_record, read_records
@@ -59,16 +60,20 @@ class Bench:
         if unused := self.study.unused(self.changes):
             expected, found = "settings that some row's method has", ", ".join(unused)
             raise ConfigError("fedward bench --set", expected=expected, found=found, remedy="Correct the names.")
-        stages = ([cell for cell in todo if bool(self._init(cell)) == later] for later in (False, True))
+        stages = ([cell for cell in todo if cell.row in rows] for rows in self.study.stages())
         run_all(*({str(cell): partial(self.run_cell, cell) for cell in stage} for stage in stages), workers=workers)
 
     def run_cell(self, cell: Cell) -> str:
-        """Run one cell, record it, and return its test values."""
-        experiment, files = self.experiment(cell), self.files_of(cell)
+        """Run one cell, record it, and return its test values; RunError where a metric of the study has none."""
+        experiment, files = self.experiment(cell), self._with_labels(cell, self.files_of(cell))
         for site, folder in self.folders(cell).items():
             sites = [site] if site else _sites(experiment, files)
             run_or_resume(self.engine, experiment, folder, sites, files, self.out / "cache", self._init(cell))
         result = record(cell, self.runs(cell))
+        if unknown := [name for name in self.study.metrics if name not in result.test["last"]]:
+            remedy = "Name other metrics in the study, or give sites five test images or more of each class."
+            expected = f"test values of {', '.join(unknown)}"
+            raise RunError(f"run {self._folder(cell)}", expected=expected, found="none", remedy=remedy)
         add_record(self.file, result)
         return ", ".join(f"{name} {result.test['last'][name]:.3f}" for name in self.study.metrics)
 
@@ -110,15 +115,29 @@ class Bench:
 
     def _init(self, cell: Cell) -> Path | None:
         """Return the run folder whose weights a cell begins with."""
-        if not (row := self.study.rows[cell.row].init):
+        run = self._run_of(self.study.rows[cell.row].init, cell)
+        return run.folder if run else None
+
+    def _with_labels(self, cell: Cell, files: Path | None) -> Path | None:
+        """Return the folder of site files that name the labels which a cell may use, where another row bought them."""
+        if files is None or not (run := self._run_of(self.study.rows[cell.row].labels, cell)):
+            return files
+        own = self._folder(cell).with_suffix(".sites")
+        write_bought(files, run, own)
+        return own
+
+    def _run_of(self, row: str, cell: Cell) -> Run | None:
+        """Return the whole run of another row, for a cell's seed and variant, or where that lacks it, the first."""
+        if not row:
             return None
         same = row in self.study.rows_of(cell.variant)
-        return self.folders(Cell(cell.variant if same else self.study.reference, row, cell.seed))[""]
+        other = Cell(cell.variant if same else self.study.reference, row, cell.seed)
+        return whole_run(self.folders(other)[""], may_decline=True)
 
 
 def _has_labels(site_file: Path) -> bool:
     """Return whether a site sees any label; one that sees none learns nothing alone."""
-    return read_site_file(site_file).labelled > 0
+    return bool(read_site_file(site_file).labelled)
 
 
 def _sites(experiment: Experiment, files: Path | None) -> list[str]:

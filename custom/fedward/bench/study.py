@@ -3,13 +3,15 @@
 import json
 from collections.abc import Sequence
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedward.config import Experiment
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, reason_of
+from fedward.faults import explain, names_in
 from fedward.jobs import changed_experiment
 from fedward.methods import method_of
 
@@ -34,6 +36,13 @@ class Row(_Part):
     """Each site with labels trains a model of its own; the result is the mean over these sites."""
     init: str = ""
     """Row whose finished run of the same variant and seed gives the first weights."""
+    labels: str = ""
+    """Row whose finished run of the same variant and seed has bought the labels that this row may use."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Rows that must have run before."""
+        return tuple(filter(None, (self.init, self.labels)))
 
 
 class Variant(_Part):
@@ -41,11 +50,12 @@ class Variant(_Part):
 
     title: str
     settings: Settings = {}
+    """Of its rows; those that a row's method does not have are left out of it."""
     rows: tuple[str, ...] = ()
     """Rows that it changes; none: all."""
     labelled: float | None = None
-    """Share of the training labels that it uses, where that is what variants differ by: tables then show the share of
-    the first variant's value that is reached, and the figure has labels for its axis."""
+    """Share of the training labels that it uses, where that is what variants differ by: tables then show which share of
+    the own row's value in the first variant is reached, and the figure has labels for its axis."""
 
 
 class Cell(NamedTuple):
@@ -85,7 +95,7 @@ class Study(_Part):
 
     @model_validator(mode="after")
     def _known_names(self) -> "Study":
-        named = {self.own, self.lower, self.upper, *(row.init for row in self.rows.values())} - {""}
+        named = {self.own, self.lower, self.upper, *(name for row in self.rows.values() for name in row.needs)} - {""}
         named |= {name for pair in self.compare for name in pair}
         named |= {name for variant in self.variants.values() for name in variant.rows}
         if unknown := sorted(named - set(self.rows)):
@@ -93,10 +103,21 @@ class Study(_Part):
         return self
 
     @model_validator(mode="after")
-    def _no_chain(self) -> "Study":
-        if chained := [name for name, row in self.rows.items() if row.init and self.rows[row.init].init]:
-            raise ValueError(f"{', '.join(chained)}: the row of init must begin with fresh weights")
+    def _no_circle(self) -> "Study":
+        try:
+            self.stages()
+        except CycleError as error:
+            raise ValueError(f"{', '.join(error.args[1][1:])}: each needs another one of them to run first") from None
         return self
+
+    def stages(self) -> list[tuple[str, ...]]:
+        """Return the rows in groups: each needs only rows of the groups before its own."""
+        order, stages = TopologicalSorter({name: row.needs for name, row in self.rows.items()}), []
+        order.prepare()
+        while ready := order.get_ready():
+            stages.append(ready)
+            order.done(*ready)
+        return stages
 
     @property
     def by_labels(self) -> bool:
@@ -133,9 +154,9 @@ class Study(_Part):
         known = _known(row.job)
         images = {f"data.{name}": value for name, value in (data or {}).items()}
         common = {**images, **self.settings, **(changes or {})}
-        common = {key: value for key, value in common.items() if _has(known, key)}
-        own = {**row.settings, **self.variants[cell.variant].settings}
-        return changed_experiment(row.job, {**common, **own, "seed": cell.seed})
+        variant = self.variants[cell.variant].settings
+        common, variant = ({k: v for k, v in each.items() if _has(known, k)} for each in (common, variant))
+        return changed_experiment(row.job, {**common, **row.settings, **variant, "seed": cell.seed})
 
     def folder(self, cell: Cell) -> str:
         """Return the folder of a cell's site files, below the study's; "" where the images are synthetic."""
@@ -151,9 +172,11 @@ class Study(_Part):
         }
 
     def unused(self, settings: Settings) -> list[str]:
-        """Return the common settings that no row's method has: typing errors."""
+        """Return the settings of several rows that no row's method has: typing errors."""
         known = [_known(row.job) for row in self.rows.values()]
-        return [key for key in {**self.settings, **settings} if not any(_has(each, key) for each in known)]
+        of_variants = [variant.settings for variant in self.variants.values()]
+        shared = dict.fromkeys(key for each in (self.settings, settings, *of_variants) for key in each)
+        return [key for key in shared if not any(_has(each, key) for each in known)]
 
 
 @cache
@@ -171,13 +194,12 @@ def read_study(file: Path) -> Study:
     """Read a study; raise ConfigError where the file cannot be read, or says what no study says."""
     remedy = "Name a file such as those in benchmarks/studies, or repair it."
     try:
-        study = Study.model_validate(json.loads(file.read_text(encoding="utf-8")))
+        content = json.loads(file.read_text(encoding="utf-8"))
+        study = Study.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the study"
-        raise ConfigError(f"study {file}, {field}", expected="a study", found=first["msg"], remedy=remedy) from None
+        raise explain(error, f"study {file}", content, [*names_in(Study), *names_in(Row), *names_in(Variant)]) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"study {file}", expected="a JSON file", found=str(error), remedy=remedy) from None
+        raise ConfigError(f"study {file}", expected="a JSON file", found=reason_of(error), remedy=remedy) from None
     if unused := study.unused({}):
         expected, found = "settings that some row's method has", ", ".join(unused)
         raise ConfigError(f"study {file}, settings", expected=expected, found=found, remedy="Correct the names.")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from fedward.bench.convergence import apart, flat, rise
+from fedward.bench.convergence import FEWEST, apart, flat, rise
 from fedward.bench.numbers import difference, head, line, mean
 from fedward.bench.records import Record
 from fedward.bench.study import Cell, Study
@@ -42,7 +42,11 @@ class Results:
         if not found:
             return "not run"
         curves = [result.curve.judged for result in found.values()]
-        if all(len(curve) == 1 for curve in curves) or flat(curves):
+        if all(len(curve) == 1 for curve in curves):
+            return ""
+        if (shortest := min(map(len, curves))) < FEWEST:
+            return f"{shortest} evaluations, of {FEWEST} that show convergence"
+        if flat(curves):
             return ""
         return f"not converged: validation still rises by {fmean(map(rise, curves)):.3f}"
 
@@ -63,8 +67,8 @@ class Results:
         return difference([ours[s] for s in seeds], [theirs[s] for s in seeds], digits=3) if seeds else ""
 
     def reached(self, variant: str, row: str, metric: str) -> str:
-        """Return which share of the first variant's value is reached, paired by seed, with its 95 % t interval."""
-        ours, whole = self.test(variant, row, metric), self.test(self.study.reference, row, metric)
+        """Return what share of the own row's value in the first variant is reached, with its paired 95 % t interval."""
+        ours, whole = self.test(variant, row, metric), self.test(self.study.reference, self.study.own or row, metric)
         shares = [100 * ours[seed] / whole[seed] for seed in sorted(set(ours) & set(whole))]
         if not shares:
             return ""
@@ -87,18 +91,19 @@ def _title(results: Results, row: str) -> str:
     return f"**{title}**" if row == results.study.own else title
 
 
-def _metric(name: str) -> str:
+def metric_name(name: str) -> str:
+    """Return what tables and figures call a metric."""
     return _NAMES.get(name, name)
 
 
 def _rows(results: Results) -> str:
     """Return a study of one variant: a line for each row, with its distance from the lower bound."""
     study, variant = results.study, results.study.reference
-    columns = [_metric(name) for name in study.metrics]
+    columns = [metric_name(name) for name in study.metrics]
     if study.lower:
-        columns += [f"{_metric(name)} minus lower bound" for name in study.metrics]
+        columns += [f"{metric_name(name)} minus lower bound" for name in study.metrics]
     lines = head("method", "seeds", *columns, "accuracy of all test images")
-    bounds = [f"{_metric(name)}: {why}" for name in study.metrics[:1] if (why := results.bounds(variant, name))]
+    bounds = [f"{metric_name(name)}: {why}" for name in study.metrics[:1] if (why := results.bounds(variant, name))]
     for row in study.rows:
         found = results.of(variant, row)
         if why := results.refused(variant, row) or "; ".join(bounds):
@@ -106,8 +111,8 @@ def _rows(results: Results) -> str:
             continue
         cells = [mean(list(results.test(variant, row, name).values()), digits=3) for name in study.metrics]
         if study.lower:
-            same = row == study.lower
-            cells += ["" if same else results.gap(variant, row, variant, study.lower, name) for name in study.metrics]
+            none = row == study.lower or results.refused(variant, study.lower)
+            cells += ["" if none else results.gap(variant, row, variant, study.lower, name) for name in study.metrics]
         pooled = mean([result.test["last"]["pooled"] for result in found.values()], digits=3)
         lines.append(line(_title(results, row), _seeds(found), *cells, pooled))
     return "\n".join(lines)
@@ -121,7 +126,7 @@ def _variants(results: Results, metric: str) -> str:
     """Return a study of several variants in one metric: each row's value, and its distance from the first variant."""
     study = results.study
     lines = [
-        f"{_metric(metric)}:\n",
+        f"{metric_name(metric)}:\n",
         *head("training", "seeds", *(row.title for row in study.rows.values())),
     ]
     for name, variant in study.variants.items():
@@ -140,19 +145,20 @@ def _cell(results: Results, variant: str, row: str, metric: str) -> str:
     if why := results.refused(variant, row):
         return f"refused: {why}"
     value = mean(list(results.test(variant, row, metric).values()), digits=3)
-    reference = results.study.reference
-    if variant == reference or results.refused(reference, row):
+    study, reference = results.study, results.study.reference
+    other = study.own or row if study.by_labels else row
+    if variant == reference or results.refused(reference, other):
         return value
-    if results.study.by_labels:
-        return f"{value}, {results.reached(variant, row, metric)}"
-    return f"{value}, {results.gap(variant, row, reference, row, metric)}"
+    gap = results.gap(variant, row, reference, row, metric)
+    return f"{value}, {results.reached(variant, row, metric) if study.by_labels else gap}"
 
 
 def _pairs(results: Results) -> str:
     """Return the differences of the pairs that a study names, for each variant that runs both."""
     study = results.study
     several = len(study.variants) > 1
-    lines = head(*["training"] * several, "difference", *map(_metric, study.metrics), left=(0, 1) if several else (0,))
+    metrics, left = map(metric_name, study.metrics), (0, 1) if several else (0,)
+    lines = head(*["training"] * several, "difference", *metrics, left=left)
     for name, variant in study.variants.items():
         for ours, theirs in study.compare:
             if {ours, theirs} <= set(study.rows_of(name)) and not any(

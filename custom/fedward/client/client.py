@@ -133,7 +133,8 @@ class Client:
         data = self.learner.images.data
         meta: dict[str, Any] = {"site": self.name, "round": asked.round, "steps": 0, "train": {}, **counts}
         meta |= {"labelled": len(data.labelled), "unlabelled": len(data.unlabelled)}
-        meta["metrics"] = withhold_small_counts(self.learner.evaluate(model)) if asked.evaluate else []
+        meta |= {"synthetic": True} if self.source.file is None else {}
+        meta |= self._evaluation(model) if asked.evaluate else {"metrics": []}
         arrays: dict[str, np.ndarray] = {}
         if asked.task not in wire.UNTRAINED:
             update = self._train(asked, request, model, known, aborted)
@@ -142,6 +143,12 @@ class Client:
             if update.steps:
                 arrays = wire.difference(update.model, model, self._algorithm.requirements.withheld(asked.task))
         return self._checked(Message(meta, arrays), request, model)
+
+    def _evaluation(self, model: State) -> dict[str, Any]:
+        """Return what the server may know of a model on the site's images."""
+        found = self.learner.evaluate(model)
+        binned = {} if found.binned is None else {"binned": found.binned}
+        return {"metrics": withhold_small_counts(found.metrics), **binned}
 
     def _train(
         self, asked: TaskRequest, request: Message, model: State, known: dict[str, State], aborted: Aborted

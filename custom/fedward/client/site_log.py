@@ -146,7 +146,7 @@ class SiteLog:
             "dtype": ("float16" if halved else "float32") if plain else None,
             "norm": wire.norm(update) if plain else None,
             **{name: meta.get(name) for name in _COUNTS},
-            "metrics": digest(meta["metrics"]) if meta.get("metrics") else None,
+            **{name: digest(meta[name]) if meta.get(name) else None for name in ("metrics", "binned")},
             "error": meta.get("error"),
         }
 

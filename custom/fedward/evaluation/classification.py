@@ -64,7 +64,7 @@ def classification_metrics(
     """
     scores, truth = _checked(probabilities, labels, classes)
     support = np.bincount(truth, minlength=len(classes))
-    per_class = _per_class(scores, truth, support)
+    per_class = per_class_values(scores, truth, support)
     values: dict[str, float | None] = dict.fromkeys(OVERALL)
     if len(truth):
         values |= _overall(scores, truth, support, per_class)
@@ -96,8 +96,14 @@ def _overall(
     return {"accuracy": accuracy, "balanced_accuracy": balanced, **weighted, **macro}
 
 
-def _per_class(scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64]) -> dict[str, Array]:
-    """(K,) arrays of precision, recall, f1, auroc and auprc; NaN where not defined."""
+def per_class_values(scores: Array, truth: NDArray[np.int64], support: NDArray[np.int64]) -> dict[str, Array]:
+    """Return (K,) arrays of precision, recall, f1, auroc and auprc; NaN where not defined.
+
+    Args:
+        scores: (N, K) float64.
+        truth: (N,) in 0..K-1.
+        support: (K,) images of each class among them.
+    """
     guesses, nan = scores.argmax(axis=1), np.full(len(support), np.nan)
     hits, said = (np.bincount(chosen, minlength=len(support)) for chosen in (truth[guesses == truth], guesses))
     present = support > 0

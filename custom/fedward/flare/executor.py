@@ -1,7 +1,7 @@
 """A site's half of a FLARE job: unpacks the request, lets the site answer, packs the answer."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from fedward.flare.places import site_folders, state_folder
 from fedward.flare.process_memory import Memory
 from fedward.flare.shareables import pack_answer, unpack
 from fedward.terminal import reason
+from fedward.tracking import scalars
 
 if TYPE_CHECKING:
     from fedward.client.client import Client
@@ -122,16 +123,3 @@ def _told(error: Exception) -> dict[str, Any]:
     if isinstance(error, WorkError):  # whose text is made for it, such as that of a policy
         return {"error": reason(str(error)), **({"refused": True} if getattr(error, "final", False) else {})}
     return {"error": f"{type(error).__name__}: the details are in the site's own log"}
-
-
-def scalars(meta: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
-    """Yield (tag, round, value) of an answer's training means and summary metrics, for tracking.
-
-    Metrics are those of the model the round started from, so they belong to the round before, and come first: Weights
-    & Biases drops what comes behind a later round.
-    """
-    for row in meta.get("metrics", []):
-        if "/" not in row["name"] and row["value"] is not None:
-            yield f"{row['split']}/{row['name']}", meta["round"] - 1, row["value"]
-    for name, value in meta.get("train", {}).items():
-        yield f"train/{name}", meta["round"], value

@@ -15,7 +15,7 @@ from fedward.methods.workflow import Federation, Rounds, State
 if TYPE_CHECKING:
     from fedward.methods.fedal.queries import ActiveLearning
 
-COMMON_RECORDS = frozenset({"metrics", "rounds", "queries", "bytes"})
+COMMON_RECORDS = frozenset({"metrics", "rounds", "queries", "bytes", "binned"})
 """Logs that every run folder has."""
 COMMON_LOGS = frozenset({"loss", "seconds"})
 """Numbers of a training that every site reports: the mean of the sum of all losses, and how long it took."""

@@ -101,7 +101,7 @@ class SwinEncoder(nn.Module):
 
     def encode(self, tokens: Tensor) -> Tensor:
         """Return the features (N, features, h, w) of tokens (N, image / patch, image / patch, width)."""
-        if not len(tokens):  # timm's attention takes no empty batch; a row that is dropped again keeps the gradients
+        if tokens.shape[0] == 0:  # timm's attention takes no empty batch; a row that is dropped keeps the gradients
             return self.encode(torch.cat([tokens, tokens.new_zeros(1, *tokens.shape[1:])]))[:0]
         features: Tensor = self.norm(self.layers(tokens))
         return features.permute(0, 3, 1, 2)

@@ -15,7 +15,7 @@ from fedward.storage.audit import LOG, check_chain, fault
 from fedward.storage.chain import check_end, read
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.info import RunInfo
-from fedward.storage.outputs import REPORT, outputs
+from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.run_folder import RunFolder, info_digest
 
 Row = Mapping[str, Any]
@@ -127,11 +127,11 @@ def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
         _same(row, name, recorded.get(name), found.get(name))
     if (run.info.audit or {})["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
         raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
-    report = folder / REPORT
     if reported:
-        now = file_digest(report) if report.exists() else None
-        _same(reported[-1], REPORT, reported[-1]["details"]["report"], now)
-    elif report.exists():
+        for name, page in (("report", REPORT), ("sheet", SHEET)):
+            now = file_digest(folder / page) if (folder / page).exists() else None
+            _same(reported[-1], page, reported[-1]["details"].get(name), now)
+    elif (folder / REPORT).exists():
         raise fault(end + 1, f"a line with the hash of {REPORT}", "none; `fedward report` makes it anew, and the line")
     return len(recorded)
 

@@ -41,7 +41,7 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``report``."""
     add = subcommand(parser, _report)
     add("run", type=Path, metavar="RUN_FOLDER", help="the run, in whose folder report.html is written")
-    compare = "other runs to draw in the same figures (default: none)"
+    compare = "other runs to set beside it; runs of single sites show what joining brings (default: none)"
     add("--compare", type=Path, nargs="+", default=[], metavar="RUN_FOLDER", help=compare)
 
 
@@ -136,16 +136,18 @@ def _doctor(options: argparse.Namespace) -> int:
         return doctor.run(options.subject, options.job)
     from pydantic import ValidationError
 
-    from fedward.config import DataSpec, explain
+    from fedward.config import DataSpec
+    from fedward.faults import explain, names_in
     from fedward.sites.data_file import read_data_file
     from fedward.sites.doctor import run
 
     given = {"classes": options.classes, "image_size": options.image_size}
     known = read_data_file(options.subject.parent) or {}
+    known |= {name: value for name, value in given.items() if value is not None}
     try:
-        spec = DataSpec.model_validate(known | {name: value for name, value in given.items() if value is not None})
+        spec = DataSpec.model_validate(known)
     except ValidationError as error:
-        raise explain(error, "fedward doctor") from error
+        raise explain(error, "fedward doctor", known, names_in(DataSpec)) from error
     return max(run(options.subject, spec, options.out), _look_at_device(options.subject))
 
 

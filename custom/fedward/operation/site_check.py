@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -99,7 +99,7 @@ def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord) -> int:
                     later += 1
                 else:
                     _check_reply(before, row, record, site)
-    _check_metrics(folder, record, {site: line["details"]["round"] for site, line in reached.items()})
+    _check_numbers(folder, record, {site: line["details"]["round"] for site, line in reached.items()})
     return later
 
 
@@ -132,23 +132,41 @@ def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> No
         raise fault(answered["seq"], where, update)
 
 
-def _check_metrics(folder: Path, record: SiteRecord, reached: Mapping[str, int]) -> None:
-    """Raise where metrics.jsonl has other numbers of a site than it gave."""
+def _check_numbers(folder: Path, record: SiteRecord, reached: Mapping[str, int]) -> None:
+    """Raise where metrics.jsonl or binned.jsonl has other numbers of a site than it gave."""
+    for log, reported in (("metrics", _metrics(folder, reached)), ("binned", _binned(folder, reached))):
+        for (site, round_), found in reported.items():
+            given = {row.get(log) for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}
+            if digest(found) not in given:
+                expected = f"the numbers that the site gave, by {record.file}"
+                remedy = "Do not rely on them; ask the site for its own."
+                raise RunError(f"{log}.jsonl, round {round_}, {site}", expected=expected, found="others", remedy=remedy)
+
+
+def _metrics(folder: Path, reached: Mapping[str, int]) -> dict[tuple[str, int], list[Any]]:
+    """Return (site, round) -> metric rows as the site gave them."""
     reported: dict[tuple[str, int], list[Any]] = {}
     classes: dict[tuple[str, int, str], Any] = {}
     """As the first row of a site, round and split says for all."""
-    for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        site, round_ = row.pop("site"), row.pop("round")
-        if site in reached and round_ < reached[site] and row["split"] in get_args(Split):
+    for (site, round_), row in _rows_before(folder / "metrics.jsonl", reached):
+        if row["split"] in get_args(Split):
             row["classes"] = classes.setdefault((site, round_, row["split"]), row.get("classes", []))
             reported.setdefault((site, round_), []).append(row)
-    for (site, round_), found in reported.items():
-        given = {row["metrics"] for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}
-        if digest(found) not in given:
-            expected = f"the numbers that the site gave, by {record.file}"
-            remedy = "Do not rely on them; ask the site for its own."
-            raise RunError(f"metrics.jsonl, round {round_}, {site}", expected=expected, found="others", remedy=remedy)
+    return reported
+
+
+def _binned(folder: Path, reached: Mapping[str, int]) -> dict[tuple[str, int], Any]:
+    """Return (site, round) -> counts as the site gave them; of two rows the last."""
+    return dict(_rows_before(folder / "binned.jsonl", reached))
+
+
+def _rows_before(log: Path, reached: Mapping[str, int]) -> Iterator[tuple[tuple[str, int], Any]]:
+    """Yield (site, round) and the rest of each row, up to the round that the site's own log reaches."""
+    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
+        row = json.loads(line)
+        site, round_ = row.pop("site"), row.pop("round")
+        if site in reached and round_ < reached[site]:
+            yield (site, round_), row
 
 
 def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 
 from pydantic import FailFast, Field
 
-from fedward.methods.samplers import SCORE_INTERVALS
+from fedward.methods.samplers.allocation import SCORE_INTERVALS
 from fedward.protocol.fields import Count, Expected, Few, Number, Part, Said, Sha256, Text, Whole
 
 Split: TypeAlias = Literal["val", "test"]
@@ -20,6 +20,9 @@ _Scores: TypeAlias = Annotated[
     Field(min_length=SCORE_INTERVALS, max_length=SCORE_INTERVALS),
     Expected(f"{SCORE_INTERVALS} counts of 0 or more"),
 ]
+
+_Counts: TypeAlias = Annotated[list[Count], FailFast(), Expected("counts of 0 or more")]
+_CountsByClass: TypeAlias = Annotated[list[_Counts], FailFast(), Expected("lists of counts")]
 
 
 class Metric(Part):
@@ -34,6 +37,23 @@ class Metric(Part):
     """Images it was computed on."""
     classes: Annotated[list[str], Expected("names of classes")]
     """Those present among the images, as far as the site tells."""
+
+
+class BinnedCounts(Part):
+    """Counts of a model's answers on a site's test images; :class:`~fedward.evaluation.binned.Binned` says of what.
+
+    Lists by class are in the job's order. No interval and no cell has fewer than five images, unless it has none.
+    """
+
+    images: _Counts
+    found: _Counts
+    mistaken: _Counts
+    cells: Annotated[list[_Counts], FailFast(), Expected("rows of two classes and their images")]
+    scores: _CountsByClass
+    inside: _CountsByClass
+    sure: _Counts
+    right: _Counts
+    confidence: Annotated[list[Number], FailFast(), Expected("finite numbers")]
 
 
 class LabelCounts(Part):
@@ -88,6 +108,8 @@ class Answer(_Reply):
     train: Annotated[dict[str, Number], Few, Expected("finite numbers by name")]
     """Means of losses and other scalars of the training steps."""
     metrics: Annotated[list[Metric], FailFast()]
+    binned: Annotated[BinnedCounts | None, Said] = None
+    """Where the model is evaluated and the site has test images of a class that may be told."""
     label_counts: Annotated[LabelCounts | None, Said] = None
     minutes: Annotated[_Minutes | None, Said, Expected("a number of 0 or more")] = None
     """What its labels cost, where the site's file says what one costs."""
@@ -95,6 +117,8 @@ class Answer(_Reply):
     """How many of its images have a score in each of equal intervals."""
     due: Annotated[Whole | None, Said] = None
     """How many labels it would ask for next by its size."""
+    synthetic: Annotated[bool, Said, Expected("true")] = False
+    """Its images are drawn by fedward, and not those that a site file names."""
     key: Annotated[Sha256 | None, Said] = None
     """Fingerprint of the key that the ciphertexts were made with."""
 

@@ -16,6 +16,7 @@ from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.methods.algorithm import Requirements
 from fedward.methods.workflow import SCORE, State
+from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse, refusal
 from fedward.protocol.messages import Answer, ErrorAnswer, MeanAnswer, Metric, ReplyT, Split, WaitingAnswer
 from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, UNTRAINED, Message, norm, shapes, uploaded_names
@@ -55,6 +56,8 @@ def check_answer(
         said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], needs.reported)
         _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes, metrics)
+        if said.binned is not None:
+            check_binned(f"counts of {site}", said.binned, said.metrics, len(classes))
         _check_update(said, answer, request, encrypted, needs.withheld(request.meta["task"]))
         return said
 

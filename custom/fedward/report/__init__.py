@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.report.run import Run
+from fedward.storage.outputs import REPORT, SHEET
 
 __all__ = ["Run", "write_report"]
 
 
 def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
-    """Write ``report.html`` into a run folder and return its path.
+    """Write ``report.html``, and ``clinician.html`` beside it, into a run folder; return the path of the first.
 
-    The page needs no network, no scripts and no other file. It shows what the folder holds so far, so a running,
-    killed or failed run has a report too.
+    The pages need no network and no other file. The report's one script sorts tables and shows values under the
+    pointer; its policy admits no other. The pages show what the folder holds so far, so a running, killed or failed
+    run has them too.
 
     Args:
         folder: the run folder.
@@ -22,10 +24,12 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
         RunError: a folder is no run folder, or a file in it is broken.
     """
     from fedward.report.page import render  # here, because figures need matplotlib and a console does not
+    from fedward.report.sheet import render_sheet
 
-    page = render(Run.load(folder), [Run.load(other) for other in compare])
-    path = folder / "report.html"
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(page, encoding="utf-8")
-    partial.replace(path)
-    return path
+    run = Run.load(folder)
+    pages = {REPORT: render(run, [Run.load(other) for other in compare]), SHEET: render_sheet(run)}
+    for name, page in pages.items():
+        partial = folder / f"{name}.partial"
+        partial.write_text(page, encoding="utf-8")
+        partial.replace(folder / name)
+    return folder / REPORT

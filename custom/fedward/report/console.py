@@ -1,54 +1,57 @@
 """What a run prints: one header, one row a round, one closing block, in 80 columns of plain text."""
 
-import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from fedward.config import Experiment
+from fedward.report.listener import Listener
+from fedward.report.outcome import outcome
+from fedward.report.progress_line import ProgressLine
 from fedward.report.tables import took_no_step
 from fedward.report.words import MOST_SITES, count, more_sites, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
-from fedward.terminal import printable
+from fedward.terminal import Printer, printable
 
 WIDTH = 80
-FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors", "report.html")
+FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors")
+_LEGEND = (
+    "replied: of the sites asked. val: {} on validation images of the model that a round starts from, mean of sites "
+    "[lowest, highest]. kept: share of pseudo-labels that are used. MB: of all sites."
+)
 
 
-class Console:
+class Console(Listener):
     """Prints a run's progress; everything it says is also in the run folder, so it is silent once its reader has left.
 
     Args:
         stream: where to; standard output by default.
+        progress: the line below the rows, which is told what goes on.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self._unread = False
-        """Whether the other end of the pipe is closed, as by ``| head``: no reason to end a run of hours."""
+    def __init__(self, stream: TextIO | None = None, progress: ProgressLine | None = None) -> None:
+        self._line, self._progress = Printer(stream).line, progress or ProgressLine()
         self._metric = "accuracy"
 
     def header(
-        self, experiment: Experiment, sites: Sequence[str], resumed_after: int = 0, taken: tuple[str, str] | None = None
+        self,
+        experiment: Experiment,
+        sites: Sequence[str],
+        rounds: int = 0,
+        resumed_after: int = 0,
+        taken: tuple[str, str] | None = None,
     ) -> None:
-        """Say what runs, on how many sites, and name the columns.
-
-        Args:
-            experiment: what runs.
-            sites: their names.
-            resumed_after: the round after which the run goes on.
-            taken: the folder of the run whose weights this one starts from, and which of its tensors.
-        """
+        """Say what runs, on how many sites, and what the columns are."""
         self._metric = experiment.key_metric
-        rounds = experiment.options.get("rounds")
+        self._progress.begin(rounds)
         parts = [
             f"fedward {experiment.method}",
             f"{experiment.data.name} {experiment.data.image_size}px",
             experiment.net,
             count(len(sites), "site"),
-            *([f"{rounds} rounds"] if rounds else []),
+            *([count(rounds, "round")] if rounds else []),
             f"seed {experiment.seed}",
         ]
         self._wrapped(" · ".join(parts))
@@ -57,17 +60,19 @@ class Console:
         if taken:
             self._line(f"weights of {taken[0]}")
             self._wrapped(f"tensors {taken[1]}")
-        self._wrapped(f"val: {self._metric} of the model a round starts from, site mean [lowest, highest]")
+        self._wrapped(_LEGEND.format(self._metric))
         self._line(f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}")
 
-    def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
-        """Print one round.
+    def asked(self, round_: int, part: int, sites: Collection[str]) -> None:
+        """Show it in the line below."""
+        self._progress.asked(round_, part, sites)
 
-        Args:
-            row: a row of rounds.jsonl; a round's second exchange is printed as e.g. 3.2, the first as 3.
-            values: site -> key metric on its validation images; empty when the round was not evaluated.
-            kept: share of pseudo-labels kept, mean over the sites that trained; None without pseudo-labels.
-        """
+    def answered(self, site: str) -> None:
+        """Show it in the line below."""
+        self._progress.answered(site)
+
+    def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
+        """Print a row; that of a round's second exchange begins with e.g. 3.2, of the first one with 3."""
         replied = f"{len(row.replied)}/{len(row.asked)}"
         down, up = f"{row.bytes_down / 1e6:.1f}", f"{row.bytes_up / 1e6:.1f}"
         share = "-" if kept is None else f"{kept:.2f}"
@@ -76,7 +81,7 @@ class Console:
         self._reasons(row.failed)
 
     def waiting(self, sites: Mapping[str, str]) -> None:
-        """Say which sites wait for approval (site -> the job's digest), or that none does any more."""
+        """Say which do, and of which job."""
         for site, digest in sorted(sites.items())[:MOST_SITES]:
             self._wrapped(f"waiting for approval: {site}, job {digest}", indent=" " * 7)
         self._wrapped(more_sites(len(sites)), indent=" " * 7)
@@ -84,13 +89,8 @@ class Console:
             self._wrapped("no site waits for approval any more", indent=" " * 7)
 
     def closing(self, folder: Path, summary: Summary, untrained: Sequence[str] = ()) -> None:
-        """Say how the run ended, which round is best and why, and where the files are.
-
-        Args:
-            folder: the run folder.
-            summary: how it ended, as in run.json.
-            untrained: how the names of tensors begin that the run did not train, though its results hang on them.
-        """
+        """Say how the run ended, which round is best and why, what it reaches, and where the files are."""
+        self._progress.end()
         if summary.reason is not None:
             self._wrapped(f"failed: {summary.reason}", most=6)
         else:
@@ -102,9 +102,14 @@ class Console:
         if summary.best_value is not None:
             why = f"highest mean validation {self._metric} over sites, {summary.best_value:.3f}"
             self._wrapped(f"best: round {summary.best_round} ({why})")
+        if test := outcome(folder, summary):
+            of = f"mean of {count(test.sites, 'site')}, {count(test.images, 'image')}"
+            self._wrapped(f"test: {test.metric} {test.value:.3f} after round {test.round} ({of})")
         self._line(f"folder: {folder}")  # whole, even when it is long: a path cut or wrapped cannot be used
         if there := [name for name in FILES if (folder / name).exists()]:
             self._wrapped(f"files: {', '.join(there)}")
+        if (report := folder / "report.html").exists():
+            self._line(f"report: {report.resolve().as_uri()}")
 
     def _reasons(self, failed: Mapping[str, str]) -> None:
         for site, reason in list(failed.items())[:MOST_SITES]:
@@ -115,14 +120,6 @@ class Console:
         wrapper = textwrap.TextWrapper(WIDTH, indent, indent + "  ", max_lines=most, placeholder=" ...")
         for line in wrapper.wrap(printable(text)):  # with the escapes, which are wider than what they stand for
             self._line(line)
-
-    def _line(self, text: str) -> None:
-        if self._unread:
-            return
-        try:
-            print(printable(text), file=self._stream or sys.stdout, flush=True)
-        except BrokenPipeError:
-            self._unread = True
 
 
 def _spread(values: Mapping[str, float]) -> str:

@@ -1,9 +1,11 @@
 """Axes with fixed margins, and inline SVG: text stays text, colours follow the page's light or dark scheme."""
 
 import io
+import json
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 import matplotlib as mpl
@@ -17,11 +19,11 @@ Line = Mapping[int, float]
 """Round -> value."""
 Values = NDArray[np.float64]
 
-INK, FAINT, SHADE = "#010203", "#040506", "#070809"
+INK, FAINT, SHADE, WARM = "#010203", "#040506", "#070809", "#070810"
 SERIES = ("#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05", "#0a0b06")
 """Stand-ins that become CSS variables, since an SVG attribute can hold a variable and matplotlib cannot."""
 
-_VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", SHADE: "var(--shade)"} | {
+_VARIABLES = {INK: "var(--ink)", FAINT: "var(--faint)", SHADE: "var(--shade)", WARM: "var(--warm)"} | {
     colour: f"var(--series-{index})" for index, colour in enumerate(SERIES, 1)
 }
 _STYLE = {
@@ -77,17 +79,40 @@ def bars(axes: Any, rounds: Sequence[int], low: Values, high: Values, colour: st
     axes.fill_between(edges, lows, highs, color=colour, linewidth=0, label=label)
 
 
-def svg(figure: Figure, words: str, below: str = "") -> Markup:
+def svg(figure: Figure, words: str, below: str = "", told: Mapping[str, Line] | None = None) -> Markup:
     """Return the figure as an ``<svg>`` that scales with its column; ``words`` describe it to who cannot see it.
 
-    ``below`` is what :func:`drawn` returned of a figure of the same size, to lie under this one.
+    ``below`` is what :func:`drawn` returned of a figure of the same size, to lie under this one. ``told``: name -> line
+    whose values a script shows under the pointer; the figure then needs no ``<title>``, which would cover them.
     """
     width, height = figure.get_size_inches() * 72
-    title = escape(words)
+    label = escape(words)
+    more = f' data-values="{escape(_values(figure, told))}"' if told else ""
+    title = "" if told else f"<title>{label}</title>"
     return Markup(
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{title}"'
-        f' style="max-width: {round(width * 4 / 3)}px"><title>{title}</title>{below}{drawn(figure)}</svg>'
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}"{more}'
+        f' style="max-width: {round(width * 4 / 3)}px">{title}{below}{drawn(figure)}</svg>'
     )
+
+
+def palette() -> str:
+    """Return the report's colours of lines and text as CSS, for a picture that stands alone on a light or dark page."""
+    css = files("fedward.report").joinpath("report.css").read_text(encoding="utf-8")
+    light, dark, *_ = (
+        "; ".join(re.findall(r"--(?:ink|faint|series-\d): #\w+", block))
+        for block in re.findall(r":root {(.*?)}", css, re.DOTALL)
+    )
+    return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+
+
+def _values(figure: Figure, lines: Mapping[str, Line]) -> str:
+    """Return lines as JSON, with the ends of the axis across, in units of the SVG and of the axis."""
+    axes = figure.axes[0]
+    box, width = axes.get_position(), figure.get_size_inches()[0] * 72
+    rounds = sorted({round_ for line in lines.values() for round_ in xy(line)[0]})
+    shown = [[name, [round(line[r], 3) if r in line else None for r in rounds]] for name, line in lines.items()]
+    ends = [round(float(value), 2) for value in (box.x0 * width, box.x1 * width, *axes.get_xlim())]
+    return json.dumps({"name": "round", "axis": ends, "x": rounds, "lines": shown}, separators=(",", ":"))
 
 
 def drawn(figure: Figure) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fedward.report.drawing import FAINT, INK, SERIES, SHADE, Line, Values, axes_of, bars, svg, xy
+from fedward.report.drawing import FAINT, INK, SERIES, SHADE, WARM, Line, Values, axes_of, bars, svg, xy
 
 Lines = Mapping[str, Line]
 """Name -> round -> value."""
@@ -17,6 +17,8 @@ _WIDE = 10.6
 """Inches of a figure as wide as the page."""
 _LINES, _DOTS = 30, 2000
 """So many lines and dots are drawn at most: a picture has no more pixels, and a page is sent."""
+_TOLD = 12
+"""Up to so many lines have their values shown under the pointer."""
 _MANY = 12
 """From so many sites on, heat maps carry no numbers."""
 
@@ -38,14 +40,15 @@ def convergence(lines: Lines, metric: str, warm_up: int, marked: int | None) -> 
         text, place = f"best single round: {marked}", (marked, mean[marked])
         axes.annotate(text, place, offset, textcoords="offset points", ha=side, color=INK)
     words = f"Validation {metric} by round: mean over {len(lines)} sites, {mean[last]:.3f} after round {last}"
-    return svg(figure, words)
+    told = {"mean": mean, **(lines if len(lines) <= _TOLD else {})}
+    return svg(figure, words, told=told)
 
 
 def comparison(lines: Lines, metric: str) -> Markup:
     """Mean over sites of several runs; lines differ in colour and dash and are named at their end."""
     figure, axes = _wide(3.6, "rounds of training", f"validation {metric}")
     _one_line_a_run(axes, lines)
-    return svg(figure, f"Validation {metric} by round for {', '.join(lines)}")
+    return svg(figure, f"Validation {metric} by round for {', '.join(lines)}", told=lines)
 
 
 def label_curves(lines: Lines, metric: str) -> Markup:
@@ -184,6 +187,6 @@ def _one_line_a_run(axes: Any, lines: Lines, named: bool = True, **style: Any) -
 def _warm_up(axes: Any, rounds: int, line: Mapping[int, float], start: float = 0.0) -> None:
     if rounds > 0:
         end = start + min(rounds, max(line))
-        axes.axvspan(start, end, color=SHADE, linewidth=0, zorder=0)
+        axes.axvspan(start, end, color=WARM, linewidth=0, zorder=0)
         middle, low = (start + end) / 2, axes.get_xaxis_transform()
         axes.text(middle, 0.02, "warm-up", color=INK, ha="center", va="bottom", transform=low)

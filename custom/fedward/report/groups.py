@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import nan
 
 from fedward.evaluation.selection import mean
-from fedward.report.run import Run
+from fedward.report.run import Run, natural
 from fedward.report.tables import SiteLine
 
 GROUPS = ("labelled", "unlabelled", "never trained")
@@ -82,11 +82,11 @@ def peer_bytes(run: Run) -> dict[int, float]:
 
 def frequent_peers(run: Run, most: int) -> list[str]:
     """Return all sites that a row of peers or the run names; of more than ``most`` those that were peers most often."""
-    everyone = sorted({*run.info.sites, *(site for row in run.peers for site in row.chosen)})
+    everyone = sorted({*run.info.sites, *(site for row in run.peers for site in row.chosen)}, key=natural)
     if len(everyone) <= most:
         return everyone
     chosen = Counter(peer for row in run.peers for peers in row.chosen.values() for peer in peers)
-    return sorted(sorted(everyone, key=lambda site: -chosen[site])[:most])
+    return sorted(sorted(everyone, key=lambda site: -chosen[site])[:most], key=natural)
 
 
 def similarity(run: Run, wanted: Collection[str]) -> tuple[list[str], list[list[float]]]:
@@ -95,7 +95,7 @@ def similarity(run: Run, wanted: Collection[str]) -> tuple[list[str], list[list[
     1 on the diagonal. ``sites`` are those ``wanted`` whose models were compared with another.
     """
     met = {site for row in run.peers for site in (*row.sites, *(near for each in row.nearest for near in each))}
-    sites = sorted(met.intersection(wanted))
+    sites = sorted(met.intersection(wanted), key=natural)
     place = {site: index for index, site in enumerate(sites)}
     matrix = [[1.0 if i == j else nan for j in place] for i in place]
     for row in run.peers:

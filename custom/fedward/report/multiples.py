@@ -24,7 +24,7 @@ def validation_curves(lines: Lines, mean: Line, best: Mapping[str, int | None]) 
             axes.plot([marked], [line[marked]], "o", color=SERIES[1], markersize=5, clip_on=False)
         return f"{site}: {max(line.values()):.3f} at its best round {marked}"
 
-    return _pictures(axes, lines, put)
+    return pictures(axes, lines, put)
 
 
 def label_curves(lines: Lines, last: int) -> dict[str, Markup]:
@@ -37,7 +37,7 @@ def label_curves(lines: Lines, last: int) -> dict[str, Markup]:
         most = max(line)
         return f"{site}: {line[most]:.3f} with {most} labels bought"
 
-    return _pictures(axes, lines, put)
+    return pictures(axes, lines, put)
 
 
 def weights(lines: Lines, colours: Mapping[str, str]) -> dict[str, Markup]:
@@ -53,7 +53,7 @@ def weights(lines: Lines, colours: Mapping[str, str]) -> dict[str, Markup]:
         bars(axes, list(lines[site]), values * 0, values, colours[site])
         return f"Weight of {site} by round, {values.mean():.3f} on average"
 
-    return _pictures(axes, lines, put)
+    return pictures(axes, lines, put)
 
 
 def _values_up_to_one(last: float) -> Any:
@@ -66,13 +66,13 @@ def _values_up_to_one(last: float) -> Any:
     return axes
 
 
-def _pictures(axes: Any, sites: Iterable[str], put: Callable[[str], str]) -> dict[str, Markup]:
-    """Return site -> picture: the axes as they are, and over them what ``put`` puts there and describes in words."""
-    below, pictures = drawn(axes.figure), {}
+def pictures(axes: Any, names: Iterable[str], put: Callable[[str], str]) -> dict[str, Markup]:
+    """Return name -> picture: the axes as they are, and over them what ``put`` puts there and describes in words."""
+    below, found = drawn(axes.figure), {}
     axes.set_axis_off()
-    for site in sites:
+    for name in names:
         for artist in (*axes.lines, *axes.collections):
             artist.remove()
-        words = put(site)
-        pictures[site] = svg(axes.figure, words, below)
-    return pictures
+        words = put(name)
+        found[name] = svg(axes.figure, words, below)
+    return found

@@ -1,17 +1,31 @@
 """One self-contained page from run folders: values from tables, sentences from words, pictures from figures."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any, TypeAlias
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from fedward.evaluation.selection import POOLED, mean
-from fedward.report import drawing, figures, groups, labels, many, multiples, pseudo_labels, tables, words
+from fedward.evaluation.binned import INTERVALS
+from fedward.evaluation.selection import POOLED
+from fedward.report import (
+    alone,
+    clinical,
+    comparison,
+    drawing,
+    figures,
+    groups,
+    labels,
+    many,
+    multiples,
+    pseudo_labels,
+    tables,
+    verdict,
+    words,
+)
 from fedward.report.communities import community_order
 from fedward.report.reconstructions import Reconstructions
 from fedward.report.run import Run
+from fedward.report.template import template
 
 FAILURES_SHOWN = 50
 Line: TypeAlias = dict[int, float]
@@ -19,20 +33,7 @@ Line: TypeAlias = dict[int, float]
 
 def render(run: Run, others: Sequence[Run] = ()) -> str:
     """Return the report of a run as HTML, set beside ``others`` where there are some."""
-    return _template().render(_content(run, others))
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        loader=PackageLoader("fedward", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"num": _number, "mb": _megabytes, "upfirst": _upfirst, "mean": mean}
-    return environment.get_template("report.html")
+    return template("report.html").render(_content(run, others))
 
 
 def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
@@ -41,13 +42,22 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     choices = tables.Choices.of(run, key)
     sites = tables.site_lines(run)
     shown, long = many.ends(run, choices, sites), many.long_lines(run, choices, sites)
+    answers = clinical.Clinical.of(run, choices.reported)
+    own, others = alone.split(run, others)
+    joining = alone.compared(run, own)
+    compared = comparison.comparisons([run, *others], key) if others else []
     overall = {name: tables.test_values(run, name, choices.reported) for name in tables.OVERALL}
     return {
         "run": run,
         "key": tables.title_of(key),
         "few": tables.FEW,
-        "banner": words.banner(run),
-        "findings": words.findings(run, choices, sites),
+        **_first_screen(run, choices, answers),
+        "joining": joining,
+        "findings": [
+            *verdict.headline(choices, compared),
+            *([joining.sentence] if joining else []),
+            *words.findings(run, choices, sites),
+        ],
         "settings": _settings(run.info.experiment),
         "sites": sites,
         "shown": shown,
@@ -63,13 +73,16 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "protocols": _protocols(choices, shown),
         "overall": overall,
         "metrics": tables.OVERALL,
+        "clinical": answers,
+        "pictures": answers.pictures() if answers else {},
+        "intervals": INTERVALS,
         "classes": tables.class_lines(run, choices.reported),
         "rounds": tables.merged_rounds(run),
         "bytes_by_site": tables.bytes_by_site(run),
         "with_peers": any(row.peer_models for row in run.rounds),
         "failures": tables.failures(run),
         "failures_shown": FAILURES_SHOWN,
-        "comparisons": tables.comparisons([run, *others], key) if others else [],
+        "comparisons": compared,
         "convergence": _convergence(run, choices, shown),
         "warm_up": words.warm_up(run),
         "peers": _peers(run),
@@ -80,6 +93,20 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "judged": _judged(run),
         "cost": _cost(run),
         "comparison_figure": _comparison(run, others),
+    }
+
+
+def _first_screen(run: Run, choices: tables.Choices, answers: clinical.Clinical | None) -> dict[str, Any]:
+    """Return what a reader sees before anything else: how the run ended, on which images, and what it is worth."""
+    baseline, (synthetic, origin) = verdict.baseline(run, choices), verdict.origin(run)
+    return {
+        "banner": words.banner(run),
+        "synthetic": synthetic,
+        "origin": origin,
+        "verdict": verdict.verdict(run, baseline, answers.pooled.never if answers else ()),
+        "baseline": baseline,
+        "over_sites": verdict.over_sites(choices.end),
+        "worst": verdict.worst(choices.end),
     }
 
 
@@ -215,7 +242,7 @@ def _comparison(run: Run, others: Sequence[Run]) -> Markup | None:
 def _by_name(run: Run, others: Sequence[Run], line_of: Callable[[Run], Line]) -> dict[str, Line]:
     """Return name of a run -> its line, for the runs that have one."""
     runs = [run, *others]
-    lines = {name: line_of(each) for name, each in zip(tables.names(runs), runs, strict=True)}
+    lines = {name: line_of(each) for name, each in zip(comparison.names(runs), runs, strict=True)}
     return {name: line for name, line in lines.items() if line}
 
 
@@ -228,16 +255,3 @@ def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str
         else:
             pairs.append((prefix + name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)))
     return pairs
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "n/a" if value is None else f"{value:.{digits}f}"
-
-
-def _megabytes(count: float) -> str:
-    return f"{count / 1e6:,.1f}"
-
-
-def _upfirst(text: str) -> str:
-    """Return the text with a capital first letter and the rest as it is: macro AUROC is no Macro auroc."""
-    return text[:1].upper() + text[1:]

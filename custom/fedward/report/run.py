@@ -1,5 +1,6 @@
 """A run folder, read back: the only way reports and commands learn what a run did."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,12 @@ from typing import Any
 from fedward.evaluation.selection import MetricRow
 from fedward.report.metrics import Metrics
 from fedward.storage.info import RunInfo, read_info
-from fedward.storage.rows import LOGS, ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, read_rows
+from fedward.storage.rows import LOGS, BinnedRow, ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, read_rows
+
+
+def natural(name: str) -> list[str | int]:
+    """Return a key by which names sort as a person would sort them: site-2 before site-10."""
+    return [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
 
 
 @dataclass(frozen=True)
@@ -44,10 +50,19 @@ class Run:
         - no run.json, or another format: :class:`RunError`
         """
         info, notes = read_info(folder), list[str]()
+        info = info.model_copy(update={"sites": tuple(sorted(info.sites, key=natural))})
         metrics = Metrics(read_rows(folder / "metrics.jsonl", MetricRow, notes), info.sites)
         read = [name for name in LOGS if name in cls.__annotations__ and name != "metrics"]
         rows: Any = {name: tuple(read_rows(folder / f"{name}.jsonl", LOGS[name], notes)) for name in read}
         return cls(folder, info, metrics, **rows, notes=tuple(notes))
+
+    def binned(self, round_: int | None) -> list[BinnedRow]:
+        """Return the sites' counts of the answers of the model after ``round_`` rounds; none in older runs.
+
+        They are read when they are asked for: those of all rounds are many.
+        """
+        row = f'{{"round": {round_}, '
+        return list(read_rows(self.folder / "binned.jsonl", BinnedRow, [], containing=row))
 
     @property
     def classes(self) -> tuple[str, ...]:

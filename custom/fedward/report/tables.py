@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from fedward.evaluation.intervals import Interval, paired_difference
 from fedward.evaluation.selection import (
     MetricRow,
     Selection,
@@ -138,6 +136,7 @@ def _whole(row: MetricRow | None) -> int | None:
 
 _UNTOLD = "absent or withheld"
 """Small counts do not leave a site; from outside they look like none."""
+_MARKS = {"absent": "–", _UNTOLD: "·", "only class": "○", "not measured": "?"}
 
 
 @dataclass(frozen=True)
@@ -149,6 +148,11 @@ class ClassAtSite:
     """Test images of the class; None where the site does not report it."""
     why: str
     """Why there is no AUROC; empty where there is one."""
+
+    @property
+    def mark(self) -> str:
+        """One sign for that, which a table's caption explains."""
+        return _MARKS.get(self.why, "")
 
 
 @dataclass(frozen=True)
@@ -190,70 +194,6 @@ def _class_at_site(auroc: float | None, supports: Mapping[str, float | None], si
     if not count:
         return ClassAtSite(None, 0, "absent")
     return ClassAtSite(auroc, round(count), "only class" if auroc is None else "")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One run beside the others."""
-
-    name: str
-    run: Run
-    choices: Choices
-    auroc: float | None
-    """Macro AUROC on test at the best single round, mean over sites."""
-    megabytes: float
-    difference: Interval | None
-    """This run minus the first one: test metric over the last rounds, paired over common sites."""
-    paired: int
-    """Sites in that difference."""
-
-
-def comparisons(runs: Sequence[Run], metric: str) -> list[Comparison]:
-    """Return one line per run; the first is what the others are compared with."""
-    lines: list[Comparison] = []
-    for run, name in zip(runs, names(runs), strict=True):
-        choices = Choices.of(run, metric)
-        pairs = _pairs(choices.end, lines[0].choices.end) if lines else []
-        lines.append(
-            Comparison(
-                name=name,
-                run=run,
-                choices=choices,
-                auroc=mean(test_values(run, "auroc_macro", choices.reported).values()),
-                megabytes=sum(row.down + row.up for row in run.bytes) / 1e6,
-                difference=paired_difference(*zip(*pairs, strict=True)) if pairs else None,
-                paired=len(pairs),
-            )
-        )
-    return lines
-
-
-def _pairs(a: Selection, b: Selection) -> list[tuple[float, float]]:
-    other = {choice.site: choice.test for choice in b.sites}
-    pairs = [(choice.test, other.get(choice.site)) for choice in a.sites]
-    return [(x, y) for x, y in pairs if x is not None and y is not None]
-
-
-def names(runs: Sequence[Run]) -> list[str]:
-    """Return a short name per run, all different: its title where that is enough, else with :func:`_ends`."""
-    folders: dict[str, list[Path]] = {}
-    for run in runs:
-        folders.setdefault(run.title, []).append(run.folder)
-    ends = {title: iter(_ends(alike)) for title, alike in folders.items()}
-    return [run.title + next(ends[run.title]) for run in runs]
-
-
-def _ends(folders: Sequence[Path]) -> list[str]:
-    """Return, in brackets, as much of the paths' ends as tells all folders apart; numbers where one is named twice.
-
-    A single folder needs nothing.
-    """
-    if len(folders) == 1:
-        return [""]
-    paths = [folder.resolve().parts for folder in folders]
-    ends = ([str(Path(*parts[-length:])) for parts in paths] for length in range(1, max(map(len, paths)) + 1))
-    numbers = [str(number) for number in range(1, len(paths) + 1)]
-    return [f" ({end})" for end in next((found for found in ends if len(set(found)) == len(found)), numbers)]
 
 
 def test_values(run: Run, metric: str, round_: int | None) -> dict[str, float]:

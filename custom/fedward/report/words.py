@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from fedward.evaluation.intervals import proportion_interval
-from fedward.evaluation.selection import last_round
 from fedward.report.groups import GroupLine
 from fedward.report.run import Run
 from fedward.report.tables import Choices, SiteLine, test_values, title_of, took_no_step
@@ -14,7 +12,7 @@ _NAMED = 6
 """So many sites are named one by one; more are counted."""
 MOST_SITES = 10
 """So many sites have a line of their own in a terminal."""
-_LISTED = 30
+_LISTED = 5
 """So many sites are listed, each with what is missing there; more are counted."""
 
 
@@ -30,14 +28,12 @@ def banner(run: Run) -> str | None:
 
 
 def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]:
-    """Return the key results, most important first; fewer where less was measured."""
+    """Return what else there is to know of the results, most important first; fewer where less was measured."""
     found = [
         nothing_to_judge(run.info.untrained),
-        _end(choices),
-        _accuracy(run),
         _ranking(run, choices),
         _key_metric(run, choices),
-        _kept_at_sites(run),
+        kept_at_sites(run),
         _protocols(choices),
         _last(run, choices),
         _not_evaluated(run),
@@ -62,30 +58,6 @@ def _parts(names: Sequence[str]) -> str:
     return ", ".join(name.rstrip(".") for name in names)
 
 
-def _end(choices: Choices) -> str | None:
-    end = choices.end
-    if end.test is None:
-        return None
-    rounds = ", ".join(map(str, end.rounds))
-    when = f"Over the last evaluations (rounds {rounds})" if end.rounds[1:] else f"After round {rounds}"
-    pooled = "" if end.pooled is None else f", and {end.pooled:.3f} where each image of all sites counts once"
-    return f"{when}, test {title_of(end.metric)} is {end.test:.3f} on average over sites{pooled}."
-
-
-def _accuracy(run: Run) -> str | None:
-    """Return how sure one run's accuracy is, as far as its images say."""
-    last = last_round(run.metrics.named("accuracy"), "accuracy")
-    images = sum(choice.images for choice in last.sites if choice.test is not None)
-    if last.pooled is None or not images:
-        return None
-    low, high = proportion_interval(last.pooled, images)
-    return (
-        f"The model after round {last.round} labels {last.pooled * 100:.1f} % of {count(images, 'test image')} of all "
-        f"sites rightly (95 % interval {low * 100:.1f} to {high * 100:.1f} %). The interval says what other images "
-        "would change. How much another seed of the training changes, no single run shows."
-    )
-
-
 def _ranking(run: Run, choices: Choices) -> str | None:
     values = test_values(run, "auroc_macro", choices.reported)
     if not values:
@@ -107,7 +79,8 @@ def _key_metric(run: Run, choices: Choices) -> str | None:
     return f"Its test {title_of(metric)} is {fmean(values.values()):.3f} on average ({spread(values)}){before}."
 
 
-def _kept_at_sites(run: Run) -> str | None:
+def kept_at_sites(run: Run) -> str | None:
+    """Return which tensors each site trained for itself, and what that means for the numbers; None without any."""
     if not run.info.private or run.info.untrained:
         return None
     what = _parts(run.info.private)
@@ -144,7 +117,7 @@ def _last(run: Run, choices: Choices) -> str | None:
 def _not_evaluated(run: Run) -> str | None:
     if not (not_evaluated := run.info.summary.not_evaluated):
         return None
-    where = f"{len(not_evaluated)} of {count(len(run.info.sites), 'site')} ({_named(list(not_evaluated))})"
+    where = f"{len(not_evaluated)} of {count(len(run.info.sites), 'site')} ({named(list(not_evaluated))})"
     return f"The final model was not evaluated at {where}, which its numbers leave out."
 
 
@@ -160,7 +133,8 @@ def _coverage(sites: Sequence[SiteLine]) -> str | None:
     for classes, what in told:
         if classes:
             each = "; ".join(f"{site}: {', '.join(names)}" for site, names in classes.items())
-            parts.append(f"{count(len(classes), 'site')} {what}{f' ({each})' if len(classes) <= _LISTED else ''}.")
+            where = f" ({each})" if len(classes) <= _LISTED else "; the results per class say which"
+            parts.append(f"{count(len(classes), 'site')} {what}{where}.")
     return " ".join(parts)
 
 
@@ -182,7 +156,7 @@ def _missing(run: Run) -> str | None:
         of = f"{len(set(failed))} of {count(len(rounds), 'round')}"
         said = f"{count(len(failed), 'answer')} failed or came too late, in {of}."
     if idle:
-        said += f" {count(len(idle), 'answer')} brought no training, for want of images to train on ({_named(idle)})."
+        said += f" {count(len(idle), 'answer')} brought no training, for want of images to train on ({named(idle)})."
     return said
 
 
@@ -191,7 +165,7 @@ def grouping(run: Run, lines: Sequence[GroupLine]) -> str:
     kinds = {row.group for row in run.groups}
     inside = {site for row in run.groups for site in row.sites}
     labelled, unlabelled = (
-        _named([line.site.site for line in lines if line.group == group and line.site.site in inside])
+        named([line.site.site for line in lines if line.group == group and line.site.site in inside])
         for group in ("labelled", "unlabelled")
     )
     most = max(Counter(row.round for row in run.groups).values())
@@ -218,7 +192,8 @@ def warm_up(run: Run) -> str:
     return f"In the warm-up ({count(run.warm_up, 'round')}), {what}."
 
 
-def _named(sites: Sequence[str]) -> str:
+def named(sites: Sequence[str]) -> str:
+    """Return the sites' names, each once; of many only how many they are."""
     unique = dict.fromkeys(sites)
     return f"{len(unique)} of them" if len(unique) > _NAMED else ", ".join(unique) or "none"
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedward.config import Experiment, explain
-from fedward.errors import ConfigError, WorkError
+from fedward.config import Experiment
+from fedward.errors import ConfigError, WorkError, reason_of
+from fedward.faults import explain, names_in
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.registry import METHODS, NETWORKS, Extension
@@ -129,11 +130,11 @@ def read_policy(file: Path) -> Policy:
         return Policy()
     except (OSError, ValueError) as error:
         remedy = "Correct or restore it; until then this site refuses every job."
-        raise ConfigError(where, expected="readable YAML", found=str(error), remedy=remedy) from error
+        raise ConfigError(where, expected="readable YAML", found=reason_of(error), remedy=remedy) from error
     try:
         return Policy.model_validate({} if content is None else content)
     except ValidationError as error:
-        raise explain(error, where) from error
+        raise explain(error, where, content, names_in(Policy)) from error
 
 
 class Finding(NamedTuple):

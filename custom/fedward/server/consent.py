@@ -9,7 +9,7 @@ from fedward.storage.info import Summary
 from fedward.storage.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from fedward.report.console import Console
+    from fedward.report.listener import Listener
 
 _LONGEST_PAUSE = 30
 """Seconds after which sites that wait for approval are asked again."""
@@ -22,7 +22,7 @@ class RunRefusedError(RunError):
 class Consent:
     """Keeps account of both for one run, and reports them."""
 
-    def __init__(self, run: RunFolder, console: "Console") -> None:
+    def __init__(self, run: RunFolder, console: "Listener") -> None:
         self._run, self._console, self._minimum = run, console, run.experiment.minimum_replies
         self._refused: dict[str, str] = {}
         self._pauses = 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
@@ -18,6 +18,9 @@ from fedward.server.consent import Consent
 from fedward.storage.run_folder import RunFolder
 from fedward.storage.spill import Spill
 from fedward.terminal import reason
+
+if TYPE_CHECKING:
+    from fedward.report.listener import Listener
 
 _NOTHING_TO_DO = "took no step as {}: {} labelled, {} unlabelled images"
 _WAITING = "waiting for approval of job {} by the site's administrator"
@@ -58,9 +61,11 @@ class Result:
 class Communicator:
     """Carries out the exchanges of one run."""
 
-    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, consent: Consent) -> None:
+    def __init__(
+        self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, consent: Consent, listener: "Listener"
+    ) -> None:
         self._experiment, self._algorithm, self._run = run.experiment, algorithm, run
-        self._transport, self._consent = transport, consent
+        self._transport, self._consent, self._listener = transport, consent, listener
         self._claims = Claims(algorithm)
 
     def exchange(self, exchange: Exchange, evaluate: Sequence[str]) -> Result:
@@ -74,6 +79,7 @@ class Communicator:
             if site not in pending:
                 return  # a second or stale answer: the first one stands
             pending.discard(site)
+            self._listener.answered(site)
             try:
                 self._accept(exchange, site, answer, result)
             except WireError as error:
@@ -83,6 +89,7 @@ class Communicator:
             pending.update(sites)
             result.forget(sites)
             requests = {site: result.requests[site] for site in sorted(sites)}
+            self._listener.asked(exchange.round, exchange.part, requests)
             self._transport.exchange(requests, self._experiment.timeout, deliver)
             self._consent.report(result.waiting)
 

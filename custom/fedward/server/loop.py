@@ -28,7 +28,7 @@ from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
 
 if TYPE_CHECKING:
-    from fedward.report.console import Console
+    from fedward.report.listener import Listener
 
 _EMPTY_EXCHANGES_IN_A_ROW = 3
 """Exchanges without a single usable update after which a run gives up instead of burning rounds."""
@@ -43,7 +43,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     transport: Transport,
     *,
     engine: str,
-    console: "Console",
+    console: "Listener",
     report: Callable[[Path], object],
     resume: bool = False,
     site_folders: Sequence[Path] = (),
@@ -57,7 +57,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         folder: the run folder; new, or with ``resume`` that of an interrupted run.
         transport: how messages reach the sites.
         engine: its name, which the folder records.
-        console: where progress is printed.
+        console: what is told of the progress.
         report: writes the report into the folder of a run that has ended.
         resume: continue from the last finished round. Weights equal those of an undisturbed run.
         site_folders: where the server's own public images may lie, if the method uses some.
@@ -103,7 +103,8 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
             console.closing(run.path, summary, algorithm.requirements.untrained)
         except BaseException as error:
             # Ctrl-C and an abort count too: the folder must not claim that the run still goes on.
-            summary = Summary(reason=str(error) or type(error).__name__, **loop.consent.refused)
+            why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error) or type(error).__name__
+            summary = Summary(reason=why, **loop.consent.refused)
             run.set_status("failed", summary)
             try:
                 run.report(report)
@@ -138,10 +139,10 @@ def _check_base(run: RunFolder) -> None:
 class _Loop:
     """Goes through the rounds of one run."""
 
-    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: "Console") -> None:
+    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: "Listener") -> None:
         self._experiment, self._algorithm, self._run, self._console = run.experiment, algorithm, run, console
         self.consent = Consent(run, console)
-        self._communicator = Communicator(algorithm, run, transport, self.consent)
+        self._communicator = Communicator(algorithm, run, transport, self.consent, console)
         self._evaluated_round = -1
         self._empty = 0
         """Exchanges in a row without a usable update."""
@@ -163,7 +164,7 @@ class _Loop:
                 first = initial_model(self._experiment, weights, algorithm).state
             state = algorithm.start(first)
         taken = (facts["folder"], described(facts)) if facts else None
-        self._console.header(self._experiment, run.sites, resumed_after=state.round, taken=taken)
+        self._console.header(self._experiment, run.sites, algorithm.settings.rounds, state.round, taken)
         return state
 
     def go_through(self, state: Any, rounds: Rounds) -> None:

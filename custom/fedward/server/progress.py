@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedward.errors import RunError
+from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
 from fedward.report.words import MOST_SITES, count, more_sites
@@ -45,7 +45,7 @@ def progress(run_folder: Path) -> dict[str, Any]:
     try:
         return _progress(RunFolder.reopen(run_folder))
     except (KeyError, TypeError, ValueError) as error:
-        where, found = f"run folder {run_folder}", f"{type(error).__name__}: {error}"
+        where, found = f"run folder {run_folder}", reason_of(error)
         remedy = "Restore the folder from a copy, or read it with the version of fedward that wrote it."
         raise RunError(where, expected="files as a run writes them", found=found, remedy=remedy) from error
 

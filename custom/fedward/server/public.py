@@ -69,7 +69,7 @@ class PublicImages:
     def accuracy(self, state: State) -> float:
         """Return a model's accuracy on the validation images, in [0, 1]."""
         with threads_limited(self.learner.images.data.threads):
-            rows = self.learner.evaluate(dict(state), ("val",))
+            rows = self.learner.evaluate(dict(state), ("val",)).metrics
         return float(next(row["value"] for row in rows if row["name"] == "accuracy"))
 
     def require(self, uses: Collection[str]) -> None:

@@ -8,12 +8,13 @@ from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
 from fedward.protocol.messages import Answer
 from fedward.server.exchange import Result
-from fedward.storage.rows import ByteRow, QueryRow, RoundRow
+from fedward.storage.rows import BinnedRow, ByteRow, QueryRow, RoundRow
 from fedward.storage.run_folder import RunFolder
 
 
 def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
     """Write what each site has sent, and the method's decisions."""
+    run.note_origins({site: answer.synthetic for site, answer in result.answers.items()})
     for site, answer in sorted(result.answers.items()):
         counts = {"labelled": answer.labelled, "unlabelled": answer.unlabelled}
         told = set[str]()
@@ -24,6 +25,8 @@ def record_sites(run: RunFolder, exchange: Exchange, result: Result) -> None:
             }
             told.add(metric.split)
             run.append("metrics", MetricRow(exchange.model_round, site, **said))
+        if binned := answer.binned:
+            run.append("binned", BinnedRow(exchange.model_round, site, **binned.model_dump()))
         for name, value in ({**answer.train, **counts} if site in exchange.tasks else {}).items():
             run.append("metrics", MetricRow(exchange.round, site, "train", name, value, sum(counts.values())))
         if labels := answer.label_counts:

@@ -1,19 +1,25 @@
 """From rows whose splits are known to a site's four sets."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import DataError
-from fedward.sites.data import SPLITS, Images, Labels, Pixels, Row, SiteData
+from fedward.sites.data import SPLITS, Images, Labels, Row, SiteData
+from fedward.sites.decoding import Pixels
 from fedward.sites.split import labelled_share
 
 
 def divide(
-    site: str, classes: Sequence[str], rows: Sequence[Row], pixels: Pixels, labelled: float, rng: np.random.Generator
+    site: str,
+    classes: Sequence[str],
+    rows: Sequence[Row],
+    pixels: Pixels,
+    labelled: float | Collection[str],
+    rng: np.random.Generator,
 ) -> SiteData:
-    """Return the four sets of a site, hiding all but a share of the training labels.
+    """Return the four sets of a site, hiding all but some of the training labels.
 
     Whose label is seen is drawn before the rows that are not readable go, so fixing one moves no other image. A set
     whose images lie next to each other stays a view of ``pixels``: val and test of a memmap are not read.
@@ -23,11 +29,12 @@ def divide(
         classes: of the job.
         rows: N rows, in the order of their images.
         pixels: uint8 (M, H, W, C) of the M rows that are readable.
-        labelled: share of training labels that are seen, as for :func:`~fedward.sites.split.labelled_share`.
+        labelled: share of training labels that are seen, as for :func:`~fedward.sites.split.labelled_share`, or the
+            ids of the images whose labels are.
         rng: draws whose label is seen.
 
     Raises:
-        DataError: no row is readable.
+        DataError: no row is readable, or a named image is no training image with a label.
     """
     there = np.flatnonzero([row.readable for row in rows])
     if not len(there):
@@ -37,7 +44,10 @@ def divide(
     labels = np.array([row.label for row in rows], np.int64)
     train = np.flatnonzero(split == 0)
     seen = np.zeros(len(split), np.bool_)
-    seen[train] = labelled_share(labels[train], labelled, rng)
+    if isinstance(labelled, float):
+        seen[train] = labelled_share(labels[train], labelled, rng)
+    else:
+        seen[train] = _named(site, [rows[int(i)].sample_id for i in train], labels[train], set(labelled))
     split, seen, labels = split[there], seen[there], labels[there]
 
     def images(chosen: npt.NDArray[np.bool_], shown: Labels) -> Images:
@@ -54,3 +64,14 @@ def divide(
         val=images(split == 1, labels),
         test=images(split == 2, labels),
     )
+
+
+def _named(site: str, ids: Sequence[str], labels: Labels, named: set[str]) -> npt.NDArray[np.bool_]:
+    """Return which training images are among the named ones; DataError where one of these has no label here."""
+    known = {name for name, label in zip(ids, labels, strict=True) if label >= 0}
+    if unknown := sorted(named - known):
+        expected = "ids of training images that have a label"
+        found = f"{len(unknown)} others, such as {unknown[0]!r:.80}"
+        remedy = "Take them out of the list, or give a share of the labels."
+        raise DataError(f"site {site}, field labelled", expected=expected, found=found, remedy=remedy)
+    return np.array([name in named for name in ids], np.bool_)

@@ -25,7 +25,7 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     oracle = "the data's own labels answer a job that asks for labels, as in a simulation of active learning"
     add("--oracle", action="store_true", help=oracle)
     columns = "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names)"
-    add("--columns", nargs="+", default=[], type=_column, metavar="label=NAME", help=columns)
+    add("--columns", nargs="+", default=[], type=named_column, metavar="label=NAME", help=columns)
     add("--images", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
     classes = "an npz file's: the names of labels 0, 1, ...; else the classes to use (default: all, in natural order)"
     add("--classes", nargs="+", default=[], metavar="NAME", help=classes)
@@ -39,7 +39,8 @@ def _share(text: str) -> float:
     return value
 
 
-def _column(text: str) -> tuple[str, str]:
+def named_column(text: str) -> tuple[str, str]:
+    """Return what a column is for and its name, of an argument such as ``label=diagnosis``."""
     purpose, equals, name = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"write for example label=diagnosis, not {text}")

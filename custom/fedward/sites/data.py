@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-Pixels: TypeAlias = npt.NDArray[np.uint8]
+from fedward.sites.decoding import Pixels
+
 Labels: TypeAlias = npt.NDArray[np.int64]
 
 Annotation: TypeAlias = Literal["none", "oracle", "queue"]
@@ -17,10 +18,6 @@ benchmarks; or people, through the site's queue (:mod:`fedward.annotation`)."""
 SPLITS = ("train", "val", "test")
 NO_LABEL_TO_EVALUATE = "not used: it has no label, and its group is in a split that is only evaluated"
 """Reason of a rejected row."""
-
-
-class BadRow(Exception):  # noqa: N818 - not an error of the program: caught per row, kept as Rejected
-    """One row or image cannot be used; the text says what was expected and what was found."""
 
 
 @dataclass(frozen=True, eq=False)

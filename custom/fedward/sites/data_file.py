@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedward.errors import DataError
+from fedward.errors import DataError, reason_of
 
 DATA_FILE = "data.json"
 """Its name; its content are fields of :class:`fedward.config.DataSpec`, which a job checks."""
@@ -22,7 +22,7 @@ def read_data_file(folder: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        content = error
+        content = reason_of(error)
     if not isinstance(content, dict):
         remedy = "Let `fedward partition` write it again, or delete it and name all with --set data.NAME=VALUE."
         raise DataError(f"{path}", expected="a JSON object", found=f"{content!r:.200}", remedy=remedy)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -14,7 +15,11 @@ from fedward import private
 from fedward.errors import DataError
 from fedward.sites import load_site
 from fedward.sites.data import Images, SiteData
-from fedward.sites.images import as_image
+from fedward.sites.decoding import as_image
+from fedward.sites.dicom import is_dicom
+from fedward.sites.headers import header_notes, patient_numbers
+from fedward.sites.manifest import read_entries
+from fedward.sites.site_file import ManifestSite, read_site_file
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -33,6 +38,8 @@ class Report:
     data: SiteData
     leaks: tuple[str, ...]
     notes: tuple[str, ...]
+    headers: tuple[str, ...] = ()
+    """Of DICOM files."""
 
     def text(self) -> str:
         """Return the report for an 80-column terminal."""
@@ -48,6 +55,7 @@ class Report:
         for title, items in (
             ("LEAKS (must be fixed)", self.leaks),
             ("Notes", self.notes),
+            ("DICOM headers (told here only)", self.headers),
             (f"Rejected: {len(data.rejected)} rows", [*rejected, *more]),
         ):
             if items:
@@ -60,7 +68,8 @@ class Report:
 def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Report:
     """Load a site and look for what would spoil its training or its numbers.
 
-    A leak is an image whose pixels (as the network sees them) occur in two of train, val and test. Notes: one class
+    A leak is an image whose pixels (as the network sees them) occur in two of train, val and test, or a patient, by
+    the headers of DICOM files, who does. Notes: one class
     only, classes absent or tiny in a split, duplicates within a split, classes of which no label is seen.
 
     Raises:
@@ -68,7 +77,13 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     """
     data = load_site(site_file, spec, cache)
     leaks, repeats = _duplicates(data)
-    return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
+    file = read_site_file(site_file)
+    entries = read_entries(file, spec.classes)[0] if isinstance(file, ManifestSite) else []
+    paths = {entry.sample_id: entry.path for entry in entries if is_dicom(entry.path)}
+    headers = (
+        header_notes([*paths.values()], isinstance(file, ManifestSite) and file.window is not None) if paths else []
+    )
+    return Report(data, tuple(leaks + _patients(data, paths)), tuple(_notes(data) + repeats), tuple(headers))
 
 
 def run(site_file: Path, spec: "DataSpec", out: Path) -> int:
@@ -142,6 +157,25 @@ def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
             text = f"one image, several times: {', '.join(f'{sample} ({split})' for split, sample in same)}"
             (leaks if len({split for split, _ in same}) > 1 else repeats).append(text)
     return leaks, repeats
+
+
+def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
+    """Return the patients, by the headers of DICOM files, who are in several of train, val and test."""
+    listed = [
+        (name if name in ("val", "test") else "train", sample)
+        for name, images in _sets(data).items()
+        for sample in images.ids
+        if sample in paths
+    ]
+    places: dict[int, dict[str, str]] = defaultdict(dict)
+    for (split, sample), patient in zip(listed, patient_numbers(paths[sample] for _, sample in listed), strict=True):
+        if patient is not None:
+            places[patient].setdefault(split, sample)
+    return [
+        f"one PatientID: {', '.join(f'{sample} ({split})' for split, sample in one.items())}"
+        for one in places.values()
+        if len(one) > 1
+    ]
 
 
 def _notes(data: SiteData) -> list[str]:

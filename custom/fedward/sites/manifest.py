@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError
-from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, BadRow, Listed, Rejected, Row
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, Row
+from fedward.sites.decoding import BadRow
 from fedward.sites.images import decode_files, locate
 from fedward.sites.site_file import ManifestSite
 from fedward.sites.split import even_parts, group_split
@@ -47,7 +48,8 @@ def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> L
     unlabelled = [entry for entry in entries if entry.split != "train" and entry.label < 0]
     used = [entry for entry in entries if entry.split == "train" or entry.label >= 0]
     found = [entry for entry in used if not entry.missing]
-    pixels, failed = decode_files([entry.path for entry in found], spec.image_size, spec.channels, cache, file.site)
+    paths = [entry.path for entry in found]
+    pixels, failed = decode_files(paths, spec.image_size, spec.channels, cache, file.site, file.window)
     problems = {entry.line: entry.missing for entry in used if entry.missing}
     problems |= {found[index].line: reason for index, reason in failed.items()}
     rejected += [entry.rejected(problems[entry.line]) for entry in used if entry.line in problems]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fedward.errors import DataError
-from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, BadRow, Labels, Listed, Pixels, Rejected, Row
-from fedward.sites.images import as_image, check_not_blank, fit
+from fedward.errors import DataError, reason_of
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Labels, Listed, Rejected, Row
+from fedward.sites.decoding import BadRow, Pixels, as_image, check_not_blank, fit
 from fedward.sites.site_file import NpzSite
 from fedward.sites.split import even_parts
 
@@ -22,7 +23,7 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     pixels: list[Pixels] = []
     rejected: list[Rejected] = []
     total = 0
-    for split in SPLITS:
+    for split in SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]:
         images, labels = read_split(file, split)
         wanted = _wanted(file, split, labels)
         total += len(wanted)
@@ -36,10 +37,9 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
             if label < 0 and split != "train":
                 rejected.append(Rejected(index, sample_id, NO_LABEL_TO_EVALUATE, counted=False))
                 continue
-            image = fit(as_image(images[index]), spec.image_size, spec.channels)
             row = Row(sample_id, label, split)
             try:
-                check_not_blank(image)
+                image = fitted(images[index], spec)
             except BadRow as problem:
                 rejected.append(Rejected(index, sample_id, str(problem)))
                 rows.append(row._replace(readable=False))
@@ -48,6 +48,13 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
                 pixels.append(image)
     shape = (len(pixels), spec.image_size, spec.image_size, spec.channels)
     return Listed(rows, np.array(pixels, np.uint8).reshape(shape), rejected, total)
+
+
+def fitted(image: Pixels, spec: "DataSpec") -> Pixels:
+    """Return an image of a file, uint8 (H, W) or (H, W, C), as the network sees it; BadRow where it is blank."""
+    pixels = fit(as_image(image), spec.image_size, spec.channels)
+    check_not_blank(pixels)
+    return pixels
 
 
 def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
@@ -72,14 +79,20 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels
     except Exception as error:  # broken bytes end in a dozen kinds, from the archive, its compression and the header
         expected = f"an npz file with {prefixes[0]}images and {prefixes[0]}labels"
         remedy = "Fetch the file again, or name another."
-        raise DataError(where, expected=expected, found=f"{type(error).__name__}: {error}", remedy=remedy) from None
-    pictures = images.dtype == np.uint8 and (images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3)))
+        raise DataError(where, expected=expected, found=reason_of(error), remedy=remedy) from None
+    pictures = are_pictures(images)
     single = labels.shape in ((count := images.shape[:1]), (*count, 1)) and np.issubdtype(labels.dtype, np.integer)
     if not (pictures and single):
         expected = "uint8 images (N, H, W) or (N, H, W, 1 or 3) with one whole-number label each"
         found = f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}"
         raise DataError(where, expected=expected, found=found, remedy="Use a file of single-label 2D images.")
     return images, labels.reshape(-1).astype(np.int64)
+
+
+def are_pictures(images: npt.NDArray[Any]) -> bool:
+    """Return whether an array can be images: uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3)."""
+    shaped = images.ndim == 3 or (images.ndim == 4 and images.shape[3] in (1, 3))
+    return images.dtype == np.uint8 and shaped
 
 
 def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:

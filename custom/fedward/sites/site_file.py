@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, did_you_mean, reason_of
+from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation, Rejected
 from fedward.yaml_text import read_yaml
 
@@ -33,6 +34,7 @@ def _device(value: object) -> object:
 
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 SplitName: TypeAlias = Annotated[str, Field(pattern=f"^({'|'.join(SPLITS)})$")]
+Width: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Place: TypeAlias = Annotated[Path, BeforeValidator(_not_empty)]
 """A path; relative ones start at the site file's own folder."""
 
@@ -71,8 +73,9 @@ class Split(_Part):
 class _SiteFile(_Part):
     site: str = ""
     """The site's name in messages; unset: the file's name."""
-    labelled: Share = 1.0
-    """Share of its training labels the site is willing to use, stratified by class."""
+    labelled: Share | tuple[str, ...] = 1.0
+    """Share of its training labels the site is willing to use, stratified by class; or the ids of the images whose
+    labels it uses."""
     max_rejected: Share = 0.05
     """Above this share of unusable rows the site is refused: something is wrong with the file, not with a row.
 
@@ -122,6 +125,8 @@ class ManifestSite(_SiteFile):
     """The site's label -> the job's class, empty for none; a label that is not named here must be a class itself."""
     ignore_labels: tuple[str, ...] = ()
     """The site's labels whose rows are not used at all."""
+    window: tuple[Annotated[float, Field(allow_inf_nan=False)], Width] | None = None
+    """Centre and width for all grey DICOM images, after the modality rescale; unset: each file's own."""
 
 
 class NpzSite(_SiteFile):
@@ -135,13 +140,7 @@ class NpzSite(_SiteFile):
     """The site's images of each split; unset: all (or its ``share``)."""
 
 
-_SITE: TypeAdapter[ManifestSite | NpzSite] = TypeAdapter(Annotated[ManifestSite | NpzSite, Field(discriminator="kind")])
-_EXPECTED = {
-    "missing": "a value",
-    "extra_forbidden": "no field of this name",
-    **dict.fromkeys(("union_tag_invalid", "union_tag_not_found", "model_attributes_type"), "manifest or npz"),
-}
-"""Type of pydantic's error -> what is expected, where its own words are about programs."""
+_KINDS: dict[str, type[ManifestSite | NpzSite]] = {"manifest": ManifestSite, "npz": NpzSite}
 
 
 def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
@@ -155,11 +154,8 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
         content = read_yaml(site_file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         expected, remedy = "a readable YAML file", "Write or repair it."
-        raise DataError(where, expected=expected, found=str(error), remedy=remedy) from None
-    try:
-        read = _SITE.validate_python(content)
-    except ValidationError as error:
-        raise _refusal(error, where) from None
+        raise DataError(where, expected=expected, found=reason_of(error), remedy=remedy) from None
+    read = _checked(content, where)
     base, site = site_file.parent, read.site or site_file.stem
     if isinstance(read, NpzSite):
         return read.model_copy(update={"site": site, "file": base / read.file})
@@ -168,18 +164,22 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     return read.model_copy(update={"site": site, "folder": folder, "manifest": manifest})
 
 
-def _refusal(error: ValidationError, where: str) -> DataError:
-    """Return the first of pydantic's errors as one of ours."""
-    first, *others = error.errors()
-    field = ".".join(str(part) for part in first["loc"] if part not in ("manifest", "npz") or len(first["loc"]) == 1)
-    text = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    expected, remedy = _EXPECTED.get(first["type"], text), "Fix this field of the site file."
-    if field == "max_set_aside":
+def _checked(content: object, where: str) -> ManifestSite | NpzSite:
+    """Return what a site file says; of several faults the error names the first."""
+    remedy = "Fix this field of the site file."
+    kind = content.get("kind") if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not isinstance(kind, str) or kind not in _KINDS:
+        found = "nothing" if kind in (None, "") else f"{kind!r:.200}{did_you_mean(kind, ('manifest', 'npz'))}"
+        raise DataError(f"{where}, field kind", expected="manifest or npz", found=found, remedy=remedy)
+    try:
+        return _KINDS[kind].model_validate(content)
+    except ValidationError as error:
+        first, *others = faults(error, content, names_in(_KINDS[kind]))
+    expected, more = first.expected, f" ({len(others)} more problems)" if others else ""
+    if first.field == "max_set_aside":
         expected, remedy = "max_rejected, its new name", "Rename it in the site file."
-    absent = first["input"] in (None, "") or first["type"] == "missing"
-    found = "nothing" if absent else f"{first['input']!r:.200}"
-    more = f" ({len(others)} more problems)" if others else ""
-    return DataError(f"{where}, field {field or 'kind'}", expected=expected, found=found + more, remedy=remedy)
+    where = f"{where}, field {first.field or 'kind'}"
+    raise DataError(where, expected=expected, found=first.found + more, remedy=remedy)
 
 
 def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ event           details
 ``recorded``    a decision after the answers, such as the weights of a group
 ``committed``   round, hash of the saved state's ``state.safetensors``
 ``ended``       status, reason of a failure, hashes of what run.json says and of all files that the run leaves
-``reported``    hash of ``report.html``, each time it is written after the end
+``reported``    hashes of ``report.html`` and ``clinician.html``, each time it is written after the end
 ``torn``        the half line that a crash had left at the end, as text
 ``damaged``     what was wrong with the log when the run was resumed
 ==============  =====================================================================================================

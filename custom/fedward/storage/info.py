@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fedward.errors import RunError
+from fedward.errors import RunError, reason_of
 
 FORMAT = 3
 """Of all that a run folder holds; any other is refused."""
@@ -60,6 +60,8 @@ class RunInfo(_Closed):
     """How the names of tensors begin that each site trained and kept; untrained in the run's models."""
     untrained: Names = ()
     """How the names of tensors begin that no round of the run trains, though its results hang on them."""
+    synthetic: dict[str, bool] = {}
+    """Site -> whether its images were drawn by fedward, as the site said. A site that never answered is not in it."""
     ended: str | None = None
     audit: dict[str, Any] | None = None
     """Where the audit log ends."""
@@ -85,7 +87,7 @@ def read_info(folder: Path) -> RunInfo:
             raise RunError(str(file), expected=f"format {FORMAT}", found=quoted, remedy=remedy)
         return RunInfo.model_validate(content)
     except (OSError, ValueError, RecursionError) as error:
-        quoted = f"{type(error).__name__}: {error}"
+        quoted = reason_of(error)
         if isinstance(error, ValidationError):
             faults = error.errors(include_url=False, include_input=False)
             quoted = f"no or a broken {', '.join(dict.fromkeys(str(fault['loc'][0]) for fault in faults))}"

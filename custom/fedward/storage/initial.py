@@ -12,7 +12,7 @@ from torch import nn
 
 from fedward.config import Experiment
 from fedward.digests import file_digest
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, RunError, reason_of
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
@@ -89,7 +89,7 @@ class Weights:
             folder = Path(facts["folder"]) if facts else files.resolve()
             return cls(folder, sha256, classes, StoredState(model), content.get("base"))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            expected, found = f"{model.name} and {about.name} of format {FORMAT}", f"{type(error).__name__}: {error}"
+            expected, found = f"{model.name} and {about.name} of format {FORMAT}", reason_of(error)
             raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
 
     @property

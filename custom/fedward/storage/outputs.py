@@ -6,12 +6,12 @@ from fedward.digests import file_digest
 from fedward.storage.audit import LOG
 from fedward.storage.pictures import FOLDER
 
-REPORT = "report.html"
+REPORT, SHEET = "report.html", "clinician.html"
 _OWN = {LOG, "run.json"}
 """Bound in another way: by its chain, and by the digest of its content."""
 
 
 def outputs(run: Path) -> dict[str, str]:
-    """Return name in the run folder -> SHA-256: models with their sidecars, logs and pictures; not the report."""
+    """Return name in the run folder -> SHA-256: models with their sidecars, logs and pictures; not the pages."""
     files = [path for kind in ("*.safetensors", "*.json", "*.jsonl", f"{FOLDER}/*") for path in run.glob(kind)]
     return {path.relative_to(run).as_posix(): file_digest(path) for path in sorted(files) if path.name not in _OWN}

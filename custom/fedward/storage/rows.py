@@ -10,9 +10,31 @@ from pydantic import Field, TypeAdapter, ValidationError, with_config
 
 from fedward.errors import RunError
 from fedward.evaluation.selection import CLOSED, MetricRow
+from fedward.faults import faults
 from fedward.storage.info import Names
 
 _Numbers: TypeAlias = Annotated[tuple[float, ...], Field(strict=False)]
+_Counts: TypeAlias = Annotated[tuple[int, ...], Field(strict=False)]
+_CountsByClass: TypeAlias = Annotated[tuple[_Counts, ...], Field(strict=False)]
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
+class BinnedRow:
+    """One row of binned.jsonl: a site's counts of a model's answers; see :class:`~fedward.evaluation.binned.Binned`."""
+
+    round: int
+    """The model is the global one after so many rounds."""
+    site: str
+    images: _Counts
+    found: _Counts
+    mistaken: _Counts
+    cells: _CountsByClass
+    scores: _CountsByClass
+    inside: _CountsByClass
+    sure: _Counts
+    right: _Counts
+    confidence: _Numbers
 
 
 @with_config(CLOSED)
@@ -142,11 +164,12 @@ class PseudoLabelRow:
     """Of the site's model after the training, on these images."""
 
 
-Row: TypeAlias = MetricRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow | PseudoLabelRow
+Row: TypeAlias = MetricRow | BinnedRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow | PseudoLabelRow
 RowT = TypeVar("RowT", bound=Row)
 
 LOGS: Mapping[str, type[Row]] = {
     "metrics": MetricRow,
+    "binned": BinnedRow,
     "rounds": RoundRow,
     "peers": PeerRow,
     "groups": GroupRow,
@@ -169,8 +192,8 @@ def row_of(kind: type[RowT], line: str) -> RowT:
         row: RowT = _ADAPTERS[kind].validate_json(line)
         return row
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(": ".join(filter(None, [".".join(map(str, fault["loc"])), fault["msg"]]))) from None
+        first, *_ = faults(error, line)
+        raise ValueError(str(first)) from None
 
 
 def read_rows(path: Path, kind: type[RowT], notes: list[str], containing: str = "") -> Iterator[RowT]:

@@ -20,7 +20,7 @@ from fedward.storage.audit import AuditLog, now
 from fedward.storage.checkpoint import SiteModels, StateT, load_state, save_json, save_model, save_state
 from fedward.storage.disk import append
 from fedward.storage.info import FORMAT, RunInfo, Status, Summary, read_info
-from fedward.storage.outputs import REPORT, outputs
+from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.rows import LOGS, Row, row_of, written
 from fedward.storage.saved_states import SavedStates, recorded_states
 
@@ -247,11 +247,16 @@ class RunFolder:
         return next(audit.rows(self.path), {}).get("event") == "reported"
 
     def report(self, write: Callable[[Path], object]) -> None:
-        """Let the report of a run that has ended be written, and the audit log name its hash."""
+        """Let the report of a run that has ended be written, and the audit log name its pages' hashes."""
         write(self.path)
-        if (page := self.path / REPORT).exists():
-            self.audit.add("reported", report=file_digest(page))
+        pages = {"report": self.path / REPORT, "sheet": self.path / SHEET}
+        if pages["report"].exists():
+            self.audit.add("reported", **{name: file_digest(page) for name, page in pages.items() if page.exists()})
             self._save_info()
+
+    def note_origins(self, synthetic: Mapping[str, bool]) -> None:
+        """Record of sites whether their images were drawn by fedward; run.json says so from the next commit on."""
+        self._update(synthetic=dict(sorted({**self.info.synthetic, **synthetic}.items())))
 
     def flush(self) -> None:
         """Write the buffered rows; those of a round that never ends are cut on resume."""

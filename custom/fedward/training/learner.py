@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from fedward.config import Experiment
+from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.classification import classification_metrics
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
 
 Aborted = Callable[[], bool]
 """Asked before every step; True ends the training."""
+
+
+class Evaluation(NamedTuple):
+    """What a model is on some splits of the images."""
+
+    metrics: list[dict[str, Any]]
+    """Rows of :func:`~fedward.evaluation.classification.classification_metrics`, with their split."""
+    binned: dict[str, Any] | None
+    """Counts of its answers on the test images (``binned_counts``); None where there are none to tell."""
 
 
 class LocalUpdate(NamedTuple):
@@ -117,14 +127,15 @@ class Learner:
         state = {key: value.cpu().clone() for key, value in net.state_dict().items()}
         return LocalUpdate(state, steps, {**means, "seconds": time.perf_counter() - started})
 
-    def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> list[dict[str, Any]]:
-        """Return metric rows of ``model`` on splits of the images (see ``classification_metrics``)."""
-        net, data, rows = self.networks.load(model), self.images.data, []
+    def evaluate(self, model: State, splits: Iterable[str] = ("val", "test")) -> Evaluation:
+        """Return what ``model`` is on splits of the images."""
+        net, data, rows, binned = self.networks.load(model), self.images.data, list[dict[str, Any]](), None
         extra = {name: METRICS[name] for name in self.experiment.metrics}
         for split in splits:
             outputs, labels = predict(net, self.images[split]).numpy(), getattr(data, split).labels
             rows += [{"split": split, **row} for row in classification_metrics(outputs, labels, data.classes, extra)]
-        return rows
+            binned = binned_counts(outputs, labels) if split == "test" else binned
+        return Evaluation(rows, binned)
 
     def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:
         uses, spec = phase.objective.uses, self.experiment

@@ -1,18 +1,15 @@
 """A CSV for people: fill in the empty cells of ``label`` and send it back."""
 
 import csv
-import re
 from pathlib import Path
 
 from fedward.annotation.handover.content import Content
 from fedward.annotation.records import Refused, Return, Returned
 from fedward.errors import DataError
 from fedward.sites.table import read_table
+from fedward.spreadsheet import as_it_was, inert
 
 _COLUMNS = ("sample_id", "label", "annotator", "time", "status", "strategy", "round", "score", "run")
-_FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")
-"""How a cell begins that some spreadsheet would compute. The leading quotes are part of the match, so that a text which
-begins with a quote of its own comes back with it."""
 
 
 def write(path: Path, content: Content) -> int:
@@ -31,17 +28,8 @@ def write(path: Path, content: Content) -> int:
         # All quoted: a spreadsheet that splits cells at semicolons would find a formula inside one.
         table = csv.DictWriter(file, _COLUMNS, restval="", quoting=csv.QUOTE_ALL)
         table.writeheader()
-        table.writerows({name: _inert(cell) for name, cell in row.items()} for row in rows)
+        table.writerows({name: inert(cell) for name, cell in row.items()} for row in rows)
     return len(content.ids)
-
-
-def _inert(cell: object) -> object:
-    """Return a text that a spreadsheet shows as it is: a quote goes before what looks like a formula."""
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) else cell
-
-
-def _as_it_was(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def read(path: Path) -> Return:
@@ -61,9 +49,9 @@ def read(path: Path) -> Return:
     answers = [
         Returned(
             where=f"line {record.line}",
-            sample_id=_as_it_was(record.cells["sample_id"]),
-            label=_as_it_was(record.cells["label"]),
-            annotator=_as_it_was(record.cells.get("annotator", "")),
+            sample_id=as_it_was(record.cells["sample_id"]),
+            label=as_it_was(record.cells["label"]),
+            annotator=as_it_was(record.cells.get("annotator", "")),
             time=record.cells.get("time", ""),
         )
         for record in records

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedward.errors import ConfigError
 from fedward.flare.classes import AVERAGING, CONTROLLERS, EXECUTOR, FOREIGN, MLFLOW, TENSORBOARD, TO_SERVER, WANDB
 from fedward.flare.shareables import TASK
+from fedward.tracking import FOLDER
 
 if TYPE_CHECKING:
     from fedward.config import Experiment
@@ -66,7 +67,7 @@ def receiver(tracking: Tracking, job: str = "") -> dict[str, Any]:
     """
     wandb = {"project": "fedward", "group": job, "name": job, "job_type": "federation"}
     receivers: dict[Tracking, tuple[str, dict[str, Any]]] = {
-        "tensorboard": (TENSORBOARD, {"tb_folder": "tb_events"}),
+        "tensorboard": (TENSORBOARD, {"tb_folder": FOLDER}),
         "mlflow": (MLFLOW, {"kw_args": {"experiment_name": "fedward", "run_name": job}}),
         "wandb": (WANDB, {"wandb_args": wandb}),
     }

@@ -90,7 +90,7 @@ def environment(chosen: argparse.Namespace, experiment: Experiment) -> ExecEnv:
     sites = simulated_sites(experiment)
     if chosen.poc:
         return PocEnv(clients=sites, num_clients=len(sites))
-    return SimEnv(clients=sites, workspace_root=WORKSPACE)
+    return SimEnv(clients=sites, workspace_root=WORKSPACE, log_config="warning")
 
 
 def execute(recipe: Recipe, env: ExecEnv) -> Path:

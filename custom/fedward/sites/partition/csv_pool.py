@@ -6,10 +6,11 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from fedward.errors import ConfigError, DataError
-from fedward.sites.data import BadRow, Rejected
+from fedward.errors import ConfigError, DataError, did_you_mean
+from fedward.sites.data import Rejected
+from fedward.sites.decoding import BadRow
 from fedward.sites.images import locate
-from fedward.sites.partition.folder_pool import image_endings
+from fedward.sites.partition.folder_pool import is_image
 from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.sites.partition.pool import GROUPS, Pool
 from fedward.sites.table import Record, read_header, read_table
@@ -44,10 +45,10 @@ def read_csv(path: Path, folder: Path, classes: Sequence[str] = (), columns: Map
         DataError: the CSV cannot be read; there is no column of images; more than 5 % of the rows cannot be used; or
             see :func:`fedward.sites.partition.image_pool.image_pool`.
     """
-    records, malformed, header = _read(path)
-    used = _columns(path, header, columns or {})
+    records, malformed, header = read_rows(path)
+    used = columns_of(path, header, columns or {})
     total, bad = len(records) + len(malformed), [f"line {row.row}: {row.reason}" for row in malformed]
-    finder, listed, kept = _Finder(folder), dict[str, ListedImage](), list[Record]()
+    finder, listed, kept = Finder(folder), dict[str, ListedImage](), list[Record]()
     for record in records:
         try:
             image = _listed(record, used, finder)
@@ -66,7 +67,8 @@ def read_csv(path: Path, folder: Path, classes: Sequence[str] = (), columns: Map
     return image_pool(name, folder, list(listed.values()), classes, others, notes)
 
 
-def _read(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:
+def read_rows(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:
+    """Return the rows of a CSV, those that are malformed, and its columns; see :mod:`fedward.sites.table`."""
     try:
         header = read_header(path, "(all)")
         return *read_table(path, header or ["image"], "(all)"), header
@@ -75,7 +77,7 @@ def _read(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:
         raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
 
 
-def _columns(path: Path, header: Sequence[str], said: Mapping[str, str]) -> dict[str, str]:
+def columns_of(path: Path, header: Sequence[str], said: Mapping[str, str]) -> dict[str, str]:
     """Return what each column is for -> its name, empty where there is none."""
     by_name = {name.lower().replace(" ", "_").replace("-", "_"): name for name in reversed(header)}
     used = {}
@@ -87,14 +89,15 @@ def _columns(path: Path, header: Sequence[str], said: Mapping[str, str]) -> dict
         raise ConfigError("--columns", expected=expected, found=", ".join(unknown), remedy=remedy)
     if missing := [name for name in used.values() if name and name not in header]:
         expected, remedy = f"columns of the CSV ({known})", "Name one of them."
-        raise ConfigError("--columns", expected=expected, found=", ".join(missing), remedy=remedy)
+        found = ", ".join(f"{name}{did_you_mean(name, header)}" for name in missing)
+        raise ConfigError("--columns", expected=expected, found=found, remedy=remedy)
     if not used["image"]:
         remedy = "Name the column of their files, as in --columns image=NAME."
         raise DataError(f"{path}", expected="a column of images", found=known, remedy=remedy)
     return used
 
 
-def _listed(record: Record, used: Mapping[str, str], finder: "_Finder") -> ListedImage:
+def _listed(record: Record, used: Mapping[str, str], finder: "Finder") -> ListedImage:
     cell = {purpose: record.cells[name] if name else "" for purpose, name in used.items()}
     split = SPLIT_NAMES.get(cell["split"].lower(), "")
     if used["split"] and not split:
@@ -103,18 +106,18 @@ def _listed(record: Record, used: Mapping[str, str], finder: "_Finder") -> Liste
     return ListedImage(cell["sample_id"] or image, image, cell["label"], cell["group"], split)
 
 
-class _Finder:
+class Finder:
     """Finds image files by path, or by name anywhere in a folder, which is listed once and only if it must be."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._endings = folder, image_endings()
+        self._folder = folder
 
     @cached_property
     def _named(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = defaultdict(list)
         for path in sorted(self._folder.rglob("*")):
             own = path.relative_to(self._folder).as_posix()
-            if path.suffix.lower() in self._endings and path.is_file() and own.isprintable():
+            if path.is_file() and own.isprintable() and is_image(path):
                 for name in (path.name, path.stem):
                     found[name].append(own)
         return found

@@ -14,7 +14,7 @@ from unicodedata import normalize
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, did_you_mean
 from fedward.sites.data import SPLITS, Labels
 from fedward.sites.partition.pool import Cut, Pool, Rows, natural
 from fedward.sites.site_file import ANY_SITE, NO_SITE, Split
@@ -60,7 +60,8 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
             images.
     """
     if column not in pool.columns:
-        expected, found = f"a column of the data ({', '.join(pool.columns) or 'there are none'})", column
+        expected = f"a column of the data ({', '.join(pool.columns) or 'there are none'})"
+        found = f"{column}{did_you_mean(column, pool.columns)}"
         raise ConfigError("--by", expected=expected, found=found, remedy="Name one of them, or give --sites.")
     values = pool.columns[column]
     names = _site_names(value for value in values if value)

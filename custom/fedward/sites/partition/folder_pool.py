@@ -6,7 +6,8 @@ from pathlib import Path
 from PIL import Image
 
 from fedward.errors import DataError
-from fedward.sites.data import BadRow
+from fedward.sites.decoding import BadRow
+from fedward.sites.dicom import is_dicom
 from fedward.sites.images import locate
 from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.sites.partition.pool import Pool, natural
@@ -16,19 +17,18 @@ def read_folder(folder: Path, classes: Sequence[str] = ()) -> Pool:
     """Read a folder whose sub-folders are the classes; an image's id is its path.
 
     Where the sub-folders are called train, val and test, or some of these, the classes are below them. Images may lie
-    deeper in the folder of their class. What does not begin as images do, by its ending, is left out. One called
-    ``unlabelled`` is no class.
+    deeper in the folder of their class. What is no image (:func:`is_image`) is left out. A folder called ``unlabelled``
+    is no class.
 
     Raises:
         DataError: there are no such folders, no images in them, or see
             :func:`fedward.sites.partition.image_pool.image_pool`.
     """
     places = _class_folders(folder)
-    files = [(label, split, path) for label, split, place in places for path in _files(place)]
-    known = image_endings()
-    images = [(label, split, path) for label, split, path in files if path.suffix.lower() in known]
+    files = [(label, split, path) for label, split, place in places for path in files_below(place)]
+    images = [(label, split, path) for label, split, path in files if is_image(path)]
     if not images:
-        expected, remedy = "images in a folder for each class", "Name another folder, or a CSV. Convert DICOM to PNG."
+        expected, remedy = "images in a folder for each class", "Name another folder, or a CSV."
         found = f"{', '.join(sorted(path.name for path in folder.iterdir())):.200}" or "nothing"
         raise DataError(f"{folder}", expected=expected, found=found, remedy=remedy)
     listed, bad = list[ListedImage](), list[str]()
@@ -54,6 +54,11 @@ def image_endings() -> set[str]:
     return {ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN}
 
 
+def is_image(path: Path) -> bool:
+    """Return whether a file is an image, by its ending, or DICOM, by its content."""
+    return path.suffix.lower() in image_endings() or is_dicom(path)
+
+
 def _class_folders(folder: Path) -> Iterator[tuple[str, str, Path]]:
     """Yield class, split and folder, in natural order."""
     inside = _folders(folder)
@@ -71,6 +76,7 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: natural(path.name))
 
 
-def _files(folder: Path) -> list[Path]:
+def files_below(folder: Path) -> list[Path]:
+    """Return all files in a folder and below that are not hidden, in natural order."""
     found = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
     return sorted(found, key=lambda path: natural(path.as_posix()))

@@ -4,13 +4,14 @@ import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from fedward.errors import DataError
-from fedward.sites.data import BadRow
-from fedward.sites.images import fit, open_image
+from fedward.sites.decoding import BadRow, fit
+from fedward.sites.headers import patient_numbers
+from fedward.sites.images import open_file
 from fedward.sites.partition.pool import Listing, Pool, Rows, check_groups, take_classes
 
 _LOOKED_AT = 16
@@ -46,6 +47,8 @@ def image_pool(
 ) -> Pool:
     """Return the pool of these images.
 
+    Where none has a group, images of one patient are together, if they are DICOM files that say so.
+
     Args:
         name: of the data set.
         folder: of the images.
@@ -59,7 +62,7 @@ def image_pool(
         DataError: a group is in two splits; some images have a split and others none; no image can be read.
     """
     chosen = take_classes([image.label for image in images], classes)
-    kept = [images[row] for row in chosen.rows]
+    kept, by_patient = _by_patient(folder, [images[row] for row in chosen.rows])
     groups = [image.group or image.sample_id for image in kept]
     splits = [image.split or "train" for image in kept]
     check_groups(f"{folder}", groups, splits)
@@ -75,7 +78,7 @@ def image_pool(
         listing=partial(_listing, folder, kept, chosen.classes),
         columns={column: [values[row] for row in chosen.rows] for column, values in columns.items()},
         grouped=any(image.group for image in kept),
-        notes=(*notes, *chosen.notes),
+        notes=(*notes, *chosen.notes, *by_patient),
     )
 
 
@@ -92,12 +95,29 @@ def refuse_many(where: str, bad: Sequence[str], total: int, remedy: str) -> tupl
     return (f"{len(bad)} of {total} images are left out, the first: {bad[0]}.",) if bad else ()
 
 
+def _by_patient(folder: Path, images: list[ListedImage]) -> tuple[list[ListedImage], list[str]]:
+    """Return images without groups in those of their patients, and a note if there are any."""
+    if any(image.group for image in images):
+        return images, []
+    numbers = patient_numbers(folder / image.image for image in images)
+    patients, named = len(set(numbers) - {None}), sum(number is not None for number in numbers)
+    if not patients:
+        return images, []
+    if patients == 1 < named:
+        return images, [f"{named} DICOM files have the same PatientID, which is taken for none."]
+    grouped = [
+        image if number is None else replace(image, group=f"patient-{number}")
+        for image, number in zip(images, numbers, strict=True)
+    ]
+    return grouped, [f"{named} DICOM files are grouped by PatientID, as {patients} patients with numbers of our own."]
+
+
 def _look(folder: Path, names: Sequence[str]) -> tuple[int, int]:
     """Return the smallest side and the channels of some images: one channel where all of them are grey."""
     sides, grey, problem = [], True, ""
     for name in names[:: max(1, len(names) // _LOOKED_AT)][:_LOOKED_AT]:
         try:
-            image = open_image(folder / name)
+            image = open_file(folder / name)
         except BadRow as error:
             problem = problem or f"{name}: {error}"
             continue

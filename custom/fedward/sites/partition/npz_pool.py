@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, reason_of
 from fedward.sites.npz import read_arrays
 from fedward.sites.partition.pool import GROUPS, Listing, Pool, Rows, check_groups, is_label, take_classes
 
@@ -73,7 +73,7 @@ def _others(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:
             names = list(arrays.files)
             return names, {name: arrays[name] for name in names if not name.endswith(("images", "labels"))}
     except Exception as error:  # as in read_arrays
-        found, remedy = f"{type(error).__name__}: {error}", "Fetch it again, or name another file."
+        found, remedy = reason_of(error), "Fetch it again, or name another file."
         raise DataError(f"{path}", expected="an npz file of arrays", found=found, remedy=remedy) from None
 
 

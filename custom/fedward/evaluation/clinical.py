@@ -1,0 +1,134 @@
+"""What clinicians ask of a model, from counts: shares with intervals, curves, calibration, effect of referring."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.evaluation.binned import Binned
+from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of so many images, with Wilson's 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    """At least five."""
+
+    @classmethod
+    def of(cls, part: int, whole: int) -> "Share | None":
+        """Return the share; None of fewer than five images."""
+        if whole < SMALLEST_COUNT:
+            return None
+        return cls(part / whole, *proportion_interval(part / whole, whole), whole)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """One class against all others; None where fewer than five images would decide."""
+
+    sensitivity: Share | None
+    """Of the images of the class, how many are given it."""
+    specificity: Share | None
+    """Of all others, how many are not."""
+    positive: Share | None
+    """Positive predictive value: of the images that are given the class, how many are of it."""
+    negative: Share | None
+    """Negative predictive value: of the images that are not, how many are not of it."""
+
+
+def rates(counts: Binned, place: int) -> Rates:
+    """Return the rates of the class at this place."""
+    images, found, mistaken = (int(values[place]) for values in (counts.images, counts.found, counts.mistaken))
+    others, missed = counts.total - images, images - found
+    return Rates(
+        Share.of(found, images),
+        Share.of(others - mistaken, others),
+        Share.of(found, found + mistaken),
+        Share.of(others - mistaken, others - mistaken + missed),
+    )
+
+
+def accuracy(counts: Binned) -> Share | None:
+    """Return the share of right answers."""
+    return Share.of(int(counts.found.sum()), counts.total)
+
+
+def balanced_accuracy(counts: Binned) -> Share | None:
+    """Return the mean sensitivity of the classes with images, with a normal 95 % interval of independent images."""
+    there = counts.images > 0
+    if not there.any():
+        return None
+    shares = counts.found[there] / counts.images[there]
+    error = float(np.sqrt((shares * (1 - shares) / counts.images[there]).sum()) / there.sum())
+    mean = float(shares.mean())
+    return Share(mean, max(mean - 1.96 * error, 0.0), min(mean + 1.96 * error, 1.0), counts.total)
+
+
+def roc(counts: Binned, place: int) -> tuple[Values, Values] | None:
+    """Return (false positive rates, true positive rates), from (0, 0) to (1, 1) by falling threshold.
+
+    None unless there are images of the class and others.
+    """
+    inside, outside = _falling(counts, place)
+    if not inside[-1] or not outside[-1]:
+        return None
+    return outside / outside[-1], inside / inside[-1]
+
+
+def precision_recall(counts: Binned, place: int) -> tuple[Values, Values] | None:
+    """Return (recalls, precisions) by falling threshold, where anything is given the class; None without its images."""
+    inside, outside = _falling(counts, place)
+    said = inside + outside
+    if not inside[-1]:
+        return None
+    given = said > 0
+    return (inside / inside[-1])[given], inside[given] / said[given]
+
+
+def _falling(counts: Binned, place: int) -> tuple[Values, Values]:
+    """Return (images of the class, others) with at least each probability, from none of them to all, as floats."""
+    inside, scores = counts.inside[place][::-1], counts.scores[place][::-1]
+    return tuple(np.concatenate([[0.0], np.cumsum(each)]) for each in (inside, scores - inside))  # type: ignore[return-value]
+
+
+def reliability(counts: Binned) -> list[tuple[float, Share]]:
+    """Return (mean confidence, share of right answers) of each interval with images, by rising confidence."""
+    filled = np.flatnonzero(counts.sure)
+    shares = ((place, Share.of(int(counts.right[place]), int(counts.sure[place]))) for place in filled)
+    return [(float(counts.confidence[place] / counts.sure[place]), share) for place, share in shares if share]
+
+
+def calibration_error(counts: Binned) -> float | None:
+    """Return the expected calibration error ``Σ |right_b - confidence_b| / N`` over intervals; None without an image.
+
+    Source: Guo et al., *On calibration of modern neural networks*, ICML 2017, Eq. 3, with intervals of our own.
+    """
+    if not counts.total:
+        return None
+    return float(np.abs(counts.right - counts.confidence).sum() / counts.total)
+
+
+def risk_coverage(counts: Binned) -> tuple[Values, Values]:
+    """Return (coverage, accuracy of the answers kept) where the least sure images are referred to a human.
+
+    By falling confidence; the last is (1, accuracy of all). Source: El-Yaniv and Wiener, *On the foundations of
+    noise-free selective classification*, JMLR 2010.
+    """
+    kept, right = np.cumsum(counts.sure[::-1]), np.cumsum(counts.right[::-1])
+    some = (kept > 0) & (np.diff(kept, prepend=0) > 0)
+    return kept[some] / max(counts.total, 1), right[some] / kept[some]
+
+
+def referred_for(counts: Binned, wanted: float) -> float | None:
+    """Return the smallest share to refer so that ``wanted`` of the other answers are right; None if none is enough."""
+    coverage, right = risk_coverage(counts)
+    enough = coverage[right >= wanted]
+    return float(1 - enough.max()) if len(enough) else None

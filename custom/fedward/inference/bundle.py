@@ -1,0 +1,129 @@
+"""A model as a MONAI bundle, which MONAI's tools run without fedward."""
+
+from importlib.metadata import version
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from fedward.errors import ConfigError
+from fedward.inference.card import RESEARCH_ONLY, ModelCard
+from fedward.inference.export import quiet, traced
+from fedward.inference.model import TrainedModel
+from fedward.inference.whole import whole
+from fedward.sites import decoding
+from fedward.sites.partition.folder_pool import image_endings
+from fedward.storage.checkpoint import save_json
+
+_SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
+_BATCH = 64
+
+
+def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
+    """Write a bundle into a new folder: ``configs/``, ``models/model.ts``, ``docs/README.md`` and ``scripts/``.
+
+    ``scripts/decoding.py`` is a copy of the file by which sites read their images, so that pixels are the same.
+
+    Args:
+        model: of this run.
+        run: the run folder, from which the model card is made.
+        folder: new or empty.
+
+    Raises:
+        ConfigError: there are files in the folder.
+        RunError: the network cannot be TorchScript.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        remedy = "Name another folder."
+        raise ConfigError(f"--bundle {folder}", expected="a new folder", found="files in it", remedy=remedy)
+    from monai.data import save_net_with_metadata  # here, as it takes seconds to import
+
+    card, script = ModelCard.of(model, run), traced(model)
+    described = metadata(model, card)
+    with whole(folder) as partial:
+        save_json(partial / "configs" / "metadata.json", described)
+        save_json(partial / "configs" / "inference.json", inference(model))
+        for name in ("models", "docs", "scripts"):
+            (partial / name).mkdir()
+        with quiet():
+            save_net_with_metadata(script, str(partial / "models" / "model.ts"), meta_values=described)
+        (partial / "docs" / "README.md").write_text(card.text(), encoding="utf-8")
+        (partial / "scripts" / "__init__.py").touch()
+        copyfile(decoding.__file__, partial / "scripts" / "decoding.py")
+
+
+def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
+    """Return ``metadata.json``, in the fields of MONAI's schema."""
+    channels, size, _ = model.image_shape
+    tensor = {"dtype": "float32", "value_range": [0, 1], "is_patch_data": False}
+    image = {"type": "image", "format": "magnitude", "modality": "n/a", "num_channels": channels, **tensor}
+    colours = ["grey"] if channels == 1 else ["red", "green", "blue"]
+    of_image = {"spatial_shape": [size, size], "channel_def": _numbered(colours)}
+    of_classes = {"num_channels": len(model.classes), "spatial_shape": [], "channel_def": _numbered(model.classes)}
+    return {
+        "schema": _SCHEMA,
+        "version": "0.1.0",
+        "changelog": {"0.1.0": "exported by fedward"},
+        "monai_version": version("monai"),
+        "pytorch_version": version("torch"),
+        "numpy_version": version("numpy"),
+        "required_packages_version": {name: version(name) for name in ("pillow", "pytorch-ignite")},
+        "task": f"Classification of 2D images as {', '.join(model.classes)}",
+        "description": card.summary,
+        "authors": f"the sites {', '.join(card.sites)}",
+        "copyright": "not stated",
+        "intended_use": RESEARCH_ONLY,
+        "eval_metrics": card.means,
+        "network_data_format": {
+            "inputs": {"image": image | of_image},
+            "outputs": {"pred": {"type": "probabilities", "format": "classes", **tensor, **of_classes}},
+        },
+    }
+
+
+def inference(model: TrainedModel) -> dict[str, Any]:
+    """Return ``inference.json``: all images in a folder to ``predictions.csv``, a line of path and probabilities."""
+    channels, size, _ = model.image_shape
+    pixels = f"torch.from_numpy(decode(Path(file), {size}, {channels}).copy())"
+    return {
+        "imports": ["$import torch", "$from pathlib import Path", "$from scripts.decoding import decode"],
+        "bundle_root": ".",
+        "dataset_dir": "$@bundle_root + '/images'",
+        "output_dir": "$@bundle_root + '/output'",
+        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "endings": sorted(image_endings()),
+        "files": "$sorted(str(file) for file in Path(@dataset_dir).rglob('*') if file.suffix.lower() in @endings)",
+        "network_def": "$torch.jit.load(@bundle_root + '/models/model.ts', map_location=@device)",
+        "preprocessing": {
+            "_target_": "Lambdad",
+            "keys": "image",
+            "func": f"$lambda file: {pixels}.permute(2, 0, 1) / 255",
+        },
+        "dataset": {
+            "_target_": "Dataset",
+            "data": "$[{'image': file, 'file': file} for file in @files]",
+            "transform": "@preprocessing",
+        },
+        "dataloader": {"_target_": "DataLoader", "dataset": "@dataset", "batch_size": _BATCH},
+        "inferer": {"_target_": "SimpleInferer"},
+        "handlers": [
+            {
+                "_target_": "ClassificationSaver",
+                "output_dir": "@output_dir",
+                "batch_transform": "$lambda batch: [{'filename_or_obj': image['file']} for image in batch]",
+                "output_transform": "$monai.handlers.from_engine(['pred'])",
+            }
+        ],
+        "evaluator": {
+            "_target_": "SupervisedEvaluator",
+            "device": "@device",
+            "val_data_loader": "@dataloader",
+            "network": "@network_def",
+            "inferer": "@inferer",
+            "val_handlers": "@handlers",
+        },
+        "run": ["$@evaluator.run()"],
+    }
+
+
+def _numbered(names: tuple[str, ...] | list[str]) -> dict[str, str]:
+    return {str(place): name for place, name in enumerate(names)}

@@ -1,0 +1,150 @@
+"""``fedward evaluate``, ``predict`` and ``export``. Imports nothing heavy before it runs."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedward.errors import ConfigError
+from fedward.terminal import subcommand
+
+if TYPE_CHECKING:
+    from fedward.inference.model import TrainedModel
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``evaluate``."""
+    add = subcommand(parser, _evaluate)
+    _add_run(parser)
+    add(
+        "site_file",
+        type=Path,
+        metavar="SITE_FILE",
+        help="the file that describes a site's data; it need not have joined",
+    )
+    split = "images to evaluate: test, val, or train, those with a label (default: test)"
+    add("--split", choices=("test", "val", "train"), default="test", help=split)
+    groups = "tell only groups of classes apart, such as malignant=MEL,BCC benign=NV,BKL (default: every class)"
+    add("--groups", nargs="+", default=[], type=_group, metavar="NAME=CLASS,...", help=groups)
+    add("--out", type=_file, metavar="FILE", help="JSON file to write (default: SITE-SPLIT-evaluation.json here)")
+
+
+def add_predict(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``predict``."""
+    from fedward.sites.command import named_column
+
+    add = subcommand(parser, _predict)
+    _add_run(parser)
+    add(
+        "images",
+        type=Path,
+        metavar="IMAGES",
+        help="a folder of images, a CSV that lists some, an npz file, or one image",
+    )
+    add("--out", type=_file, required=True, metavar="CSV", help="file to write, with a row for each image")
+    refer = "mark images whose largest probability is below P, for a person to look at (default: none)"
+    add("--refer-below", type=_probability, metavar="P", help=refer)
+    _add_calibration(parser)
+    columns = "a CSV's: the column of the image files (default: by known names)"
+    add("--columns", nargs="+", default=[], type=named_column, metavar="image=NAME", help=columns)
+    add("--folder", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``export``."""
+    add = subcommand(parser, _export)
+    _add_run(parser)
+    add("--onnx", type=_file, metavar="FILE", help='write an ONNX file; needs: pip install "fedward[export]"')
+    add("--torchscript", type=_file, metavar="FILE", help="write a TorchScript file")
+    add("--bundle", type=Path, metavar="FOLDER", help="write a MONAI bundle with a model card into a new folder")
+    _add_calibration(parser)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="a finished run")
+    best = "the model of the best single round by validation (default: of the last round)"
+    parser.add_argument("--best", action="store_true", help=best)
+
+
+def _add_calibration(parser: argparse.ArgumentParser) -> None:
+    about = "what `fedward evaluate` wrote about this model: use its temperature (default: none)"
+    parser.add_argument("--calibration", type=Path, metavar="FILE", help=about)
+
+
+def _file(text: str) -> Path:
+    if Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file to write")
+    return Path(text)
+
+
+def _group(text: str) -> tuple[str, list[str]]:
+    name, equals, members = text.partition("=")
+    if not (name and equals and members):
+        raise argparse.ArgumentTypeError(f"write for example malignant=MEL,BCC, not {text}")
+    return name, members.split(",")
+
+
+def _probability(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"a probability is above 0 and at most 1, not {text}")
+    return value
+
+
+def _model(options: argparse.Namespace) -> "TrainedModel":
+    from fedward.inference.model import load_model
+
+    return load_model(options.run, "best" if options.best else "model", getattr(options, "calibration", None))
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    from fedward.inference.evaluation import evaluate
+    from fedward.inference.words import lines
+    from fedward.storage.checkpoint import save_json
+
+    repeated = {name for name, _ in options.groups if [each for each, _ in options.groups].count(name) > 1}
+    if repeated:
+        remedy = "Name all its classes at once, separated by commas."
+        raise ConfigError("--groups", expected="each group once", found=", ".join(sorted(repeated)), remedy=remedy)
+    found = evaluate(_model(options), options.site_file, options.split, dict(options.groups) or None)
+    options.out = options.out or Path(f"{found['site']}-{found['split']}-evaluation.json")
+    save_json(options.out, found)
+    print("\n".join(lines(found)))
+    print(f"\n{options.out}")
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from fedward.inference.images import images_at
+    from fedward.inference.prediction import write_predictions
+
+    model = _model(options)
+    asked = images_at(options.images, model.experiment.data, dict(options.columns), options.folder)
+    outcome = write_predictions(model, asked, options.out, options.refer_below)
+    if asked.others:
+        print(f"{asked.others} files are left out, as their endings are not those of images", file=sys.stderr)
+    refer = "" if options.refer_below is None else f", {outcome.to_refer} to refer"
+    print(f"{outcome.images} images{refer}: {options.out}")
+    if outcome.unusable:
+        print(f"fedward: {outcome.unusable} images have no prediction; the column problem says why", file=sys.stderr)
+    return 1 if outcome.unusable else 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from fedward.inference.bundle import write_bundle
+    from fedward.inference.export import require_onnx, write_onnx, write_torchscript
+
+    if not (options.onnx or options.torchscript or options.bundle):
+        remedy = "Add --onnx FILE, --torchscript FILE or --bundle FOLDER."
+        raise ConfigError("fedward export", expected="a format", found="none", remedy=remedy)
+    if options.onnx:
+        require_onnx()
+    model = _model(options)
+    for out, write in ((options.onnx, write_onnx), (options.torchscript, write_torchscript)):
+        if out:
+            write(model, out)
+            print(out)
+    if options.bundle:
+        write_bundle(model, options.run, options.bundle)
+        print(options.bundle)
+    return 0

@@ -1,0 +1,107 @@
+"""A model on the labelled images of one site, which may never have taken part: aggregates alone."""
+
+import logging
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward import __version__
+from fedward.errors import DataError
+from fedward.evaluation.calibration import fit_temperature, log_loss, tempered
+from fedward.evaluation.clinical import calibration_error
+from fedward.evaluation.performance import counted, fold, group_places, performance, referral
+from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
+from fedward.inference.model import TrainedModel
+from fedward.inference.prediction import probabilities_of
+from fedward.seeds import numpy_generator
+from fedward.sites import Images, SiteData, load_site
+from fedward.training.machine import device_of, threads_limited
+
+Split = Literal["test", "val", "train"]
+FORMAT = 1
+"""Of what an evaluation writes."""
+
+_log = logging.getLogger(__name__)
+
+
+def evaluate(
+    model: TrainedModel,
+    site_file: Path,
+    split: Split = "test",
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Return what a model does on one split of a site's labelled images, as plain JSON values.
+
+    Images of a class with fewer than five in the split are left out before classes are grouped
+    (:mod:`fedward.evaluation.small_counts`). Images count as independent of each other. In the test split also a
+    temperature is fitted, on the site's validation images. All numbers but those under ``temperature`` are of the model
+    as it is.
+
+    Args:
+        model: of :func:`fedward.load_model`, without a calibration.
+        site_file: with the site's labels mapped to the classes of the model.
+        split: which images; of ``train`` those with a label.
+        groups: name -> classes that are told apart from the others only together; by default each is told apart.
+
+    Raises:
+        ConfigError: groups that are not made of all classes.
+        DataError: the site's data cannot be used, or no class has five images in the split.
+    """
+    classes = model.classes
+    places = group_places(groups, classes) if groups else list(range(len(classes)))
+    names = list(groups) if groups else list(classes)
+    with tempfile.TemporaryDirectory(prefix="fedward-") as cache:
+        data = load_site(site_file, model.experiment.data, Path(cache))
+        if unused := sum(row.counted for row in data.rejected):
+            text = "site %s: %d rows cannot be used and are in no number; `fedward doctor SITE_FILE` lists them"
+            _log.warning(text, data.site, unused)
+        images = reportable(data.labelled if split == "train" else getattr(data, split))
+        if not len(images):
+            expected = f"a class with at least {SMALLEST_COUNT} labelled images in its {split} split"
+            remedy = "Name another split with --split, or set more images apart in the site file (split)."
+            raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
+        found = _predicted(model, data, images)
+        temperature = _temperature(model, data, images, found, places) if split == "test" else None
+    scores, labels = fold(found, images.labels, places)
+    return {
+        "format": FORMAT,
+        "fedward": __version__,
+        "model": {"sha256": model.sha256, "method": model.experiment.method, "classes": list(classes)},
+        "site": data.site,
+        "split": split,
+        "groups": {name: list(members) for name, members in groups.items()} if groups else None,
+        "not_evaluated": [name for place, name in enumerate(classes) if place not in images.labels],
+        **performance(scores, labels, names, numpy_generator(0, "bootstrap")),
+        "log_loss": log_loss(scores, labels),
+        "temperature": temperature,
+    }
+
+
+def _predicted(model: TrainedModel, data: SiteData, images: Images) -> NDArray[np.float32]:
+    device = device_of(data.device, f"site {data.site}")
+    with threads_limited(data.threads):
+        return probabilities_of(model.to(device), images.pixels, device)
+
+
+def _temperature(
+    model: TrainedModel, data: SiteData, images: Images, found: NDArray[np.float32], places: Sequence[int]
+) -> dict[str, Any] | None:
+    """Return the temperature by the validation images, and what it does to the calibration of the test images."""
+    held_out = reportable(data.val)
+    value = fit_temperature(_predicted(model, data, held_out), held_out.labels)
+    if value is None:
+        return None
+    scores, labels = fold(tempered(found, value), images.labels, places)
+    counts = counted(scores, labels)
+    return {
+        "value": value,
+        "split": "val",
+        "images": len(held_out),
+        "calibration_error": calibration_error(counts),
+        "log_loss": log_loss(scores, labels),
+        "referral": referral(counts),
+    }

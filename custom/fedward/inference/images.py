@@ -1,0 +1,145 @@
+"""The images that a model is asked about: a folder, a CSV, one file or an npz file, read as a site reads its own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedward.config import DataSpec
+from fedward.errors import DataError, reason_of
+from fedward.sites.data import SPLITS
+from fedward.sites.decoding import BadRow, Pixels
+from fedward.sites.images import decode_files, locate
+from fedward.sites.npz import are_pictures, fitted
+from fedward.sites.partition.csv_pool import Finder, columns_of, read_rows
+from fedward.sites.partition.folder_pool import files_below, is_image
+
+_BLOCK = 256
+"""Images in memory at a time."""
+
+
+class Block(NamedTuple):
+    """N images that follow each other."""
+
+    names: Sequence[str]
+    """Of all N."""
+    pixels: Pixels
+    """uint8 (M, size, size, channels) of the M that can be used, in their order."""
+    failed: Mapping[int, str]
+    """Place of each other one among the N -> why it cannot be used."""
+
+
+class Asked(NamedTuple):
+    """The images that are asked about."""
+
+    blocks: Iterator[Block]
+    others: int
+    """Files of a folder that are left out, as their endings are not those of images."""
+
+
+class _Listed(NamedTuple):
+    name: str
+    path: Path
+    problem: str = ""
+    """Why the path leads to no image; empty where it may."""
+
+
+def images_at(source: Path, spec: DataSpec, columns: Mapping[str, str], folder: Path | None = None) -> Asked:
+    """Return the images at a place, in its order, read block by block as they are asked for.
+
+    Args:
+        source: a folder, whose images may lie below it too; a CSV with a row for each image; an npz file with
+            ``images``, or MedMNIST's ``train_images`` and so on; or one image file.
+        spec: image size and channels.
+        columns: ``image`` -> the CSV's column of the image files, by default found by well-known names.
+        folder: of the images that a CSV lists, by default its own.
+
+    An image is named by its path in the folder, by its cell in the CSV, or as ``test-17`` in an npz file.
+
+    Raises:
+        DataError: nothing there, no images in it, or a CSV or npz file that cannot be read.
+        ConfigError: a column that the CSV has not.
+    """
+    if source.suffix.lower() == ".npz":
+        return Asked(_of_arrays(_arrays(source), spec), 0)
+    others = 0
+    if source.is_dir():
+        files = files_below(source)
+        listed = [_located(source, path.relative_to(source).as_posix()) for path in files if is_image(path)]
+        others = len(files) - len(listed)
+    elif source.suffix.lower() in (".csv", ".tsv", ".txt"):
+        listed = _rows(source, columns, folder or source.parent)
+    elif source.is_file() and is_image(source):
+        listed = [_Listed(source.name, source)]
+    else:
+        listed = []
+    if not listed:
+        found = f"{others} files that are none" if others else "none" if source.exists() else "nothing there"
+        remedy = "Name a folder, a CSV, an npz file or an image."
+        raise DataError(f"{source}", expected="images", found=found, remedy=remedy)
+    return Asked(_of_files(listed, spec), others)
+
+
+def _located(folder: Path, name: str) -> _Listed:
+    try:
+        return _Listed(name, locate(folder, name))
+    except BadRow as problem:
+        return _Listed(name, folder, str(problem))
+
+
+def _rows(path: Path, columns: Mapping[str, str], folder: Path) -> list[_Listed]:
+    """Return a CSV's rows in its order, those included that are malformed or whose images cannot be found."""
+    records, malformed, header = read_rows(path)
+    column, finder = columns_of(path, header, columns)["image"], Finder(folder)
+    found = {row.row: _Listed(row.sample_id or f"line {row.row}", path, row.reason) for row in malformed}
+    for record in records:
+        name = record.cells[column]
+        try:
+            found[record.line] = _Listed(name, locate(folder, finder.find(name)))
+        except BadRow as problem:
+            found[record.line] = _Listed(name or f"line {record.line}", path, str(problem))
+    return [row for _, row in sorted(found.items())]
+
+
+def _of_files(listed: Sequence[_Listed], spec: DataSpec) -> Iterator[Block]:
+    for start in range(0, len(listed), _BLOCK):
+        block = listed[start : start + _BLOCK]
+        there = [place for place, each in enumerate(block) if not each.problem]
+        paths = [block[place].path for place in there]
+        pixels, unread = decode_files(paths, spec.image_size, spec.channels, None, "")
+        failed = {place: each.problem for place, each in enumerate(block) if each.problem}
+        failed |= {there[index]: reason for index, reason in unread.items()}
+        yield Block([each.name for each in block], pixels, failed)
+
+
+def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of images in an npz file, by split; that of a file without splits has the name ``image``."""
+    names = {**{f"{split}_images": split for split in SPLITS}, "images": "image"}
+    where, remedy = f"{path}", "Fetch the file again, or name another."
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {split: file[name] for name, split in names.items() if name in file}
+    except Exception as error:  # broken bytes end in a dozen kinds, from the archive, its compression and the header
+        raise DataError(where, expected="an npz file of images", found=reason_of(error), remedy=remedy) from None
+    wrong = [f"{array.dtype} {array.shape}" for array in arrays.values() if not are_pictures(array)]
+    if wrong or not any(map(len, arrays.values())):
+        expected, found = "uint8 images (N, H, W) or (N, H, W, 1 or 3)", ", ".join(wrong) or "none"
+        raise DataError(where, expected=expected, found=found, remedy=remedy)
+    return arrays
+
+
+def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec) -> Iterator[Block]:
+    for split, images in arrays.items():
+        for start in range(0, len(images), _BLOCK):
+            block = images[start : start + _BLOCK]
+            good, failed = list[Pixels](), dict[int, str]()
+            for place, image in enumerate(block):
+                try:
+                    good.append(fitted(image, spec))
+                except BadRow as problem:
+                    failed[place] = str(problem)
+            shape = (len(good), spec.image_size, spec.image_size, spec.channels)
+            pixels = np.array(good, np.uint8).reshape(shape)
+            yield Block([f"{split}-{start + place}" for place in range(len(block))], pixels, failed)

@@ -1,0 +1,161 @@
+"""The model of a finished run, loaded and checked."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from fedward.config import Experiment
+from fedward.digests import file_digest
+from fedward.errors import ConfigError, RunError
+from fedward.inference.calibration import temperature_of
+from fedward.nets.trainable import TrainablePart
+from fedward.sites.decoding import check_not_blank, fit
+from fedward.sites.images import decode_file
+from fedward.storage import audit
+from fedward.storage.checkpoint import StoredState
+from fedward.storage.info import RunInfo, read_info
+from fedward.storage.initial import network_of
+
+
+class Tempered(nn.Module):
+    """A network whose logits are divided by a temperature.
+
+    Shape: (N, C, H, W) in [0, 1] to (N, classes), float32.
+    """
+
+    def __init__(self, net: nn.Module, temperature: float) -> None:
+        super().__init__()
+        self.net, self.temperature = net, temperature
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits over the temperature."""
+        logits: Tensor = self.net(images).float() / self.temperature
+        return logits
+
+
+class TrainedModel(nn.Module):
+    """The model of a finished run, in evaluation mode; see :func:`load_model`."""
+
+    def __init__(self, net: nn.Module, experiment: Experiment, sha256: str, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.net = net.eval()
+        """From images to logits."""
+        self.experiment, self.sha256, self.temperature = experiment, sha256, temperature
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the columns."""
+        return self.experiment.data.classes
+
+    @property
+    def tempered(self) -> Tempered:
+        """The network with its temperature, whose softmax the probabilities are."""
+        return Tempered(self.net, self.temperature).eval()
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        data = self.experiment.data
+        return data.channels, data.image_size, data.image_size
+
+    def read(self, files: Sequence[Path | str | Image.Image]) -> Tensor:
+        """Return files or Pillow's images, prepared as at a site: (N, channels, size, size) float32 in [0, 1].
+
+        Raises:
+            BadRow: a file that is no image, or one that a site would reject.
+        """
+        data, read = self.experiment.data, list[Tensor]()
+        for file in files:
+            if isinstance(file, Image.Image):
+                pixels = fit(file, data.image_size, data.channels)
+                check_not_blank(pixels)
+            else:
+                pixels = decode_file(Path(file), data.image_size, data.channels)
+            read.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255)
+        return torch.stack(read) if read else torch.empty(0, *self.image_shape)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        """Return probabilities (N, classes), float32, as the metrics of the run are of, but for the temperature.
+
+        Args:
+            images: (N, channels, size, size) float in [0, 1], as :meth:`read` returns them, not too many at once.
+
+        Raises:
+            ConfigError: images of another shape or type, or outside [0, 1].
+        """
+        good = images.shape[1:] == self.image_shape and images.is_floating_point()
+        if not good or (len(images) and not 0 <= float(images.min()) <= float(images.max()) <= 1):
+            expected = f"float (N, {', '.join(map(str, self.image_shape))}) in [0, 1]"
+            found = "values outside" if good else f"{images.dtype} of shape {tuple(images.shape)}"
+            remedy = "Read files with model.read(files)."
+            raise ConfigError("images for a trained model", expected=expected, found=found, remedy=remedy)
+        if not len(images):  # many networks cannot compute no images
+            return images.new_empty(0, len(self.classes))
+        return torch.softmax(self.tempered(images), dim=1)
+
+
+def load_model(
+    folder: Path | str, which: Literal["model", "best"] = "model", calibration: Path | str | None = None
+) -> TrainedModel:
+    """Return the model of a finished run, ready for images; on the CPU.
+
+    Args:
+        folder: of a run that has finished, or of results that FLARE downloaded.
+        which: the last round's model, or that of the ``best`` single round by validation.
+        calibration: what ``fedward evaluate`` wrote about this model: its temperature is used. By default it is 1.
+
+    Raises:
+        ConfigError: the run has not finished, trained no classifier, or each site kept its own; a calibration of
+            another model, or one without a temperature.
+        RunError: it is no run folder, a file is damaged or not the one that the audit log names, or what was frozen in
+            the run is another here.
+
+    Examples:
+        >>> model = load_model("runs/fedavg")  # doctest: +SKIP
+        >>> model(model.read(["lesion.jpg"])).argmax(1)  # doctest: +SKIP
+    """
+    where, info = Path(folder), read_info(Path(folder))
+    file = where / f"{which}.safetensors"
+    _require_usable(where, file, info)
+    sha256 = _checked_digest(file)
+    temperature = temperature_of(Path(calibration), sha256) if calibration else 1.0
+    spec = Experiment.parse(info.experiment, f"run folder {folder}")
+    # Where all has trained, the weights that it began with may be nowhere here.
+    net = network_of(spec if info.base else spec.model_copy(update={"pretrained": False}))
+    if isinstance(net, TrainablePart) and net.base != info.base:
+        remedy = "Use the weights, and the versions of fedward, timm and torch, that the run had."
+        raise RunError(f"run {folder}, frozen part", expected=f"SHA-256 {info.base}", found=net.base, remedy=remedy)
+    net.load_state_dict(StoredState(file))
+    return TrainedModel(net.whole if isinstance(net, TrainablePart) else net, spec, sha256, temperature)
+
+
+def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:
+    """Raise ConfigError unless a run has a whole model."""
+    if info.status != "finished":
+        found, remedy = f"one that is {info.status}", "Let it finish: `fedward run --resume FOLDER` continues it."
+    elif info.untrained:
+        found, remedy = "one that only pre-trained: no round trained its classifier", "Fine-tune it with --init."
+    elif info.private:
+        found = "one in which each site kept its own classifier, so that no model is whole"
+        remedy = "Let classifiers travel (SelfFed: upload=model), or name another run."
+    elif not file.exists():
+        found, remedy = f"no {file.name}", "Name another run, or another model of it."
+    else:
+        return
+    raise ConfigError(f"run {folder}", expected="a finished run with a model", found=found, remedy=remedy)
+
+
+def _checked_digest(file: Path) -> str:
+    """Return a model's SHA-256; RunError unless the run's audit log ends with it."""
+    end, found = next(audit.rows(file.parent, "ended"), None), file_digest(file)
+    recorded = end["details"]["files"].get(file.name) if end else None
+    if found != recorded:
+        expected = f"SHA-256 {recorded}, by {audit.LOG}" if recorded else f"an {audit.LOG} that names it"
+        remedy = "Restore the run folder; `fedward audit verify` checks all of it."
+        raise RunError(f"model {file}", expected=expected, found=found, remedy=remedy)
+    return found

@@ -1,0 +1,78 @@
+"""Predictions of a model on images, as a CSV."""
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedward import private
+from fedward.inference.images import Asked, Block
+from fedward.inference.model import TrainedModel
+from fedward.inference.whole import whole
+from fedward.sites.data import Images
+from fedward.spreadsheet import inert
+from fedward.training.batches import Pixels
+from fedward.training.evaluation import predict
+from fedward.training.machine import device_of
+
+
+@dataclass
+class Outcome:
+    """What became of the images, by number."""
+
+    images: int = 0
+    unusable: int = 0
+    """Those without a prediction."""
+    to_refer: int = 0
+    """Those with a prediction below the threshold."""
+
+
+def write_predictions(model: TrainedModel, asked: Asked, out: Path, refer_below: float | None = None) -> Outcome:
+    """Write a CSV with a row for each image, in their order, and return how many there were.
+
+    Columns: ``image``; ``prediction``, the class with the largest probability; ``probability/CLASS`` of each class;
+    ``refer``, ``yes`` where the largest probability is below ``refer_below`` or there is none, empty without a
+    threshold; ``problem``, why there is no prediction. The file is its owner's alone, and takes the place of another of
+    its name when all of it is written.
+    """
+    outcome, device = Outcome(), device_of("auto", "fedward predict")
+    model.to(device)
+    header = ["image", "prediction", *(f"probability/{name}" for name in model.classes), "refer", "problem"]
+    text: Any = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}  # a file's name may be any bytes
+    with whole(out) as partial, open(partial, "w", opener=private.opener, **text) as file:
+        table = csv.writer(file, quoting=csv.QUOTE_ALL)  # as semicolons separate cells in some countries
+        table.writerow(header)
+        for block in asked.blocks:
+            probabilities = probabilities_of(model, block.pixels, device)
+            outcome.images += len(block.names)
+            outcome.unusable += len(block.failed)
+            if refer_below is not None:
+                outcome.to_refer += int((probabilities.max(axis=1) < refer_below).sum())
+            rows = _rows(block, probabilities, model.classes, refer_below)
+            table.writerows([inert(cell) for cell in row] for row in rows)
+    return outcome
+
+
+def probabilities_of(model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device) -> NDArray[np.float32]:
+    """Return (N, classes) of uint8 images (N, H, W, C); ``model`` is on ``device``."""
+    images = Images(("",) * len(pixels), pixels, np.full(len(pixels), -1))
+    found: NDArray[np.float32] = predict(model.tempered, Pixels.of(images, device)).numpy()
+    return found
+
+
+def _rows(
+    block: Block, probabilities: NDArray[np.float32], classes: tuple[str, ...], refer_below: float | None
+) -> Iterator[list[str]]:
+    answers = iter(probabilities)
+    for place, name in enumerate(block.names):
+        if problem := block.failed.get(place):
+            yield [name, "", *("" for _ in classes), "" if refer_below is None else "yes", problem]
+            continue
+        found = next(answers)
+        refer = "" if refer_below is None else "yes" if found.max() < refer_below else "no"
+        yield [name, classes[int(found.argmax())], *(f"{value:.6f}" for value in found), refer, ""]

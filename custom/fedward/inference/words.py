@@ -1,0 +1,85 @@
+"""An evaluation as text for an 80-column terminal."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+
+_WIDTH = 80
+_OVERALL = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "f1_macro": "macro F1",
+    "auroc_macro": "macro AUROC",
+}
+_TABLES = (
+    {"sensitivity": "sensitivity", "specificity": "specificity", "auroc": "AUROC"},
+    {"positive": "positive pred.", "negative": "negative pred."},
+)
+"""Numbers of a class that stand side by side, and what they are called."""
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines about what :func:`fedward.inference.evaluation.evaluate` returned."""
+    yield f"{found['site']}, {found['split']}: {found['images']} images"
+    yield ""
+    for name, title in _OVERALL.items():
+        yield f"{title:<20}{_number(found['overall'][name])}"
+    yield from _calibration(found)
+    for table in _TABLES:
+        yield ""
+        yield f"{'images':>6}  {''.join(f'{title:<17}' for title in table.values())}class"
+        for name, of in found["classes"].items():
+            yield f"{of['images']:>6}  {''.join(f'{_number(of[key]):<17}' for key in table)}{name}"
+    yield ""
+    yield from _confusion(found["confusion"], list(found["groups"] or found["model"]["classes"]))
+    yield ""
+    yield from _referral(found)
+    yield ""
+    yield from wrap(_notes(found), _WIDTH)
+
+
+def _number(estimate: Mapping[str, float] | None) -> str:
+    return f"{estimate['value']:.2f} ({estimate['low']:.2f}-{estimate['high']:.2f})" if estimate else "-"
+
+
+def _calibration(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{'calibration error':<20}{found['calibration_error']:.3f}"
+    after = found["temperature"]
+    if found["split"] == "test" and not after:
+        yield f"{'':<20}no temperature follows from the validation images"
+    if after:
+        changed = f"{after['calibration_error']:.3f} at temperature {after['value']:.2f}"
+        yield f"{'':<20}{changed}, by {after['images']} validation images"
+
+
+def _confusion(rows: Mapping[str, Sequence[int | None]], names: Sequence[str]) -> Iterator[str]:
+    """Yield the confusion matrix; a column has the number of its class, as the names may be long."""
+    width = max(4, *(len(str(count)) for row in rows.values() for count in row)) + 1
+    yield "images by predicted class (columns) and true class (rows)"
+    yield "".join(f"{number:>{width}}" for number in range(1, len(names) + 1))
+    for number, name in enumerate(names, 1):
+        if name in rows:
+            counts = (f"<{SMALLEST_COUNT}" if count is None else count for count in rows[name])
+            yield "".join(f"{count:>{width}}" for count in counts) + f"  {number} {name}"
+        else:
+            yield " " * width * len(names) + f"  {number} {name}: no images, or too few"
+
+
+def _referral(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what thresholds of ``fedward predict --refer-below`` do, also with the temperature."""
+    after, ways = found["temperature"], [found["referral"]]
+    title = "referred, accuracy of the others"
+    yield f"{'refer below':<15}{title}{'  with the temperature' if after else ''}"
+    ways += [after["referral"]] if after else []
+    for rows in zip(*ways, strict=True):
+        cells = (f"{row['referred']:>5.0%}  {_number(row['accuracy'])}" for row in rows)
+        yield f"{rows[0]['below']:<15}{''.join(f'{cell:<34}' for cell in cells)}".rstrip()
+
+
+def _notes(found: Mapping[str, Any]) -> str:
+    notes = "In brackets: 95 % intervals, for images that are independent of each other."
+    if left := found["not_evaluated"]:
+        notes += f" In no number, as there are fewer than {SMALLEST_COUNT} images of them: {', '.join(left)}."
+    return notes

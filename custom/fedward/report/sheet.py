@@ -1,0 +1,82 @@
+"""One page for clinicians: what the model does, on whose images, how good it is, when to ask a human, its limits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedward.evaluation.clinical import Share
+from fedward.report import tables, verdict, words
+from fedward.report.clinical import Answers, ClassRates, Clinical
+from fedward.report.run import Run
+from fedward.report.template import template
+
+_LINES = 12
+"""So many classes fit the page, those with the most test images first."""
+_CERTAIN = 30
+"""Test images of a class below which its numbers are called uncertain."""
+_NAMED = 6
+"""So many classes are named one by one in a sentence."""
+
+
+def render_sheet(run: Run) -> str:
+    """Return the page as HTML; of a run without clinical numbers it says that they are missing."""
+    return template("sheet.html").render(_content(run))
+
+
+def _content(run: Run) -> dict[str, Any]:
+    choices, sites = tables.Choices.of(run, run.key_metric), tables.site_lines(run)
+    found, (synthetic, origin) = Clinical.of(run, choices.reported), verdict.origin(run)
+    baseline = verdict.baseline(run, choices)
+    every = found.pooled.lines if found else []
+    shown = sorted(every, key=lambda line: -line.images)[:_LINES]
+    return {
+        "run": run,
+        "banner": words.banner(run),
+        "synthetic": synthetic,
+        "origin": origin,
+        "round": choices.reported,
+        "named": _list(run.classes),
+        "sites": sites,
+        "labelled": sum(line.labelled or 0 for line in sites),
+        "unlabelled": sum(line.unlabelled or 0 for line in sites),
+        "verdict": verdict.verdict(run, baseline, found.pooled.never if found else ()),
+        "baseline": baseline,
+        "clinical": found,
+        "lines": [line for line in every if line in shown],
+        "left_out": len(every) - len(shown),
+        "range": _range(found.sites) if found else None,
+        "limits": _limits(run, found),
+    }
+
+
+def _range(sites: Sequence[Answers]) -> tuple[tuple[str, Share], tuple[str, Share]] | None:
+    """Return the sites with the lowest and the highest share of right answers; None for fewer than two."""
+    told = [(answers.name, answers.accuracy) for answers in sites]
+    known = sorted(((name, share) for name, share in told if share), key=lambda pair: pair[1].value)
+    return (known[0], known[-1]) if len(known) > 1 else None
+
+
+def _limits(run: Run, found: Clinical | None) -> list[str]:
+    """Return what the model must not be trusted with, each in a sentence."""
+    lines: Sequence[ClassRates] = found.pooled.lines if found else ()
+    tested = {line.name for line in lines}
+    never = found.pooled.never if found else []
+    untested = [name for name in run.classes if name not in tested] if found else []
+    few = [f"{line.name} ({line.images})" for line in lines if line.images < _CERTAIN]
+    told = [
+        (never, "It never answers {}: it will miss every such image."),
+        (untested, "How good it is for {} is not known: no site had enough test images."),
+        (few, "Numbers for {} rest on few test images and may be far off."),
+    ]
+    always = [
+        *filter(None, (words.nothing_to_judge(run.info.untrained), words.kept_at_sites(run))),
+        "It was tested at the sites that trained it. At another hospital, with other cameras or patients, it may be "
+        "worse.",
+        "It always answers with one of its classes, also for an image of something else.",
+        "It was trained once. Another training of the same kind may give other numbers.",
+    ]
+    return [sentence.format(_list(names)) for names, sentence in told if names] + always
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

@@ -1,0 +1,55 @@
+"""The templates of a run's pages, with how they write numbers, and the one script that they may run."""
+
+import re
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from fedward.evaluation.selection import mean
+
+
+@cache
+def template(name: str) -> Template:
+    """Return a template of this folder by its file's name.
+
+    A page's policy admits one script, by its hash: nothing that a run folder holds can be run.
+    """
+    environment = Environment(
+        loader=PackageLoader("fedward", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"num": _number, "mb": _megabytes, "percent": _percent, "upfirst": _upfirst}
+    environment.filters |= {"mean": mean, "headings": _headings}
+    script = files("fedward.report").joinpath("report.js").read_text(encoding="utf-8")
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    environment.globals |= {"script": Markup(script), "script_digest": digest}
+    return environment.get_template(name)
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "n/a" if value is None else f"{value:.{digits}f}"
+
+
+def _percent(share: float, digits: int = 1) -> str:
+    return f"{share * 100:.{digits}f}"
+
+
+def _megabytes(count: float) -> str:
+    return f"{count / 1e6:,.1f}"
+
+
+def _upfirst(text: str) -> str:
+    """Return the text with a capital first letter and the rest as it is: macro AUROC is no Macro auroc."""
+    return text[:1].upper() + text[1:]
+
+
+def _headings(page: str) -> list[tuple[str, Markup]]:
+    """Return (id, title) of each section of a page."""
+    return [(name, Markup(title)) for name, title in re.findall(r'<h2 id="(\w+)">(.*?)</h2>', page)]

@@ -1,0 +1,140 @@
+"""One image file to the uint8 array that a network is shown.
+
+This file stands alone, with NumPy and Pillow: an exported bundle takes a copy of it along (docs/model.md), so that its
+pixels are those of the training.
+"""
+
+import warnings
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image
+from PIL.Image import Transpose
+from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
+
+Pixels: TypeAlias = npt.NDArray[np.uint8]
+
+_TURNS = {
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_270,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_90,
+}
+"""EXIF orientation -> what shows the image upright."""
+
+
+class BadRow(Exception):  # noqa: N818 - not an error of the program: caught per row, kept as Rejected
+    """One row or image cannot be used; the text says what was expected and what was found."""
+
+
+class Unreadable(BadRow):
+    """A file cannot be read now, for a reason of the machine: it may be whole."""
+
+
+def decode(path: Path, size: int, channels: int) -> Pixels:
+    """Read one image file as uint8 (size, size, channels).
+
+    Grey becomes RGB or RGB becomes grey (ITU-R 601 luma). The picture is squashed to a square with an antialiased
+    bilinear filter.
+
+    Raises:
+        Unreadable: as :func:`open_image`.
+        BadRow: as :func:`open_image`, or the image shows one constant value.
+    """
+    pixels = fit(open_image(path, smallest=2 * size), size, channels)
+    check_not_blank(pixels)
+    return pixels
+
+
+def open_image(path: Path, smallest: int | None = None) -> Image.Image:
+    """Read one image file with 8 bits a channel.
+
+    The EXIF orientation is applied if it can be read. Transparency is composited on black. Grey of 16 bits, 32 bits or
+    floats is scaled from its own minimum..maximum to 0..255: the range of a detector is rarely that of its container.
+    Colour of 16 bits a channel is refused: Pillow reads the upper eight alone, in which 12 bits are nearly black.
+
+    Args:
+        path: of the file.
+        smallest: a JPEG may be read at a fraction of its size, but with no side below this; by default it is not.
+
+    Raises:
+        Unreadable: the machine failed to read the file, or had too little memory.
+        BadRow: the file is no image, is cut short, is too large (Pillow's limit), has colours of 16 bits, or cannot be
+            decoded for whatever else.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                if smallest:
+                    image.draft(None, (smallest, smallest))  # skip detail that a resize would average away
+                if _deep_colour(image):
+                    raise BadRow("expected colours of 8 bits a channel, found 16: convert to 8 bit")
+                image.load()
+                return _eight_bits(_upright(image))
+    except BadRow:
+        raise
+    except Exception as error:  # whatever a decoder makes of one damaged file, the others are still good
+        # Pillow's own errors about a file's content are OSErrors, too, but carry no number.
+        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+        kind = Unreadable if machine else BadRow
+        raise kind(f"expected a whole image, found {type(error).__name__}: {error}") from None
+
+
+def as_image(pixels: Pixels) -> Image.Image:
+    """Return uint8 (H, W), (H, W, 1) or (H, W, 3) as a Pillow image."""
+    return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
+
+
+def check_not_blank(pixels: Pixels) -> None:
+    """Refuse an image (H, W, C) in which every channel is constant.
+
+    Raises:
+        BadRow: it is.
+    """
+    if (pixels == pixels[:1, :1]).all():
+        raise BadRow("expected an image, found a blank one: every pixel is the same")
+
+
+def fit(image: Image.Image, size: int, channels: int) -> Pixels:
+    """Return an 8-bit Pillow image as uint8 (size, size, channels): converted, then squashed to the square."""
+    converted = image.convert("L" if channels == 1 else "RGB")
+    if converted.size != (size, size):
+        converted = converted.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(converted, np.uint8).reshape(size, size, channels)
+
+
+def _deep_colour(image: Image.Image) -> bool:
+    """Return whether Pillow will drop the lower half of an image's 16 bits; to be asked before it is loaded."""
+    if image.mode.startswith(("I", "F")):
+        return False
+    if isinstance(image, TiffImageFile):
+        return bool(max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8)
+    return any(";16" in str(tile.args) for tile in getattr(image, "tile", ()))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # cameras write all kinds of EXIF, and the pixels are good without
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    if image.mode.startswith(("I", "F")):
+        values = np.asarray(image, np.float64)
+        low, high = float(values.min()), float(values.max())
+        if not np.isfinite([low, high]).all():
+            raise BadRow("expected finite pixel values, found NaN or infinity")
+        scaled = (values - low) * (255 / (high - low) if high > low else 0)
+        return Image.fromarray(scaled.round().astype(np.uint8))
+    if image.has_transparency_data:
+        opaque = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", opaque.size, (0, 0, 0, 255)), opaque)
+    return image

@@ -1,0 +1,222 @@
+"""One DICOM file to the 8-bit image that a network is shown: single frames, grey or colour, no volumes.
+
+Messages from here repeat no text of a header: they may reach a log.
+"""
+
+import logging
+import math
+import struct
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_image
+
+Window: TypeAlias = tuple[float, float]
+"""Centre and width of the values that are shown, after the modality rescale: in Hounsfield units for CT."""
+
+_DEFLATED = "1.2.840.10008.1.2.1.99"
+_GREY = ("MONOCHROME1", "MONOCHROME2")
+_COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT", "PALETTE COLOR")
+PHOTOMETRIC = (*_GREY, *_COLOUR)
+"""Photometric interpretations that are read."""
+_PALETTES = [
+    f"{colour}PaletteColorLookupTable{part}" for colour in ("Red", "Green", "Blue") for part in ("Descriptor", "Data")
+] + [f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")]
+_NEEDED = [
+    *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PlanarConfiguration", "PhotometricInterpretation"),
+    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "PixelData"),
+    *("RescaleSlope", "RescaleIntercept", "ModalityLUTSequence"),
+    *("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence", "SharedFunctionalGroupsSequence"),
+    *_PALETTES,
+]
+"""All of a header that is read; a patient's data is not among it."""
+_FRAME_STARTS = frozenset({*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC})
+"""Markers of JPEG and JPEG-LS before which the size of the image is not said."""
+
+
+def is_dicom(path: Path) -> bool:
+    """Return whether a file that can be read begins as DICOM files do, whatever its name ends in."""
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
+@cache
+def pydicom() -> Any:
+    """Return pydicom, which from now on says nothing of a header in warnings or logs.
+
+    Raises:
+        Unreadable: it is not installed.
+    """
+    try:
+        import pydicom as library
+    except ImportError:
+        raise Unreadable("found a DICOM file, and no pydicom: pip install 'fedward[dicom]'") from None
+    library.config.settings.reading_validation_mode = library.config.IGNORE
+    for name in ("pydicom", "openjpeg", "libjpeg"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    warnings.filterwarnings("ignore", module="pydicom")
+    return library
+
+
+def open_dicom(path: Path, window: Window | None = None) -> Image.Image:
+    """Read a DICOM file as an image of mode ``L`` or ``RGB``.
+
+    Grey: stored values become those of the modality (slope and intercept, or table). The window then maps them to
+    0..255 and cuts off what is outside (DICOM PS3.3, C.11.2). It is the site's, else the file's own table or first
+    window, else the whole range of the stored bits. MONOCHROME1 is inverted, so that the lowest value is black or
+    white as the file says. Colour becomes RGB, its stored bits 8.
+
+    Args:
+        path: of the file.
+        window: of the site, for all grey images.
+
+    Raises:
+        Unreadable: the machine failed to read the file, has too little memory, or lacks pydicom or what decodes it.
+        BadRow: the file holds no image or several frames, is damaged, too large (Pillow's limit), of another size than
+            its header says, or of a kind that is not read.
+    """
+    try:
+        dataset = _checked(path)
+        stored = pydicom().pixels.pixel_array(dataset, index=0)
+        grey = dataset.PhotometricInterpretation in _GREY
+        shown = _grey(dataset, stored, window) if grey else _colour(dataset, stored)
+        return as_image(_eight_bits(shown))
+    except BadRow:
+        raise
+    except Exception as error:  # as of other images; the message would repeat parts of the header
+        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+        found = f"expected a whole DICOM image, found one that cannot be read ({type(error).__name__})"
+        raise (Unreadable if machine else BadRow)(found) from None
+
+
+def read_header(path: Path, tags: list[str] | None = None) -> Any:
+    """Return these tags of a DICOM file, by default all but the pixels.
+
+    Raises:
+        BadRow: all of the file is deflated, which may unpack to any size.
+        Exception: whatever pydicom makes of a damaged file.
+    """
+    library = pydicom()
+    if library.filereader.read_file_meta_info(path).get("TransferSyntaxUID") == _DEFLATED:
+        raise BadRow("expected DICOM with a header that is not compressed, found a deflated one: export it without")
+    return library.dcmread(path, specific_tags=tags, stop_before_pixels=True)
+
+
+def _checked(path: Path) -> Any:
+    """Return what is needed of a file, once its size and kind are known to be good."""
+    header = read_header(path, _NEEDED)
+    if "Rows" not in header or "Columns" not in header:
+        raise BadRow("expected a DICOM image, found another DICOM object")
+    if (header.get("NumberOfFrames") or 1) > 1 or "SharedFunctionalGroupsSequence" in header:
+        raise BadRow("expected a 2D image, found a multi-frame DICOM file: export its best frame as a file")
+    size = int(header.Rows), int(header.Columns)
+    limit = Image.MAX_IMAGE_PIXELS or math.inf
+    if not 0 < size[0] * size[1] <= limit:
+        raise BadRow(f"expected at most {limit} pixels, found {size[0]} x {size[1]}")
+    grey = header.get("PhotometricInterpretation") in _GREY
+    if header.get("PhotometricInterpretation") not in PHOTOMETRIC or (grey and header.SamplesPerPixel != 1):
+        raise BadRow("expected a grey, RGB, YBR or palette image, found another photometric interpretation")
+    if header.BitsAllocated not in (8, 16):
+        raise BadRow(f"expected 8 or 16 bits a value, found {int(header.BitsAllocated)}")
+    dataset = pydicom().dcmread(path, specific_tags=_NEEDED)
+    if "PixelData" not in dataset:
+        raise BadRow("expected a DICOM image, found no pixel data")
+    if dataset.file_meta.TransferSyntaxUID.is_compressed:
+        _check_frame(dataset, size)
+    return dataset
+
+
+def _check_frame(dataset: Any, size: tuple[int, int]) -> None:
+    """Refuse compressed pixels that nothing here decodes, or that would be larger than the header says."""
+    if not pydicom().pixels.get_decoder(dataset.file_meta.TransferSyntaxUID).is_available:
+        raise Unreadable("found a compressed DICOM file, and nothing that decodes it: pip install 'fedward[dicom]'")
+    frame = pydicom().encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
+    if "JPEG" in dataset.file_meta.TransferSyntaxUID.name and (found := _size_of(frame)) != size:
+        expected = f"a compressed image of {size[0]} x {size[1]}, as the header says"
+        raise BadRow(f"expected {expected}, found {found[0]} x {found[1]}")
+
+
+def _size_of(frame: bytes) -> tuple[int, int]:
+    """Return rows and columns of a JPEG, JPEG-LS or JPEG 2000 image; zeros if it does not say them."""
+    if not frame.startswith(b"\xff\xd8"):
+        start = frame.find(b"\xff\x4f\xff\x51")
+        if start < 0:
+            return 0, 0
+        right, bottom, left, top = struct.unpack(">4I", frame[start + 8 : start + 24])
+        return bottom - top, right - left
+    place = 2
+    while place + 9 <= len(frame):
+        marker = frame[place + 1]
+        if marker in _FRAME_STARTS:
+            rows, columns = struct.unpack(">2H", frame[place + 5 : place + 9])
+            return rows, columns
+        place += 1 if marker == 0xFF else 2 + int.from_bytes(frame[place + 2 : place + 4])
+    return 0, 0
+
+
+def _grey(dataset: Any, stored: npt.NDArray[Any], window: Window | None) -> npt.NDArray[Any]:
+    """Return the values of a grey image as 0..1."""
+    values = pydicom().pixels.apply_modality_lut(stored, dataset)
+    own = file_window(dataset)
+    if window is not None:
+        shown = _windowed(values, window, "LINEAR")
+    elif dataset.get("VOILUTSequence"):
+        table = pydicom().pixels.apply_voi(np.round(values).astype(np.int64), dataset)
+        shown = table / (2 ** int(dataset.VOILUTSequence[0].LUTDescriptor[2]) - 1)
+    elif own is not None:
+        shown = _windowed(values, own, dataset.get("VOILUTFunction") or "LINEAR")
+    else:
+        shown = np.interp(values, _range(dataset), (0, 1))
+    return 1 - shown if dataset.PhotometricInterpretation == "MONOCHROME1" else shown
+
+
+def file_window(dataset: Any) -> Window | None:
+    """Return the first window of a header; None if there is none that can be used."""
+    found = [dataset.get(name) for name in ("WindowCenter", "WindowWidth")]
+    first = [value[0] if isinstance(value, list | pydicom().multival.MultiValue) else value for value in found]
+    if first[0] is None or first[1] is None:
+        return None
+    centre, width = float(first[0]), float(first[1])
+    return (centre, width) if math.isfinite(centre) and math.isfinite(width) and width > 0 else None
+
+
+def _windowed(values: npt.NDArray[Any], window: Window, function: str) -> npt.NDArray[Any]:
+    centre, width = window
+    if function == "SIGMOID":
+        return np.asarray(1 / (1 + np.exp(np.clip(-4 * (values - centre) / width, -500, 500))))
+    if function == "LINEAR" and width > 1:
+        centre, width = centre - 0.5, width - 1
+    return np.clip((values - centre) / width + 0.5, 0, 1)
+
+
+def _range(dataset: Any) -> list[float]:
+    """Return the lowest and the highest value that the stored bits can have, after the modality rescale."""
+    if dataset.get("ModalityLUTSequence"):
+        return [0, 2 ** int(dataset.ModalityLUTSequence[0].LUTDescriptor[2]) - 1]
+    levels = 2 ** int(dataset.BitsStored)
+    lowest = -levels // 2 if dataset.PixelRepresentation else 0
+    slope, intercept = float(dataset.get("RescaleSlope", 1)), float(dataset.get("RescaleIntercept", 0))
+    return sorted(slope * value + intercept for value in (lowest, lowest + levels - 1))
+
+
+def _colour(dataset: Any, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values of a colour image as RGB in 0..1."""
+    if dataset.PhotometricInterpretation == "PALETTE COLOR":
+        colours = pydicom().pixels.apply_color_lut(stored, dataset)
+        return np.asarray(colours / np.iinfo(colours.dtype).max)
+    return np.asarray(stored / (2 ** int(dataset.BitsStored) - 1))
+
+
+def _eight_bits(shown: npt.NDArray[Any]) -> Pixels:
+    if not np.isfinite(shown).all():
+        raise BadRow("expected finite pixel values, found NaN or infinity")
+    return np.asarray((np.clip(shown, 0, 1) * 255).round().astype(np.uint8))

@@ -1,0 +1,191 @@
+"""Counts that sites send add up, obey the small-count rule, and give the numbers that exact scores give."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedward.errors import WireError
+from fedward.evaluation import classification_metrics, clinical
+from fedward.evaluation.binned import EDGES, INTERVALS, Binned, binned_counts
+from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.protocol.binned_checks import check_binned
+from fedward.protocol.messages import BinnedCounts, Metric
+
+
+def drawn(counts, seed=0, sharp=2.0):
+    """Probabilities and labels of so many images of each class; the larger ``sharp``, the better the model."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+    logits = rng.normal(0, 1.5, (len(labels), len(counts)))
+    logits[np.arange(len(labels)), labels] += sharp
+    odds = np.exp(logits)
+    return odds / odds.sum(axis=1, keepdims=True), labels
+
+
+def counted(counts, seed=0, sharp=2.0):
+    probabilities, labels = drawn(counts, seed, sharp)
+    told = binned_counts(probabilities, labels)
+    assert told is not None
+    return probabilities, labels, Binned.read(told)
+
+
+SPLITS = st.lists(st.integers(0, 30), min_size=2, max_size=5).filter(lambda counts: max(counts) >= SMALLEST_COUNT)
+
+
+@given(SPLITS, st.integers(0, 9), st.floats(-1, 5))
+def test_what_is_told_passes_the_wire_and_hides_small_counts(counts, seed, sharp):
+    probabilities, labels = drawn(counts, seed, sharp)
+    told = json.loads(json.dumps(binned_counts(probabilities, labels)))
+    found, common = Binned.read(told), [count for count in counts if count >= SMALLEST_COUNT]
+    assert found.images.tolist() == [count if count >= SMALLEST_COUNT else 0 for count in counts]
+    for name in ("images", "cells", "scores", "sure"):
+        values = getattr(found, name)
+        assert not ((values > 0) & (values < SMALLEST_COUNT)).any(), name
+    row = Metric(split="test", name="accuracy", value=0.5, n=sum(common), classes=[])
+    check_binned("counts", BinnedCounts.model_validate(told), [row], len(counts))
+
+
+@given(SPLITS, st.integers(0, 9))
+def test_images_of_rare_classes_are_in_no_count(counts, seed):
+    """The answer is the same without them, whatever the model says of them."""
+    probabilities, labels = drawn(counts, seed)
+    common = np.bincount(labels, minlength=len(counts))[labels] >= SMALLEST_COUNT
+    assert binned_counts(probabilities, labels) == binned_counts(probabilities[common], labels[common])
+
+
+def test_nothing_is_told_where_all_classes_are_rare():
+    assert binned_counts(*drawn([4, 4, 0])) is None
+    assert binned_counts(np.zeros((0, 3)), np.zeros(0, np.int64)) is None
+
+
+def test_rates_and_matrix_are_those_of_the_answers():
+    probabilities, labels, counts = counted([40, 25, 60])
+    given_class = probabilities.argmax(axis=1)
+    for place in range(3):
+        inside, said = labels == place, given_class == place
+        found = clinical.rates(counts, place)
+        for share, hits, of in (
+            (found.sensitivity, said, inside),
+            (found.specificity, ~said, ~inside),
+            (found.positive, inside, said),
+            (found.negative, ~inside, ~said),
+        ):
+            assert share is not None
+            assert (share.n, share.value) == (of.sum(), pytest.approx(hits[of].mean()))
+            assert (share.low, share.high) == proportion_interval(share.value, share.n)
+        for other in set(range(3)) - {place}:
+            number = int((inside & (given_class == other)).sum())
+            assert counts.cells[place, other] == (number if number >= SMALLEST_COUNT else 0)
+    assert clinical.accuracy(counts).value == pytest.approx((given_class == labels).mean())
+    rows = {row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")}
+    assert clinical.balanced_accuracy(counts).value == pytest.approx(rows["balanced_accuracy"])
+
+
+def test_a_rate_of_fewer_than_five_images_is_not_told():
+    """Three answers are given the second class: what share of them is right, is not said."""
+    probabilities = np.tile([0.9, 0.1], (20, 1))
+    probabilities[:3] = [0.1, 0.9]
+    found = clinical.rates(Binned.read(binned_counts(probabilities, np.repeat([1, 0], 10))), 1)
+    assert found.positive is None
+    assert found.sensitivity.value == pytest.approx(0.3)
+
+
+def test_curves_have_the_area_of_the_exact_scores():
+    """Twenty intervals lose little of a thousand images."""
+    probabilities, labels, counts = counted([300, 200, 500], sharp=1.0)
+    rows = {row["name"]: row["value"] for row in classification_metrics(probabilities, labels, "abc")}
+    for place, name in enumerate("abc"):
+        x, y = clinical.roc(counts, place)
+        assert ((x[0], y[0]), (x[-1], y[-1])) == ((0, 0), (1, 1))
+        assert np.trapezoid(y, x) == pytest.approx(rows[f"auroc/{name}"], abs=0.01)
+        recall, precision = clinical.precision_recall(counts, place)
+        assert np.diff(recall, prepend=0) @ precision == pytest.approx(rows[f"auprc/{name}"], abs=0.03)
+
+
+def test_curves_need_images_of_the_class_and_others():
+    _, _, counts = counted([20, 0])
+    assert clinical.roc(counts, 0) is None
+    assert clinical.roc(counts, 1) is None
+    assert clinical.precision_recall(counts, 1) is None
+
+
+def test_calibration_is_worked_by_hand():
+    """Ten answers of 0.85 of which six are right, ten of 0.65 of which eight are: 0.2 apart on average."""
+    sure = np.repeat([0.85, 0.65], 10)
+    labels = np.array([0] * 6 + [1] * 4 + [0] * 8 + [1] * 2)
+    counts = Binned.read(binned_counts(np.stack([sure, 1 - sure], axis=1), labels))
+    assert clinical.calibration_error(counts) == pytest.approx((0.25 + 0.15) / 2)
+    assert [(round(at, 4), share.value, share.n) for at, share in clinical.reliability(counts)] == [
+        (0.65, 0.8, 10),
+        (0.85, 0.6, 10),
+    ]
+    coverage, right = clinical.risk_coverage(counts)
+    assert coverage.tolist() == [0.5, 1.0]
+    assert right.tolist() == [0.6, 0.7]
+    assert clinical.referred_for(counts, 0.65) == 0.0
+    assert clinical.referred_for(counts, 0.9) is None
+
+
+def test_referring_the_least_sure_leaves_better_answers():
+    _, _, counts = counted([300, 300], sharp=1.0)
+    coverage, right = clinical.risk_coverage(counts)
+    assert (np.diff(coverage) > 0).all()
+    assert coverage[-1] == 1.0
+    referred = clinical.referred_for(counts, right[-1] + 0.05)
+    assert 0 < referred < 1
+    assert right[np.isclose(coverage, 1 - referred)] >= right[-1] + 0.05
+
+
+def test_sites_add_up_to_all_images():
+    sites = [counted([30, 40, 8], seed)[2] for seed in range(3)]
+    whole = Binned.added(sites)
+    assert whole.total == 3 * 78
+    for name in ("images", "found", "mistaken", "sure", "right", "confidence"):
+        assert getattr(whole, name) == pytest.approx(sum(getattr(site, name) for site in sites))
+    assert Binned.added(sites[:1]).cells.tolist() == sites[0].cells.tolist()
+
+
+def test_intervals_begin_at_their_lower_end():
+    assert len(EDGES) == INTERVALS + 1
+    probabilities = np.repeat([[0.9, 0.1], [0.5, 0.5], [1.0, 0.0]], 5, axis=0)
+    told = binned_counts(probabilities, np.zeros(15, np.int64))
+    assert {EDGES[place]: n for place, n in enumerate(told["sure"]) if n} == {0.5: 5, 0.9: 5, 0.995: 5}
+
+
+TOLD = binned_counts(*drawn([40, 25, 60], sharp=0.5)) or {}
+
+
+@pytest.mark.proves(
+    "site", "counts of single patients, or impossible ones, in place of those of five images or more", "refused"
+)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": [40, 25]}, "images: expected 3 values"),
+        ({"images": [40, 25, 3]}, "images: expected 0, or 5 images or more"),
+        ({"images": [400, 25, 60]}, "no more images than the 125"),
+        ({"found": [41, 0, 0]}, "found: expected counts that fit"),
+        ({"mistaken": [0, 0, 0]}, "mistaken: expected counts that fit"),
+        ({"cells": [[0, 1, 4]]}, "cells: expected five images or more"),
+        ({"cells": [[0, 0, 9]]}, "cells: expected two different classes"),
+        ({"cells": [[0, 3, 9]]}, "cells: expected two different classes"),
+        ({"cells": [[0, 1, 9], [0, 1, 9]]}, "cells: expected two different classes"),
+        ({"cells": [[0, 1]]}, "cells: expected two different classes"),
+        ({"cells": [[0, 1, 40]]}, "cells: expected counts that fit"),
+        ({"scores": TOLD["scores"][:2]}, "scores: expected 3 values"),
+        ({"scores": [row[:-1] for row in TOLD["scores"]]}, f"scores: expected {INTERVALS} values"),
+        ({"scores": [[124, 1] + [0] * 18] * 3}, "scores: expected 0, or 5 images or more"),
+        ({"inside": [[0] * INTERVALS] * 3}, "inside: expected counts that fit"),
+        ({"sure": [0] * INTERVALS}, "sure: expected counts that fit"),
+        ({"right": [0] * INTERVALS}, "right: expected counts that fit"),
+        ({"confidence": [2.0] * INTERVALS}, "confidence: expected numbers from 0 to 1"),
+    ],
+)
+def test_counts_that_break_a_rule_are_refused(change, message):
+    row = Metric(split="test", name="accuracy", value=0.5, n=125, classes=[])
+    with pytest.raises(WireError, match=message):
+        check_binned("counts", BinnedCounts.model_validate({**TOLD, **change}), [row], 3)

@@ -1,0 +1,113 @@
+"""A bundle runs by MONAI's own tools, without fedward, and predicts as ``fedward predict``."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hospitals import CLASSES, SITES, Finished, arrays
+from PIL import Image
+
+import fedward
+from fedward import cli
+from fedward.digests import file_digest
+from fedward.sites import decoding
+
+REQUIRED = {
+    *("schema", "version", "monai_version", "pytorch_version", "numpy_version", "required_packages_version"),
+    *("task", "description", "authors", "copyright", "network_data_format"),
+}
+"""Fields of metadata.json by MONAI's schema of 2024."""
+
+MONAI = """
+import sys
+from monai.bundle import load, run, verify_net_in_out
+
+metadata, config = "configs/metadata.json", "configs/inference.json"
+verify_net_in_out("network_def", meta_file=metadata, config_file=config, device="cpu")
+places = {"dataset_dir": sys.argv[1], "output_dir": sys.argv[2], "device": "$torch.device('cpu')"}
+run(config_file=config, meta_file=metadata, **places)
+net, inside, _ = load("bundle", bundle_dir="..", load_ts_module=True, device="cpu")
+assert inside["network_data_format"]["outputs"]["pred"]["num_channels"] == 3, inside
+assert "fedward" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def bundle(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "bundle"
+    assert cli.main(["export", str(finished.run), "--bundle", str(folder)]) == 0
+    return folder
+
+
+def test_monai_predicts_as_fedward(bundle: Path, finished: Finished, tmp_path: Path) -> None:
+    pictures, out = tmp_path / "pictures", tmp_path / "out"
+    (pictures / "below").mkdir(parents=True)
+    for number, pixels in enumerate(arrays(70, seed=9)["images"]):
+        image = Image.fromarray(pixels).resize((40, 50 + number))
+        turned = image.getexif()
+        turned[0x0112] = 6
+        image.save(pictures / ("below" if number % 2 else "") / f"{number}.jpg", exif=turned)
+    subprocess.run([sys.executable, "-c", MONAI, pictures, out], cwd=bundle, check=True)
+    with (out / "predictions.csv").open() as file:
+        theirs = {str(Path(name).relative_to(pictures)): list(map(float, row)) for name, *row in csv.reader(file)}
+    assert cli.main(["predict", str(finished.run), str(pictures), "--out", str(tmp_path / "ours.csv")]) == 0
+    with (tmp_path / "ours.csv").open() as file:
+        ours = {row["image"]: [float(row[f"probability/{name}"]) for name in CLASSES] for row in csv.DictReader(file)}
+    assert set(theirs) == set(ours)
+    assert len(ours) == 70
+    assert all(theirs[name] == pytest.approx(ours[name], abs=1e-5) for name in ours)
+
+
+def test_the_metadata_are_what_monais_schema_asks_for(bundle: Path) -> None:
+    metadata = json.loads((bundle / "configs" / "metadata.json").read_text())
+    assert set(metadata) >= REQUIRED
+    image, found = (
+        metadata["network_data_format"]["inputs"]["image"],
+        metadata["network_data_format"]["outputs"]["pred"],
+    )
+    assert (image["num_channels"], image["spatial_shape"], image["value_range"]) == (1, [16, 16], [0, 1])
+    assert found["channel_def"] == {"0": "MEL", "1": "NV", "2": "BCC"}
+    assert "not a medical device" in metadata["intended_use"]
+    assert 0 < metadata["eval_metrics"]["accuracy"] <= 1
+
+
+def test_images_are_read_by_the_code_of_the_sites(bundle: Path) -> None:
+    assert (bundle / "scripts" / "decoding.py").read_bytes() == Path(decoding.__file__).read_bytes()
+
+
+def test_the_card_tells_where_the_model_comes_from(bundle: Path, finished: Finished) -> None:
+    card, run = (bundle / "docs" / "README.md").read_text(), json.loads((finished.run / "run.json").read_text())
+    hashes = [file_digest(finished.run / name) for name in ("model.safetensors", "audit.jsonl")]
+    for fact in (*hashes, run["id"], run["audit"]["last_hash"], "fedavg, 3 rounds", "not a medical device", *CLASSES):
+        assert fact in card
+    for site in SITES:
+        assert f"| {site} | 45 | 0 | 30 | 60 |" in card
+    rows = [json.loads(line) for line in (finished.run / "metrics.jsonl").read_text().splitlines()]
+    last = {
+        row["site"]: row["value"]
+        for row in rows
+        if (row["round"], row["split"], row["name"]) == (3, "test", "accuracy")
+    }
+    assert all(f"| {site} | {value:.3f} |" in card for site, value in last.items())
+    assert f"| mean over sites | {sum(last.values()) / 2:.3f} |" in card
+
+
+def test_the_best_model_has_a_card_of_its_round(finished: Finished, tmp_path: Path) -> None:
+    words = ["export", str(finished.run), "--best", "--bundle", str(tmp_path / "best")]
+    assert cli.main(words) == 0
+    card, best = (
+        (tmp_path / "best" / "docs" / "README.md").read_text(),
+        json.loads((finished.run / "best.json").read_text()),
+    )
+    assert f"fedavg, {best['round']} rounds" in card
+    assert fedward.load_model(finished.run, "best").sha256 in card
+
+
+def test_a_folder_with_files_is_left_alone(finished: Finished, tmp_path: Path, capsys) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert cli.main(["export", str(finished.run), "--bundle", str(tmp_path)]) == 2
+    assert "expected a new folder, found files in it" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

@@ -1,0 +1,164 @@
+"""``fedward evaluate``: the numbers of the run, at any hospital, and nothing of single images or rare classes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hospitals import CLASSES, SITES, Finished, arrays, site_file, write_npz
+
+import fedward
+from fedward import cli
+from fedward.errors import DataError
+from fedward.evaluation.calibration import fit_temperature
+from fedward.inference.evaluation import evaluate
+from fedward.inference.words import lines
+from fedward.sites import load_site
+from run_files import rows
+
+GROUPS = {"malignant": ["MEL", "BCC"], "benign": ["NV"]}
+
+
+def at(finished: Finished, file: Path, **options: Any) -> dict[str, Any]:
+    return evaluate(fedward.load_model(finished.run), file, **options)
+
+
+@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_numbers_are_those_that_the_site_reported(site: str, split: str, finished: Finished) -> None:
+    found = at(finished, finished.sites / f"{site}.yaml", split=split)
+    logged = [row for row in rows(finished.run, "metrics") if (row["site"], row["split"]) == (site, split)]
+    last = {row["name"]: row for row in logged if row["round"] == 3}
+    assert found["images"] == last["accuracy"]["n"] == {"val": 30, "test": 60}[split]
+    for name in ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro"):
+        assert found["overall"][name]["value"] == pytest.approx(last[name]["value"]), name
+    for name in CLASSES:
+        assert found["classes"][name]["auroc"]["value"] == pytest.approx(last[f"auroc/{name}"]["value"])
+
+
+def test_a_hospital_that_never_joined(finished: Finished, tmp_path: Path, monkeypatch, capsys) -> None:
+    """It has other labels and files of its own, and writes where the command is called."""
+    npz = write_npz(tmp_path / "west.npz", train=3, val=60, test=90)
+    site_file(tmp_path / "west.yaml", npz, labels={2: "BCC", 0: "MEL", 1: "NV"})
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["evaluate", str(finished.run), "west.yaml"]) == 0
+    found = json.loads((tmp_path / "west-test-evaluation.json").read_text())
+    assert found == json.loads(json.dumps(at(finished, tmp_path / "west.yaml")))
+    assert (found["site"], found["images"], found["not_evaluated"]) == ("west", 90, [])
+    printed = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in printed.splitlines())
+    assert "west, test: 90 images" in printed
+
+
+def test_aggregates_alone(finished: Finished) -> None:
+    text = json.dumps(at(finished, finished.sites / "north.yaml"))
+    data = load_site(finished.sites / "north.yaml", fedward.load_model(finished.run).experiment.data)
+    assert not [name for name in (*data.test.ids, *data.val.ids) if f'"{name}"' in text]
+    assert str(finished.sites) not in text
+    assert str(finished.run) not in text
+    assert "rejected" not in text
+
+
+def hospital(folder: Path, rare: int) -> Path:
+    """A hospital with so many BCC in each split, at the end."""
+    splits = {"train": 30, "val": 60, "test": 60}
+    parts = {}
+    for seed, (split, number) in enumerate(splits.items()):
+        images, labels = arrays(number, seed).values()
+        keep = np.flatnonzero((labels[:, 0] != 2) | (np.cumsum(labels[:, 0] == 2) <= rare))
+        parts |= {f"{split}_images": images[keep], f"{split}_labels": labels[keep]}
+    np.savez(folder / "some.npz", **parts)
+    return site_file(folder / "east.yaml", folder / "some.npz")
+
+
+@pytest.mark.parametrize("groups", [None, GROUPS], ids=["classes", "groups"])
+def test_a_rare_class_changes_no_number(groups, finished: Finished, tmp_path: Path) -> None:
+    none, few = (at(finished, hospital(tmp_path, rare), groups=groups) for rare in (0, 4))
+    assert none == few
+    assert none["not_evaluated"] == ["BCC"]
+    enough = at(finished, hospital(tmp_path, 5), groups=groups)
+    assert enough["images"] == none["images"] + 5
+    assert enough["not_evaluated"] == []
+
+
+def test_small_cells_are_withheld(finished: Finished) -> None:
+    found = at(finished, finished.sites / "north.yaml")
+    rows = [(CLASSES.index(name), row) for name, row in found["confusion"].items()]
+    cells = [count for place, row in rows for count in (*row[:place], *row[place + 1 :])]
+    assert None in cells
+    assert all(count is None or count >= 5 for count in cells)
+    table = "\n".join(lines(found))
+    assert table.count("<5") == cells.count(None)
+
+
+def test_classes_may_be_told_apart_in_groups(finished: Finished, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "found.json"
+    words = ["--groups", "malignant=MEL,BCC", "benign=NV", "--out", str(out)]
+    assert cli.main(["evaluate", str(finished.run), str(finished.sites / "north.yaml"), *words]) == 0
+    found = json.loads(out.read_text())
+    assert found["groups"] == GROUPS
+    assert {name: of["images"] for name, of in found["classes"].items()} == {"malignant": 40, "benign": 20}
+    one, other = found["classes"].values()
+    assert one["sensitivity"] == other["specificity"]
+    assert one["auroc"]["value"] == pytest.approx(other["auroc"]["value"])
+    assert sum(map(len, found["confusion"].values())) == 4
+
+
+@pytest.mark.parametrize("groups", ["malignant=MEL", "malignant", "malignant=", "a=MEL a=NV,BCC", "a=MEL,NV b=BCC,DF"])
+def test_wrong_groups_are_refused(groups: str, finished: Finished, tmp_path: Path, capsys) -> None:
+    words = ["evaluate", str(finished.run), str(finished.sites / "north.yaml"), "--out", str(tmp_path / "x")]
+    try:
+        code = cli.main([*words, "--groups", *groups.split()])
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert "groups" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_temperature_is_of_the_validation_images(finished: Finished, tmp_path: Path) -> None:
+    file, out = finished.sites / "north.yaml", tmp_path / "found.json"
+    model = fedward.load_model(finished.run)
+    data = load_site(file, model.experiment.data)
+    probabilities = model(model_images(data.val.pixels)).numpy()
+    found = at(finished, file)["temperature"]
+    assert found["value"] == pytest.approx(fit_temperature(probabilities, data.val.labels), rel=1e-4)
+    assert (found["split"], found["images"]) == ("val", 30)
+    assert at(finished, file, split="val")["temperature"] is None, "it would be judged by what it was fitted on"
+    assert cli.main(["evaluate", str(finished.run), str(file), "--out", str(out)]) == 0
+    assert fedward.load_model(finished.run, calibration=out).temperature == found["value"]
+
+
+def model_images(pixels: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2) / 255
+
+
+def test_without_validation_images_no_temperature(finished: Finished, tmp_path: Path) -> None:
+    site_file(tmp_path / "west.yaml", finished.npz, indices={"test": list(range(120))})
+    found = at(finished, tmp_path / "west.yaml")
+    assert found["temperature"] is None
+    assert "no temperature follows from the validation images" in "\n".join(lines(found))
+
+
+def test_images_that_cannot_be_used_are_counted_here_alone(finished: Finished, tmp_path: Path, caplog) -> None:
+    images, labels = arrays(120, seed=3).values()
+    images[:2] = 7
+    np.savez(tmp_path / "some.npz", test_images=images, test_labels=labels)
+    file = site_file(tmp_path / "west.yaml", tmp_path / "some.npz", indices={"test": list(range(120))})
+    found = at(finished, file)
+    assert found["images"] == 118
+    assert "west: 2 rows cannot be used" in caplog.text
+
+
+def test_nothing_to_evaluate_is_said(finished: Finished, tmp_path: Path) -> None:
+    site_file(tmp_path / "west.yaml", finished.npz, indices={"test": list(range(12))})
+    with pytest.raises(DataError, match="a class with at least 5 labelled images in its test split, found none"):
+        at(finished, tmp_path / "west.yaml")
+
+
+def test_labels_of_another_job_are_refused(finished: Finished, tmp_path: Path) -> None:
+    site_file(tmp_path / "west.yaml", finished.npz, labels={0: "normal", 1: "pneumonia", 2: ""})
+    with pytest.raises(DataError, match="normal, pneumonia"):
+        at(finished, tmp_path / "west.yaml")

@@ -1,0 +1,117 @@
+"""ONNX and TorchScript answer as the model itself, for any number of images, or are not written."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hospitals import CLASSES, Finished
+from torch import Tensor, nn
+
+import fedward
+from fedward import cli
+from fedward.config import DataSpec
+from fedward.errors import RunError
+from fedward.inference.export import TOLERANCE, write_onnx, write_torchscript
+from fedward.inference.model import TrainedModel
+from fedward.nets import build
+from tiny import tiny
+
+
+def model_of(net: nn.Module | str, size: int = 28, trainable: str = "all") -> TrainedModel:
+    """Return a model with fresh weights and a temperature."""
+    data = DataSpec(classes=CLASSES, image_size=size)
+    if isinstance(net, str):
+        net = build(net, len(CLASSES), trainable=trainable)
+    return TrainedModel(getattr(net, "whole", net), tiny("fedavg", data=data), "0" * 64, temperature=1.7)
+
+
+def in_onnx_runtime(file: Path, images: Tensor) -> Tensor:
+    session = pytest.importorskip("onnxruntime").InferenceSession(file)
+    return torch.from_numpy(session.run(["probabilities"], {"image": images.numpy()})[0])
+
+
+def assert_alike(found: Tensor, expected: Tensor) -> None:
+    assert found.shape == expected.shape
+    assert float((found - expected).abs().max()) <= TOLERANCE == 1e-5
+
+
+NETS = ["small_cnn", "small_cnn_gn", "swin_28", "masked_swin_28", "tf_mobilenetv3_small_minimal_100"]
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_torchscript_answers_as_the_model(net: str, tmp_path: Path) -> None:
+    model = model_of(net)
+    write_torchscript(model, tmp_path / "new" / "model.ts")
+    script = torch.jit.load(tmp_path / "new" / "model.ts")
+    for number in (1, 2, 7):
+        images = torch.rand(number, *model.image_shape)
+        assert_alike(script(images), model(images))
+
+
+@pytest.mark.parametrize(("net", "trainable"), [("small_cnn", "adapters"), ("masked_swin_28", "all")])
+def test_onnx_answers_as_the_model(net: str, trainable: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="pip install fedward[export]")
+    model = model_of(net, trainable=trainable)
+    write_onnx(model, tmp_path / "new" / "model.onnx")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["model.onnx"]
+    for number in (1, 2, 7):
+        images = torch.rand(number, *model.image_shape)
+        assert_alike(in_onnx_runtime(tmp_path / "new" / "model.onnx", images), model(images))
+
+
+def test_files_say_what_they_are_of(finished: Finished, tmp_path: Path, capsys) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="pip install fedward[export]")
+    onnx, script = tmp_path / "model.onnx", tmp_path / "model.ts"
+    words = ["export", finished.run, "--onnx", onnx, "--torchscript", script]
+    assert cli.main(list(map(str, words))) == 0
+    assert capsys.readouterr().out.split() == [str(onnx), str(script)]
+    model = fedward.load_model(finished.run)
+    files = {"metadata.json": ""}
+    torch.jit.load(script, _extra_files=files)
+    inside = json.loads(files["metadata.json"])
+    assert inside == onnxruntime.InferenceSession(onnx).get_modelmeta().custom_metadata_map
+    assert (inside["model_sha256"], inside["method"]) == (model.sha256, "fedavg")
+    assert (json.loads(inside["classes"]), json.loads(inside["temperature"])) == (list(CLASSES), 1)
+
+
+class Stubborn(nn.Module):
+    """Answers by the number of images, which a trace does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.mean((2, 3)) * self.scale * (10.0 if len(images) > 2 else 1.0)
+
+
+def test_a_trace_that_answers_differently_is_not_written(tmp_path: Path) -> None:
+    model = model_of(Stubborn())
+    with pytest.raises(RunError, match="TorchScript of net small_cnn: expected its probabilities of 3 images"):
+        write_torchscript(model, tmp_path / "model.ts")
+    pytest.importorskip("onnxscript", reason="pip install fedward[export]")
+    with pytest.raises(RunError, match="ONNX of net small_cnn: expected "):
+        write_onnx(model, tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_packages_are_said_before_anything_is_done(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("fedward.inference.export.find_spec", lambda name: None if name != "onnxruntime" else name)
+    assert cli.main(["export", "nowhere", "--onnx", str(tmp_path / "model.onnx")]) == 2
+    said = capsys.readouterr().err
+    assert "found no onnx and no onnxscript" in said
+    assert 'pip install "fedward[export]"' in said
+
+
+def test_a_format_must_be_named(finished: Finished, capsys) -> None:
+    assert cli.main(["export", str(finished.run)]) == 2
+    assert "--onnx FILE, --torchscript FILE or --bundle FOLDER" in capsys.readouterr().err
+
+
+def test_commands_begin_without_torch() -> None:
+    code = "import sys, fedward.inference.command; print({'torch', 'monai', 'numpy', 'PIL'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,105 @@
+"""The model of a run, of whatever method, answers as it did at the sites; a wrong one does not load."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hospitals import Finished
+
+import fedward
+from fedward.config import Experiment
+from fedward.errors import ConfigError, RunError
+from fedward.inference.model import TrainedModel
+from fedward.methods import METHODS, method_of
+from fedward.storage.initial import initial_model
+from fedward.training.networks import Networks
+from finished_run import finished_run, new_run
+from run_files import weights
+from tiny import tiny
+
+CASES: dict[str, Experiment] = {
+    **{method: tiny(method) for method in METHODS},
+    "MCDAL's heads": tiny("fedal", options={"sampler": "mcdal"}),
+    "MCDAL's heads behind a frozen encoder": tiny("fedal", trainable="head", options={"sampler": "mcdal"}),
+    "FEAL's loss": tiny("fedal", options={"sampler": "feal", "loss": "evidential"}),
+    **{f"trainable={part}": tiny("fedavg", trainable=part) for part in ("head", "last:1", "adapters")},
+}
+
+
+def trained(experiment: Experiment, folder: Path) -> Path:
+    """Write a finished run, whose model is a fresh one that every round has changed a little."""
+    first = initial_model(experiment, None)
+    state = {name: tensor + 0.01 if tensor.is_floating_point() else tensor for name, tensor in first.state.items()}
+    return finished_run(folder, experiment, state, first.base)
+
+
+@pytest.mark.parametrize("experiment", CASES.values(), ids=CASES)
+def test_it_answers_as_at_a_site(experiment: Experiment, tmp_path: Path) -> None:
+    run, data = trained(experiment, tmp_path / "run"), experiment.data
+    model = fedward.load_model(run)
+    images = torch.rand(3, data.channels, data.image_size, data.image_size)
+    at_site = Networks(experiment, method_of(experiment), torch.device("cpu"))
+    at_site.load(weights(run))
+    with torch.no_grad():
+        expected = at_site.on_images.eval()(images).softmax(1)
+    torch.testing.assert_close(model(images), expected)
+    assert model.classes == data.classes
+    assert not any(module.training for module in model.net.modules())
+
+
+UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "pre-trained alone": ({"pretraining_rounds": 3}, "no round trained its classifier"),
+    "own classifiers": ({"upload": "encoder"}, "each site kept its own classifier"),
+}
+
+
+@pytest.mark.parametrize(("options", "found"), UNUSABLE.values(), ids=UNUSABLE)
+def test_half_a_model_is_none(options: dict[str, Any], found: str, tmp_path: Path) -> None:
+    run = trained(tiny("selffed", options=options), tmp_path / "run")
+    with pytest.raises(ConfigError, match=f"expected a finished run with a model, found .*{found}"):
+        fedward.load_model(run)
+
+
+def test_a_run_that_goes_on_has_no_model(tmp_path: Path) -> None:
+    new_run(tmp_path / "run", tiny("fedavg"), ["site-1"], "local")
+    with pytest.raises(ConfigError, match="found one that is running"):
+        fedward.load_model(tmp_path / "run")
+
+
+def test_another_model_than_the_runs_is_refused(finished: Finished, tmp_path: Path) -> None:
+    copy = shutil.copytree(finished.run, tmp_path / "copy")
+    shutil.copy(next(copy.glob("rounds/*/state.safetensors")), copy / "model.safetensors")
+    with pytest.raises(RunError, match=r"expected SHA-256 [0-9a-f]{64}, by audit\.jsonl"):
+        fedward.load_model(copy)
+    (copy / "audit.jsonl").write_text("")
+    with pytest.raises(RunError, match=r"expected an audit\.jsonl that names it"):
+        fedward.load_model(copy)
+
+
+def evaluated(path: Path, model: TrainedModel, temperature: object) -> Path:
+    path.write_text(json.dumps({"model": {"sha256": model.sha256}, "temperature": temperature}))
+    return path
+
+
+def test_a_temperature_divides_the_logits(finished: Finished, tmp_path: Path) -> None:
+    model, images = fedward.load_model(finished.run), torch.rand(4, 1, 16, 16)
+    file = evaluated(tmp_path / "found.json", model, {"value": 2.5})
+    cooler = fedward.load_model(finished.run, calibration=file)
+    with torch.no_grad():
+        torch.testing.assert_close(cooler(images), (model.net(images) / 2.5).softmax(1))
+
+
+@pytest.mark.parametrize("temperature", [None, {"value": 0}, {"value": -1}, {"value": float("inf")}, {}, 3, "warm"])
+def test_what_is_no_temperature_is_refused(temperature: object, finished: Finished, tmp_path: Path) -> None:
+    file = evaluated(tmp_path / "found.json", fedward.load_model(finished.run), temperature)
+    with pytest.raises(ConfigError, match=r"found\.json: expected (a temperature|the JSON file of an evaluation)"):
+        fedward.load_model(finished.run, calibration=file)
+
+
+def test_a_temperature_of_another_model_is_refused(finished: Finished, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(json.dumps({"model": {"sha256": "0" * 64}, "temperature": {"value": 2}}))
+    with pytest.raises(ConfigError, match="found one of 0000"):
+        fedward.load_model(finished.run, calibration=tmp_path / "other.json")

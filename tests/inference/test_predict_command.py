@@ -1,0 +1,190 @@
+"""``fedward predict``: a row for every image, with the pixels of the training, whatever is wrong with some of them."""
+
+import csv
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hospitals import CLASSES, Finished, arrays
+from PIL import Image
+
+import fedward
+from fedward import cli
+from fedward.inference.images import images_at
+from fedward.inference.prediction import write_predictions
+from fedward.sites import load_site
+
+PROBABILITIES = [f"probability/{name}" for name in CLASSES]
+
+
+def predict(*arguments: object) -> int:
+    return cli.main(["predict", *map(str, arguments)])
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def numbers(found: list[dict[str, str]]) -> torch.Tensor:
+    return torch.tensor([[float(row[name]) for name in PROBABILITIES] for row in found])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Six pictures, two of them in a folder below, larger than the network's images."""
+    found = tmp_path / "pictures"
+    (found / "below").mkdir(parents=True)
+    for number, pixels in enumerate(arrays(6, seed=9)["images"]):
+        ending = "jpg" if number % 2 else "png"
+        Image.fromarray(pixels).resize((40, 50)).save(found / ("below" if number > 3 else "") / f"{number}.{ending}")
+    return found
+
+
+def test_pixels_are_those_of_the_training(finished: Finished, tmp_path: Path) -> None:
+    model = fedward.load_model(finished.run)
+    assert predict(finished.run, finished.npz, "--out", tmp_path / "out.csv") == 0
+    found = {row["image"]: row for row in rows(tmp_path / "out.csv")}
+    assert len(found) == 90 + 60 + 120
+    data = load_site(finished.sites / "north.yaml", model.experiment.data)
+    for images in (data.labelled, data.val, data.test):
+        seen = torch.from_numpy(images.pixels.copy()).permute(0, 3, 1, 2) / 255
+        chosen = [found[name] for name in images.ids]
+        torch.testing.assert_close(numbers(chosen), model(seen), atol=1e-6, rtol=0)
+        assert [row["prediction"] for row in chosen] == [CLASSES[place] for place in model(seen).argmax(1)]
+    assert {(row["refer"], row["problem"]) for row in found.values()} == {("", "")}
+
+
+def test_a_folder_is_read_with_what_is_below(finished: Finished, folder: Path, tmp_path: Path, capsys) -> None:
+    (folder / "notes.docx").write_text("no image")
+    (folder / ".hidden.png").write_text("no image")
+    assert predict(finished.run, folder, "--out", tmp_path / "out.csv") == 0
+    found = rows(tmp_path / "out.csv")
+    assert {row["image"] for row in found} == {"0.png", "1.jpg", "2.png", "3.jpg", "below/4.png", "below/5.jpg"}
+    model = fedward.load_model(finished.run)
+    expected = model(model.read([folder / row["image"] for row in found]))
+    torch.testing.assert_close(numbers(found), expected, atol=1e-6, rtol=0)
+    assert "1 files are left out" in capsys.readouterr().err
+
+
+def test_one_image(finished: Finished, folder: Path, tmp_path: Path) -> None:
+    assert predict(finished.run, folder / "0.png", "--out", tmp_path / "out.csv") == 0
+    assert [row["image"] for row in rows(tmp_path / "out.csv")] == ["0.png"]
+
+
+def test_a_csv_keeps_its_order_and_bad_rows(finished: Finished, folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "list.csv"
+    table.write_text("filename;age\nbelow/5.jpg;60\nnone.png;61\n0.png\n\n2;62\n../list.csv;63\n")
+    assert predict(finished.run, table, "--folder", folder, "--out", tmp_path / "out.csv", "--refer-below", "0.01") == 1
+    found = rows(tmp_path / "out.csv")
+    assert [row["image"] for row in found] == ["below/5.jpg", "none.png", "0.png", "2", "../list.csv"]
+    assert [bool(row["prediction"]) for row in found] == [True, False, False, True, False]
+    assert [row["refer"] for row in found] == ["no", "yes", "yes", "no", "yes"]
+    assert found[1]["problem"].startswith("expected the image 'none.png', found none in")
+    assert found[2]["problem"] == "expected 2 cells, found 1"
+
+
+def test_the_csvs_column_may_be_named(finished: Finished, folder: Path, tmp_path: Path, capsys) -> None:
+    (folder / "list.csv").write_text("scan,note\n0.png,a\n")
+    out = tmp_path / "out.csv"
+    assert predict(finished.run, folder / "list.csv", "--out", out) == 1
+    assert "--columns image=NAME" in capsys.readouterr().err
+    assert not out.exists()
+    assert predict(finished.run, folder / "list.csv", "--out", out, "--columns", "image=scan") == 0
+
+
+def test_what_cannot_be_read_has_a_row(finished: Finished, folder: Path, tmp_path: Path, capsys) -> None:
+    (folder / "1.jpg").write_bytes((folder / "1.jpg").read_bytes()[:100])
+    Image.new("L", (30, 30), 7).save(folder / "2.png")
+    (folder / "3.jpg").unlink()
+    (folder / "3.jpg").symlink_to(finished.npz)
+    out = tmp_path / "out.csv"
+    assert predict(finished.run, folder, "--out", out) == 1
+    found = {row["image"]: row for row in rows(out)}
+    assert len(found) == 6
+    assert "expected a whole image" in found["1.jpg"]["problem"]
+    assert "found a blank one" in found["2.png"]["problem"]
+    assert "which leaves it" in found["3.jpg"]["problem"]
+    for name in ("1.jpg", "2.png", "3.jpg"):
+        assert {found[name][column] for column in ("prediction", "refer", *PROBABILITIES)} == {""}
+    model = fedward.load_model(finished.run)
+    whole = ["0.png", "below/4.png", "below/5.jpg"]
+    expected = model(model.read([folder / name for name in whole]))
+    torch.testing.assert_close(numbers([found[name] for name in whole]), expected, atol=1e-6, rtol=0)
+    assert "6 images: " in (said := capsys.readouterr()).out
+    assert "3 images have no prediction" in said.err
+
+
+def test_doubtful_images_are_marked(finished: Finished, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out.csv"
+    assert predict(finished.run, finished.npz, "--out", out, "--refer-below", "0.6") == 0
+    found = rows(out)
+    doubtful = numbers(found).max(1).values < 0.6
+    assert [row["refer"] for row in found] == ["yes" if one else "no" for one in doubtful]
+    assert 0 < doubtful.sum() < len(found)
+    assert f", {doubtful.sum()} to refer:" in capsys.readouterr().out
+
+
+def test_a_blank_array_has_a_row(finished: Finished, tmp_path: Path) -> None:
+    images = arrays(300, seed=4)["images"]
+    images[[0, 270]] = 5
+    np.savez(tmp_path / "some.npz", images=images)
+    assert predict(finished.run, tmp_path / "some.npz", "--out", tmp_path / "out.csv") == 1
+    found = rows(tmp_path / "out.csv")
+    assert [row["image"] for row in found if row["problem"]] == ["image-0", "image-270"]
+    assert [row["image"] for row in found] == [f"image-{number}" for number in range(300)]
+
+
+def test_names_are_no_formulas(finished: Finished, folder: Path, tmp_path: Path) -> None:
+    (folder / "0.png").rename(folder / "=1+1.png")
+    assert predict(finished.run, folder, "--out", tmp_path / "out.csv") == 0
+    assert "'=1+1.png" in {row["image"] for row in rows(tmp_path / "out.csv")}
+
+
+def test_a_name_may_be_any_bytes(finished: Finished, folder: Path, tmp_path: Path) -> None:
+    (folder / "0.png").rename(folder / "odd\udcff.png")
+    assert predict(finished.run, folder, "--out", tmp_path / "out.csv") == 0
+    assert "odd\\udcff.png" in {row["image"] for row in rows(tmp_path / "out.csv")}
+
+
+def test_a_folder_is_no_place_for_a_csv(finished: Finished, folder: Path, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        predict(finished.run, folder, "--out", folder)
+    assert ended.value.code == 2
+    assert "is a folder: name a file to write" in capsys.readouterr().err
+
+
+def test_the_csv_is_whole_or_not_there(finished: Finished, folder: Path, tmp_path: Path) -> None:
+    model, out = fedward.load_model(finished.run), tmp_path / "new" / "out.csv"
+    asked = images_at(folder, model.experiment.data, {})
+
+    def interrupted():
+        yield next(asked.blocks)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_predictions(model, asked._replace(blocks=interrupted()), out)
+    assert not list(out.parent.iterdir())
+    assert write_predictions(model, images_at(folder, model.experiment.data, {}), out).images == 6
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty", "site.yaml", "labels.npz", "deep.npz"])
+def test_what_holds_no_images_is_refused(name: str, finished: Finished, tmp_path: Path, capsys) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "report.pdf").write_text("")
+    (tmp_path / "site.yaml").write_text("kind: npz")
+    np.savez(tmp_path / "labels.npz", labels=np.zeros(3))
+    np.savez(tmp_path / "deep.npz", images=np.zeros((3, 16, 16), np.uint16))
+    assert predict(finished.run, tmp_path / name, "--out", tmp_path / "out.csv") == 1
+    assert capsys.readouterr().err.startswith(f"fedward: {tmp_path / name}: expected ")
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("threshold", ["0", "1.5", "-1", "half", "nan"])
+def test_a_threshold_is_a_probability(threshold: str, finished: Finished) -> None:
+    with pytest.raises(SystemExit) as ended:
+        predict(finished.run, finished.npz, "--out", "out.csv", f"--refer-below={threshold}")
+    assert ended.value.code == 2

@@ -1,0 +1,84 @@
+"""Each site's own model beside the federation's: paired by site, on the same test images."""
+
+import json
+
+import pytest
+from pages import report
+from run_folders import SITES, write_run
+
+from fedward.evaluation import last_rounds, paired_difference
+from fedward.report import Run
+from fedward.report.alone import compared, split
+
+KEY = "balanced_accuracy"
+
+
+def alone(folder, whole, site, gain):
+    """Write a run of one site whose values are so much lower than those of the whole run."""
+    folder = write_run(folder, method="fedavg", rounds=1, sites=(site,))
+    rows = [json.loads(line) for line in (whole / "metrics.jsonl").open()]
+    rows = [row for row in rows if row["site"] == site and row["split"] != "train"]
+    for row in rows:
+        row["value"] = row["value"] - gain if row["name"] == KEY else row["value"]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def whole(tmp_path):
+    """A run of ten sites."""
+    return write_run(tmp_path / "whole", rounds=4)
+
+
+def test_gains_are_paired_by_site(whole, tmp_path):
+    gains = {"site-8": 0.1, "site-2": 0.05, "site-3": -0.02}
+    own = [alone(tmp_path / site, whole, site, gain) for site, gain in gains.items()]
+    html, page = report(whole, *own)
+    *body, total = page.tables["table-joining"][1:]
+    joined = {choice.site: choice for choice in last_rounds(Run.load(whole).metrics, KEY).sites}
+    assert body == [
+        [
+            site,
+            str(joined[site].images),
+            f"{joined[site].test - gains[site]:.3f}",
+            f"{joined[site].test:.3f}",
+            f"{gains[site]:+.3f}",
+        ]
+        for site in ("site-2", "site-3", "site-8")
+    ]
+    found = paired_difference(list(gains.values()), [0.0] * 3)
+    assert total[-1] == f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    said = f"the federation's, test balanced accuracy changes by {found.mean:+.3f} (95 % interval {found.low:+.3f} to"
+    assert html.count(said.replace("'", "&#39;")) == 2, "in the key results and in its section"
+    assert "Joining pays at 2 of 3 sites: from a site's own model to" in page.text
+    assert "It costs at site-3." in page.text
+    assert "table-comparison" not in page.tables, "runs alone are no lines among the compared runs"
+
+
+def test_other_runs_stay_among_the_compared_ones(whole, tmp_path):
+    other = write_run(tmp_path / "other", method="fedavg", rounds=2)
+    _, page = report(whole, other, alone(tmp_path / "own", whole, "site-1", 0.1))
+    assert [line[0] for line in page.tables["table-comparison"][1:]] == ["fedperl", "fedavg"]
+    assert [line[0] for line in page.tables["table-joining"][1:]] == ["site-1", "Mean over sites"]
+    assert "Joining pays at 1 of 1 site:" in page.text
+
+
+def test_several_runs_of_a_site_count_by_their_mean(whole, tmp_path):
+    own = [Run.load(alone(tmp_path / str(gain), whole, "site-1", gain)) for gain in (0.1, 0.2)]
+    (line,) = compared(Run.load(whole), own).lines
+    assert line.gain == pytest.approx(0.15)
+
+
+def test_other_test_images_are_not_paired(whole, tmp_path):
+    own = alone(tmp_path / "own", whole, "site-1", 0.1)
+    path = own / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"n": ', '"n": 9'))
+    assert compared(Run.load(whole), [Run.load(own)]) is None
+    assert "Does joining pay?" not in report(whole, own)[1].text
+
+
+def test_only_single_sites_of_the_run_are_alone(tmp_path, whole):
+    run, other = Run.load(whole), Run.load(write_run(tmp_path / "x", rounds=1, sites=("elsewhere",)))
+    single = Run.load(write_run(tmp_path / "y", rounds=1, sites=(SITES[0],)))
+    assert split(run, [other, single]) == ([single], [other])
+    assert split(single, [single]) == ([], [single])

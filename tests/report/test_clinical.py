@@ -1,0 +1,163 @@
+"""Clinical numbers in the report: those of all answers together and of each site, and nothing that sites withhold."""
+
+import json
+
+import numpy as np
+import pytest
+from pages import report
+from run_folders import CLASSES, SITES, add_answers, write_run
+
+from fedward.evaluation import best_global
+from fedward.evaluation.binned import INTERVALS, Binned, binned_counts
+from fedward.evaluation.intervals import proportion_interval
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.report import Run, clinical_figures, write_report
+from fedward.report.clinical import Answers, Clinical
+
+ROUNDS = 2
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run with counts, its page, and site -> (probabilities, labels) of the evaluated images."""
+    folder = write_run(tmp_path_factory.mktemp("clinical") / "run", rounds=ROUNDS)
+    answers = add_answers(folder, ROUNDS)
+    assert best_global(Run.load(folder).metrics, "balanced_accuracy").round == ROUNDS, "the last answers are shown"
+    kept = {}
+    for site, (probabilities, labels) in answers.items():
+        common = np.bincount(labels, minlength=len(CLASSES))[labels] >= SMALLEST_COUNT
+        kept[site] = probabilities[common], labels[common]
+    return folder, report(folder)[1], kept
+
+
+def shown(hits, of):
+    """A cell of a share, as the page writes it."""
+    low, high = proportion_interval(hits[of].mean(), of.sum())
+    return f"{hits[of].mean() * 100:.1f} {low * 100:.1f}–{high * 100:.1f}"
+
+
+def lines(probabilities, labels):
+    given = probabilities.argmax(axis=1)
+    for place, name in enumerate(CLASSES):
+        inside, said = labels == place, given == place
+        if inside.any():
+            pairs = ((said, inside), (~said, ~inside), (inside, said), (~inside, ~said))
+            shares = [shown(hits, of) if of.sum() >= SMALLEST_COUNT else "–" for hits, of in pairs]
+            yield [name, str(inside.sum()), *shares]
+
+
+def test_rates_of_all_sites_are_those_of_all_answers(whole):
+    _, page, answers = whole
+    together = [np.concatenate(parts) for parts in zip(*answers.values(), strict=True)]
+    assert page.tables["table-rates"][1:] == list(lines(*together))
+    assert [line[0] for line in page.tables["table-rates"][1:]] == [name for name in CLASSES if name != "VASC"]
+
+
+def test_rates_of_each_site_are_those_of_its_answers(whole):
+    _, page, answers = whole
+    for number, site in enumerate(SITES, 1):
+        assert page.tables[f"table-rates-{number}"][1:] == list(lines(*answers[site]))
+    for line in page.tables["table-rates-sites"][1:]:
+        probabilities, labels = answers[line[0]]
+        right = probabilities.argmax(axis=1) == labels
+        assert line[1] == shown(right, np.ones_like(right))
+        assert line[2].split(" / ")[0] == f"{right[labels == 0].mean() * 100:.0f}"
+
+
+def test_small_cells_of_the_matrix_are_withheld(whole):
+    """A cell is the sum of what sites tell; what they do not tell is counted in the last column."""
+    _, page, answers = whole
+    body = {line[0]: line[1:] for line in page.tables["table-matrix"][1:]}
+    for truth, name in enumerate(CLASSES):
+        if name not in body:
+            continue
+        told = np.zeros(len(CLASSES), int)
+        for probabilities, labels in answers.values():
+            row = np.bincount(probabilities[labels == truth].argmax(axis=1), minlength=len(CLASSES))
+            told += np.where((row >= SMALLEST_COUNT) | (np.arange(len(CLASSES)) == truth), row, 0)
+        total = sum(int((labels == truth).sum()) for _, labels in answers.values())
+        cells = [str(n) if n or place == truth else "·" for place, n in enumerate(told)]
+        assert body[name] == [*cells, str(total - told.sum())]
+    assert int(body["MEL"][-1]) > 0
+
+
+def test_a_class_that_is_never_predicted_is_called_so(whole):
+    folder, page, _ = whole
+    path = folder / "metrics.jsonl"
+    kept = path.read_text()
+    rows = [json.loads(line) for line in kept.splitlines()]
+    support = [r["value"] for r in rows if r["name"] == "support/SCC" and (r["split"], r["round"]) == ("test", ROUNDS)]
+    for row in rows:
+        row["value"] = 0.0 if row["name"] == "f1/SCC" and row["value"] else row["value"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = f"It never predicts SCC ({sum(support):.0f} test images)."
+    assert words in report(folder)[1].by_id["verdict"]
+    assert "never predicts" not in page.by_id["verdict"], "some site's metrics say that it was recognised"
+    path.write_text(kept)
+
+
+def test_sentences_on_confidence_follow_from_the_counts(whole):
+    folder, page, answers = whole
+    together = [np.concatenate(parts) for parts in zip(*answers.values(), strict=True)]
+    sure, right = together[0].max(axis=1), together[0].argmax(axis=1) == together[1]
+    words = f"On average it is {sure.mean() * 100:.1f} % sure and {right.mean() * 100:.1f} % right"
+    assert words in " ".join(page.by_id["confidence"].split())
+    answered = Clinical.of(Run.load(folder), ROUNDS).pooled
+    for wanted, referred in answered.referred:
+        kept = sure >= np.quantile(sure, referred)
+        assert right[kept].mean() == pytest.approx(wanted, abs=0.08)
+        assert f"the {referred * 100:.0f} % of images of which it is least sure" in page.by_id["confidence"]
+
+
+def test_figures_and_tables_are_there_and_whole(whole):
+    _, page, _ = whole
+    labels = [attrs["aria-label"] for tag, attrs in page.tags if tag == "svg"]
+    assert sum(label.startswith("ROC curve of ") for label in labels) == 7
+    assert sum(label.startswith("Precision and recall of ") for label in labels) == 7
+    assert sum(label.startswith("Share of right answers by") for label in labels) == 2
+    assert page.unclosed == []
+    ids = [attrs["id"] for tag, attrs in page.tags if tag in ("table", "h2")]
+    assert len(ids) == len(set(ids))
+
+
+def test_runs_without_counts_have_no_such_section(tmp_path):
+    _, page = report(write_run(tmp_path / "run", rounds=1))
+    assert "Clinical numbers" not in page.text
+    assert Clinical.of(Run.load(tmp_path / "run"), None) is None
+
+
+def test_only_rows_of_the_asked_round_are_read(tmp_path):
+    """1 is not 11; the rows of other rounds are many and are not parsed."""
+    folder = write_run(tmp_path / "run", rounds=1)
+    add_answers(folder, 11, SITES[:2])
+    path = folder / "binned.jsonl"
+    path.write_text(path.read_text().replace('"round": 3, "site"', '"round": 3, "broken'))
+    assert [(row.round, row.site) for row in Run.load(folder).binned(1)] == [(1, "site-1"), (1, "site-2")]
+
+
+def test_counts_of_other_classes_are_not_shown(tmp_path):
+    """As of a run.json that somebody changed: nothing would say which class is which."""
+    folder = write_run(tmp_path / "run", rounds=1)
+    add_answers(folder, 1)
+    info = json.loads((folder / "run.json").read_text())
+    info["experiment"]["data"]["classes"] = list(CLASSES[:5])
+    (folder / "run.json").write_text(json.dumps(info))
+    assert "Clinical numbers" not in report(folder)[1].text
+
+
+def test_a_model_whose_surest_answers_are_wrong_is_said(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1)
+    counts = binned_counts(np.repeat([[0.95, 0.05]], 20, axis=0), np.repeat([0, 1], [12, 8]))
+    answers = Answers("a", ("A", "B"), Binned.read(counts))
+    assert answers.referred == [(0.9, None), (0.95, None)]
+    assert len(counts["sure"]) == INTERVALS
+    assert answers.never == ["B"]
+    assert "0.60 of the surest" in clinical_figures.referral(np.array([1.0]), np.array([0.6]))
+    assert Clinical.of(Run.load(folder), 1) is None
+
+
+def test_a_long_run_has_a_short_page(tmp_path):
+    """Ten sites and a hundred rounds, clinical numbers of each included: below 3 MB."""
+    folder = write_run(tmp_path / "run", rounds=100)
+    add_answers(folder, 100)
+    assert 300_000 < write_report(folder).stat().st_size < 3_000_000

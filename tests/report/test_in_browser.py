@@ -1,0 +1,83 @@
+"""What the report's script adds in a browser: sorting, values under the pointer, and nothing but that."""
+
+from collections.abc import Iterator
+
+import pytest
+from run_folders import SITES, add_answers, write_run
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from chromium import start_browser
+from fedward.report import write_report
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
+    """The report of a run with counts, open in a browser."""
+    folder = write_run(tmp_path_factory.mktemp("browser") / "run", rounds=4)
+    add_answers(folder, 4)
+    browser = start_browser()
+    browser.get(write_report(folder).as_uri())
+    yield browser
+    browser.quit()
+
+
+def column(page: Chrome, place: int) -> list[str]:
+    cells = page.find_elements(By.CSS_SELECTOR, f"#table-sites tbody tr > :nth-child({place})")
+    return [cell.text.rstrip("†") for cell in cells]
+
+
+def press(page: Chrome, place: int) -> str:
+    page.find_element(By.CSS_SELECTOR, f"#table-sites th:nth-child({place}) button").click()
+    heading = page.find_element(By.CSS_SELECTOR, f"#table-sites th:nth-child({place})")
+    return str(heading.get_attribute("aria-sort"))
+
+
+def test_headings_sort_and_totals_stay_last(page: Chrome) -> None:
+    assert press(page, 5) == "descending"
+    *sites, total = column(page, 5)
+    assert [int(cell) for cell in sites] == sorted((int(cell) for cell in sites), reverse=True)
+    assert int(total) == sum(map(int, sites))
+    assert press(page, 5) == "ascending"
+    assert [int(cell) for cell in column(page, 5)[:-1]] == sorted(int(cell) for cell in sites)
+    assert press(page, 1) == "ascending"
+    assert column(page, 1) == [*SITES, "All sites"]
+    assert len(page.find_elements(By.CSS_SELECTOR, "#table-sites [aria-sort]")) == 1
+
+
+def test_the_pointer_shows_values_of_the_nearest_round(page: Chrome) -> None:
+    said = page.execute_script("""
+        const svg = document.querySelector("svg[data-values]"), box = svg.getBoundingClientRect();
+        const at = (x) => new PointerEvent("pointermove", { clientX: box.left + x * box.width, clientY: box.top });
+        const texts = [0.01, 0.99].map((x) => (svg.dispatchEvent(at(x)), document.querySelector(".tip").textContent));
+        svg.dispatchEvent(new PointerEvent("pointerleave"));
+        return [...texts, document.querySelector(".tip").hidden];
+    """)
+    first, last, hidden = said
+    assert [text.splitlines()[0] for text in (first, last)] == ["round 0", "round 4"]
+    assert [line.split(":")[0] for line in last.splitlines()[1:]] == ["mean", *SITES]
+    assert hidden
+
+
+def test_a_browser_finds_no_fault_in_the_page(page: Chrome) -> None:
+    """No script is refused and none fails; the page is never wider than the window, that of a telephone too."""
+    for width in (1366, 400):
+        page.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False},
+        )
+        assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    assert page.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_scripts_in_a_run_folder_would_not_run(page: Chrome) -> None:
+    ran = page.execute_script("""
+        const script = document.createElement("script");
+        script.textContent = "window.ran = true";
+        document.body.append(script);
+        return window.ran === true;
+    """)
+    assert not ran
+    assert "Content Security Policy" in page.get_log("browser")[0]["message"]  # type: ignore[no-untyped-call]

@@ -1,0 +1,149 @@
+"""The page for clinicians: the same numbers in plain words, on one sheet of paper."""
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import Page
+from run_folders import CLASSES, SITES, add_answers, write_run
+
+from chromium import start_browser
+from fedward.evaluation.binned import binned_counts
+from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.report import Run, write_report
+from fedward.report.clinical import Clinical
+
+ROUNDS = 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run with counts whose model never predicts SCC, and both of its pages."""
+    folder = write_run(tmp_path_factory.mktemp("sheet") / "run", rounds=ROUNDS, synthetic=())
+    add_answers(folder, ROUNDS)
+    write_report(folder)
+    return folder
+
+
+def sheet(folder: Path) -> Page:
+    return Page((folder / "clinician.html").read_text(encoding="utf-8"))
+
+
+def test_numbers_are_those_of_the_report(folder):
+    page, report = sheet(folder), Page((folder / "report.html").read_text(encoding="utf-8"))
+    for line, full in zip(page.tables["table-sheet"][1:], report.tables["table-rates"][1:], strict=True):
+        assert line[:2] == full[:2]
+        numbers = [[round(float(number)) for number in re.findall(r"[\d.]+", cell)] for cell in full[2:5]]
+        found = [[int(number) for number in re.findall(r"\d+", cell)] for cell in line[2:5]]
+        assert all(np.allclose(a, b, atol=1) for a, b in zip(found, numbers, strict=True))
+    answers = Clinical.of(Run.load(folder), ROUNDS).pooled
+    for wanted, share in answers.referred:
+        said = f"If a human reads the {share * 100:.0f} of 100 images of which it is least sure, it is right for"
+        assert f"{said} {wanted * 100:.0f} of 100 of the others." in page.text
+    assert "Data: images of their own at 10 sites" in page.text
+
+
+def test_limits_name_what_is_missed_or_was_not_tested(folder):
+    page, answers = sheet(folder), Clinical.of(Run.load(folder), ROUNDS).pooled
+    assert answers.never == ["SCC"]
+    assert "It never answers SCC: it will miss every such image." in page.text
+    assert "How good it is for VASC is not known" in page.text
+    few = [line for line in answers.lines if line.images < 30]
+    assert [line.name for line in few] == []
+    pairs = [(each.name, each.accuracy.value) for each in Clinical.of(Run.load(folder), ROUNDS).sites]
+    low, high = (choose(pairs, key=lambda pair: pair[1]) for choose in (min, max))
+    said = f"right for {low[1] * 100:.0f} of 100 images at {low[0]} and for {high[1] * 100:.0f} at {high[0]}"
+    assert said in page.text
+
+
+def test_both_pages_lead_to_each_other_and_nowhere_else(folder):
+    for name, other in (("clinician.html", "report.html"), ("report.html", "clinician.html")):
+        page = Page((folder / name).read_text(encoding="utf-8"))
+        links = {attrs["href"] for tag, attrs in page.tags if tag == "a"}
+        assert {link for link in links if not link.startswith("#")} == {other}
+        assert page.unclosed == []
+    assert "<script" not in (folder / "clinician.html").read_text(encoding="utf-8")
+
+
+def test_synthetic_data_and_unfinished_runs_are_said_loudly(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1, synthetic=SITES, status="failed")
+    write_report(folder)
+    page = sheet(folder)
+    banners = [attrs["class"] for _, attrs in page.tags if "banner" in (attrs.get("class") or "")]
+    assert banners == ["banner failed", "banner synthetic"]
+    assert "nothing can be said class by class" in page.text
+    add_many_classes(folder, len(CLASSES))
+    write_report(folder)
+    assert (
+        "Even its surest answers are right for fewer than 90 of 100 images: a human must read all."
+        in sheet(folder).text
+    )
+
+
+@pytest.mark.parametrize("kept", [(), ("rounds",), ("metrics",)])
+def test_whatever_has_been_written_makes_a_sheet(tmp_path, kept):
+    folder = write_run(tmp_path / "run", rounds=1, status="running")
+    for path in folder.glob("*.jsonl"):
+        if path.stem not in kept:
+            path.unlink()
+    write_report(folder)
+    assert sheet(folder).unclosed == []
+    assert "Limits" in sheet(folder).text
+
+
+def test_what_sites_keep_or_nobody_trained_is_a_limit(folder, tmp_path):
+    for name, words in (
+        ("private", "Each site trained a classifier of its own"),
+        ("untrained", "has not been trained"),
+    ):
+        other = write_run(tmp_path / name, rounds=1)
+        info = json.loads((other / "run.json").read_text())
+        (other / "run.json").write_text(json.dumps({**info, name: ["classifier."]}))
+        write_report(other)
+        assert words in sheet(other).text
+        assert words not in sheet(folder).text
+
+
+def printed_pages(browser, page: Path) -> int:
+    browser.get(page.as_uri())
+    made = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
+    return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))
+
+
+@pytest.mark.browser
+def test_it_prints_on_one_page_of_paper(folder, tmp_path):
+    """Also with more classes than it shows, long names, a banner, and every limit."""
+    long = write_run(tmp_path / "run", rounds=1, synthetic=SITES, status="failed")
+    info = json.loads((long / "run.json").read_text())
+    info["experiment"]["data"]["classes"] = [f"squamous cell carcinoma {number}" for number in range(30)]
+    info["experiment"]["key_metric"] = "accuracy"
+    (long / "run.json").write_text(json.dumps(info))
+    add_many_classes(long, 30)
+    write_report(long)
+    browser = start_browser()
+    try:
+        assert [printed_pages(browser, each / "clinician.html") for each in (folder, long)] == [1, 1]
+    finally:
+        browser.quit()
+
+
+def add_many_classes(folder: Path, classes: int) -> None:
+    """Write counts of as many classes, each with ten images at one site."""
+    labels = np.repeat(np.arange(classes), 2 * SMALLEST_COUNT)
+    scores = np.random.default_rng(0).dirichlet(np.ones(classes), len(labels))
+    rows = [{"round": round_, "site": "site-1", **(binned_counts(scores, labels) or {})} for round_ in (0, 1)]
+    (folder / "binned.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_of_many_classes_the_commonest_are_shown(tmp_path):
+    folder = write_run(tmp_path / "run", rounds=1)
+    info = json.loads((folder / "run.json").read_text())
+    info["experiment"]["data"]["classes"] = [*CLASSES, *(f"c{number}" for number in range(12))]
+    (folder / "run.json").write_text(json.dumps(info))
+    add_many_classes(folder, 20)
+    write_report(folder)
+    assert len(sheet(folder).tables["table-sheet"]) == 1 + 12
+    assert "The 8 rarest classes are in the full report." in sheet(folder).text

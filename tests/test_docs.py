@@ -1,0 +1,59 @@
+"""What building the site does not see: links of the pages at the top, the notebook, and names that no page has."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedward
+from fedward.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    headings = HEADING.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_top_page_leads_somewhere(page: str) -> None:
+    links = LINK.findall((ROOT / page).read_text())
+    lost = [
+        f"{place}#{anchor}"
+        for place, anchor in links
+        if not (target := ROOT / (place or page)).exists() or (anchor and anchor not in anchors(target))
+    ]
+    assert lost == []
+
+
+def test_a_lost_anchor_would_be_found() -> None:
+    assert "what-leaves-a-site" in anchors(ROOT / "docs" / "hospital_it.md")
+    assert "fedward-doctor" not in anchors(ROOT / "docs" / "hospital_it.md")
+
+
+def test_the_reference_has_every_public_name() -> None:
+    names = re.findall(r"^::: fedward\.[\w.]+\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert set(fedward.__all__) <= set(names)
+
+
+def test_the_notebook_learns_what_it_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "docs" / "notebook.ipynb").read_text())["cells"]
+    names: dict[str, Any] = {}
+    for cell in (each for each in cells if each["cell_type"] == "code"):
+        source = "".join(cell["source"])
+        if source.startswith("!fedward "):  # to IPython a command of the shell
+            assert main(shlex.split(source)[1:]) == 0
+        else:
+            exec(source, names)
+    assert names["right"].mean() > 0.9
+    assert (tmp_path / "runs" / "ssfl" / "report.html").exists()
