@@ -97,7 +97,7 @@ def main() -> None:
 def runs(image_size: int, rounds: int, folder: Path, cache: Path) -> None:
     """Print a table of whole runs of heads on the partition in ``folder / sites``."""
     names = named_sites(folder / "sites")
-    sites = Sites(job("head", image_size), folder / "made", [folder / "sites"], cache)
+    sites = Sites(job("head", image_size), folder / "made", [folder / "sites"], cache, len(names))
     features = 0.0
     for name in names:
         client = sites.client(name, None)

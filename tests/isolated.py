@@ -14,7 +14,7 @@ SITES = ["site-1", "site-2", "site-3"]
 CLASSES = ("A", "B", "C")
 
 
-def write_sites(folder: Path, labelled_sites: int = 1) -> Path:
+def write_sites(folder: Path, labelled_sites: int = 1, seed: int = 0) -> Path:
     """Write a file of 96 random images with labels and the sites that share it; return the folder of site files.
 
     No site has test images.
@@ -27,7 +27,7 @@ def write_sites(folder: Path, labelled_sites: int = 1) -> Path:
     folder.mkdir(parents=True)
     np.savez(folder / "images.npz", **arrays)
     pool = read_npz(folder / "images.npz", CLASSES)
-    cut = divide(pool, len(SITES), gamma=2.0)
+    cut = divide(pool, len(SITES), gamma=2.0, seed=seed)
     without_test = {site: {"train": mine["train"], "val": mine["val"]} for site, mine in cut.items()}
     shares = [float(index < labelled_sites) for index in range(len(SITES))]
     write_files(site_texts(pool, without_test, shares, folder))

@@ -19,6 +19,7 @@ from fedward.client.queries import _pool
 from fedward.config import DataSpec, Experiment
 from fedward.errors import ConfigError, DataError, WorkError
 from fedward.evaluation.classification import classification_metrics
+from fedward.local import Sites
 from fedward.methods import method_of
 from fedward.methods.local import logits_and_features
 from fedward.methods.samplers import sampler_of
@@ -30,6 +31,7 @@ from fedward.protocol.wire import Message
 from fedward.registry import NETWORKS
 from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData
+from fedward.sites.caches import Cache
 from fedward.sites.sampling import virtual_client
 from fedward.storage.initial import initial_model
 from fedward.training import features as module
@@ -39,6 +41,7 @@ from fedward.training.networks import Networks
 from fedward.training.pool import observe
 from fedward.views import VIEWS
 from file_modes import modes
+from isolated import SITES, isolated, write_sites
 from tiny import tiny
 
 CPU, V = torch.device("cpu"), 2
@@ -62,7 +65,7 @@ def encoder(folder: Path, experiment: Experiment | None = None) -> Encoder:
     experiment = experiment or heads()
     part = Networks(experiment, method_of(experiment), CPU).on_images
     assert isinstance(part, TrainablePart)
-    return Encoder(part, experiment, folder)
+    return Encoder(part, experiment, Cache(folder))
 
 
 @pytest.fixture
@@ -208,7 +211,7 @@ def test_what_trains_is_no_part_of_the_key(tmp_path: Path) -> None:
     other = copy.deepcopy(made.part)
     with torch.no_grad():
         other.classifier.weight.add_(1)
-    assert Encoder(other, made.experiment, tmp_path).key == made.key
+    assert Encoder(other, made.experiment, Cache(tmp_path)).key == made.key
 
 
 def test_another_size_is_a_miss(tmp_path: Path, computed: list[str]) -> None:
@@ -442,3 +445,17 @@ def test_notes_hold_hashes_and_no_ids(tmp_path: Path) -> None:
     content = json.loads(notes.read_text())
     assert set(content) == {"crc32", "rows"}
     assert "a-patient" not in notes.read_text()
+
+
+def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]) -> None:
+    """Another division of the same images among them has nothing to compute, and reads what the first one stored."""
+    made, frozen = list[set[str]](), {"net": "small_cnn_gn", "trainable": "head", "stored_views": V}
+    for seed in range(2):
+        folder = write_sites(tmp_path / f"sites-{seed}", seed=seed)
+        sites = Sites(isolated("isofed", **frozen), tmp_path / f"run-{seed}", [folder], tmp_path / "cache", len(SITES))
+        for name in SITES:
+            assert sites.client(name, None).learner.images["all"]
+        made.append(files(tmp_path / "cache" / "features"))
+    assert len(computed) == len({*computed}) == 60, "the others are of classes too rare to be evaluated"
+    assert len(made[0]) == len(SITES)
+    assert made[0] < made[1]

@@ -73,8 +73,8 @@ class Client:
     def learner(self) -> Learner:
         """What trains and evaluates, under active learning with the labels of the last request."""
         if self._learner is None:
-            plain, cached = self._algorithm.requirements.plain, self.source.cached
-            features = stored_features(self._networks.on_images, self.experiment, cached, plain)
+            plain, cache = self._algorithm.requirements.plain, self.source.features
+            features = stored_features(self._networks.on_images, self.experiment, cache, plain)
             images = DeviceData(self.data, self._networks.device, features=features)
             self._learner = Learner(self.name, self.experiment, self._algorithm, self._networks, images)
         return self._learner

@@ -12,6 +12,7 @@ from fedward.errors import ConfigError, DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
 from fedward.methods import method_of
 from fedward.sites import SERVER, SiteData, find_site_file, load_site, site_files, synthetic_site
+from fedward.sites.caches import Cache
 from fedward.storage.checkpoint import save_json
 
 _log = logging.getLogger(__name__)
@@ -30,11 +31,14 @@ class DataSource:
     """Where the site's file may lie. It may move between two starts of a run."""
     cache: Path | None = None
     """For decoded images, which can be made again; by default a folder in ``folder``."""
+    shared: Cache | None = None
+    """For features of a frozen encoder, where sites on one machine share them; by default a folder in the cache."""
 
     def resolved(self) -> "DataSource":
         """Return the same source with absolute paths."""
         folders, cache = [path.resolve() for path in self.site_folders], self.cache and self.cache.resolve()
-        return replace(self, folder=self.folder.resolve(), site_folders=folders, cache=cache)
+        shared = self.shared and self.shared._replace(folder=self.shared.folder.resolve())
+        return replace(self, folder=self.folder.resolve(), site_folders=folders, cache=cache, shared=shared)
 
     @property
     def file(self) -> Path | None:
@@ -43,8 +47,13 @@ class DataSource:
 
     @property
     def cached(self) -> Path:
-        """Folder for what can be made again of the images."""
+        """Folder for decoded images."""
         return self.cache or self.folder / "cache"
+
+    @property
+    def features(self) -> Cache:
+        """Where features of a frozen encoder are kept."""
+        return self.shared or Cache(self.cached / "features")
 
     def read(self) -> SiteData:
         """Return the data of the site. Of its own file the validation and test images of rare classes are left out.

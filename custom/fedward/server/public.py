@@ -51,7 +51,7 @@ class PublicImages:
         """Trains on training and validation images, as labels are not looked at, and evaluates on the latter."""
         data = self._source.read()
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
-        features = stored_features(networks.on_images, self._experiment, self._source.cached)
+        features = stored_features(networks.on_images, self._experiment, self._source.features)
         images = DeviceData(data, networks.device, ("labelled", "unlabelled", "val"), features=features)
         return Learner(SERVER, self._experiment, self._algorithm, networks, images)
 

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,13 @@ BUILDING = ".building-"
 
 
 T = TypeVar("T", bound=np.generic)
+
+
+class Cache(NamedTuple):
+    """A folder, and how many files stay in it, those in use besides."""
+
+    folder: Path
+    kept: int = KEPT
 
 
 def read(target: Path, dtype: type[T]) -> tuple[npt.NDArray[T], dict[str, Any]] | None:
@@ -103,13 +110,13 @@ def building(folder: Path) -> Iterator[None]:
         yield
 
 
-def keep_newest(folder: Path) -> None:
-    """Remove all but the newest files and those that a process has mapped, and what a killed process has left.
+def keep_newest(folder: Path, kept: int = KEPT) -> None:
+    """Remove all but the newest ``kept`` files and those that a process has mapped, and what a killed process has left.
 
     The newest is the one last passed to :func:`touch`. What cannot be removed is left. Whoever opens a file in the
     moment of its removal reads it to the end, or makes it anew.
     """
-    for file in sorted(folder.glob("*.npy"), key=_age)[KEPT:]:
+    for file in sorted(folder.glob("*.npy"), key=_age)[kept:]:
         with suppress(OSError), _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
             file.unlink()
             file.with_suffix(".json").unlink(missing_ok=True)

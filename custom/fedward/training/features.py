@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -28,6 +27,7 @@ from fedward.nets.trainable import HEAD, TrainablePart
 from fedward.registry import VIEWS
 from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData, caches
+from fedward.sites.caches import Cache
 from fedward.views import Views
 
 _FORMAT = 1  # of the files: raise it when the same images would get other features
@@ -89,16 +89,15 @@ def stored_views(count: int) -> Views:
 
 
 def stored_features(
-    net: nn.Module, experiment: Experiment, folder: Path, plain: bool = False
+    net: nn.Module, experiment: Experiment, cache: Cache, plain: bool = False
 ) -> Callable[[SiteData], Callable[[Images], Features]] | None:
     """Return :meth:`Encoder.table` of an experiment whose networks take features, else None.
 
-    ``net``: as it takes images. ``folder``: for what can be made again of the images. ``plain``: the method's
-    requirement.
+    ``net``: as it takes images. ``plain``: the method's requirement.
     """
     if experiment.trainable != HEAD or not isinstance(net, TrainablePart):
         return None
-    return Encoder(net, experiment, folder / "features", plain).table
+    return Encoder(net, experiment, cache, plain).table
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +107,13 @@ class Encoder:
     Args:
         part: on its device; its encoder is all before the classifier.
         experiment: of which net, data, and the number of views that are stored count.
-        folder: for the files; made if it is not there.
+        cache: for the files; its folder is made if it is not there.
         plain: whether no views are stored, and nothing of training images without a label.
     """
 
     part: TrainablePart
     experiment: Experiment
-    folder: Path
+    cache: Cache
     plain: bool = False
 
     def table(self, data: SiteData) -> Callable[[Images], Features]:
@@ -185,21 +184,21 @@ class Encoder:
         rows, end = dict[str, list[int]](), 0
         for name, (_, count) in wanted.items():
             rows[name], end = [end, count], end + count
-        private.make_folder(self.folder)
-        target = self.folder / f"{self.key}-{digest(rows)[:32]}.npy"
+        private.make_folder(self.cache.folder)
+        target = self.cache.folder / f"{self.key}-{digest(rows)[:32]}.npy"
         known = caches.read(target, np.float16)
         if known and known[1].get("rows") == rows:
             array = known[0]
         else:
             array = caches.write(target, self._rows(wanted), (self._width(),), np.float16, lambda: {"rows": rows})
         caches.touch(target)
-        caches.keep_newest(self.folder)
+        caches.keep_newest(*self.cache)
         return array, {name: start for name, (start, _) in rows.items()}
 
     def _rows(self, wanted: Mapping[str, tuple[_Pixels, int]]) -> Iterator[_Array]:
         """Yield the rows (n, D) of each image; those in another file of the same key are not computed again."""
         older = dict[str, _Array]()
-        for file in sorted(self.folder.glob(f"{self.key}-*.npy")):
+        for file in sorted(self.cache.folder.glob(f"{self.key}-*.npy")):
             if found := caches.read(file, np.float16):
                 array, notes = found
                 older |= {name: array[start : start + count] for name, (start, count) in notes["rows"].items()}
