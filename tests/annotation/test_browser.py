@@ -385,7 +385,7 @@ def test_nothing_is_cut_off_at_any_width_and_text_size(
 ) -> None:
     tab = Tab(sized_browser, sized_browser.current_window_handle)
     address = serve().address
-    for width, height in [(360, 740), (820, 1180), (1180, 820), (1440, 900)]:
+    for width, height in [(360, 740), (844, 390), (820, 1180), (1366, 625), (1440, 900)]:
         tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         tab.open(address)
         assert tab.run("return document.scrollingElement.scrollWidth") <= width
@@ -400,6 +400,37 @@ def test_nothing_is_cut_off_at_any_width_and_text_size(
                 )
                 assert 0 <= left < right <= width, element.text
                 assert inner <= outer + 1, element.text
+
+
+LONG = ("pneumonia_other_than_viral", "cardiomegaly", "Plattenepithelkarzinom", "MEL", "NV", "BCC", "AK", "DF")
+_IN_VIEW = """
+return [...document.querySelectorAll("#stage, .choice, .actions button, .zoom button")].filter((each) => {
+  const box = each.getBoundingClientRect();
+  const top = document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2);
+  return !top || !(each.contains(top) || each.id === "stage");
+}).map((each) => each.textContent);
+"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1366, 625), (844, 390), (1024, 768), (768, 1024)])
+def test_image_and_all_answers_are_in_view_at_once(tab: Tab, big_clinic: Any, width: int, height: int) -> None:
+    """On a laptop, a telephone and a tablet, with eight classes and names that are long."""
+    with big_clinic.site_file.open("a") as file:
+        file.write(f"site: {'Universitätsklinikum Überall, ' * 4}\n")
+    server = Server(big_clinic.site_file, LONG)
+    try:
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        tab.command("Emulation.setDeviceMetricsOverride", **size)
+        tab.open(server.address)
+        tab.answer("1")
+        tab.wait_for_image()
+        assert tab.run(_IN_VIEW) == []
+        document = tab.run("return [document.scrollingElement.scrollWidth, document.scrollingElement.scrollHeight]")
+        assert document == [width, height]
+        shown = box(tab)
+        assert max(shown["width"], shown["height"]) > 0.55 * min(width, height)
+    finally:
+        server.end(signal.SIGKILL)
 
 
 _CONTRAST = """
