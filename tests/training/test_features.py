@@ -251,6 +251,14 @@ def test_more_images_reuse_rows_and_equal_a_fresh_table(tmp_path: Path, computed
     assert torch.equal(held_out(images("a")).take(torch.arange(1)), fresh.take(torch.tensor([2])))
 
 
+def test_views_are_found_beside_files_without_them(tmp_path: Path, computed: list[str]) -> None:
+    """Whichever file's name comes first: an image trains in one division of the data, and is held out in another."""
+    for other in "bcdefg":
+        encoder(tmp_path).table(data(images(other), val=images("a")))
+        encoder(tmp_path).table(data(images(other, "a")))
+    assert len(computed) == 8, "a alone is encoded twice, before it trains and when it does"
+
+
 def test_new_labels_need_no_new_features(tmp_path: Path, computed: list[str]) -> None:
     site = new_client("site-1", heads("fedal"), tmp_path)
     relabelled = site.data.with_labels({site.data.unlabelled.ids[0]: 2})

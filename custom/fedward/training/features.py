@@ -200,8 +200,11 @@ class Encoder:
         older = dict[str, _Array]()
         for file in sorted(self.cache.folder.glob(f"{self.key}-*.npy")):
             if found := caches.read(file, np.float16):
-                array, notes = found
-                older |= {name: array[start : start + count] for name, (start, count) in notes["rows"].items()}
+                array, rows = np.asarray(found[0]), found[1]["rows"]  # slices of a memmap are slow to make
+                for name in wanted.keys() & rows.keys():
+                    start, count = rows[name]
+                    if count > len(older.get(name, ())):
+                        older[name] = array[start : start + count]
         for name, (pixels, count) in wanted.items():
             known = older.get(name, ())
             yield known[:count] if len(known) >= count else self._encoded(pixels, name, count > 1)  # type: ignore[misc]
