@@ -349,7 +349,9 @@ def test_the_command_knows_a_kit_from_a_site_file(kit, job, tmp_path, capsys):
     (kit.folder / "startup" / "rootCA.pem").unlink()
     assert cli.main(["doctor", str(kit.folder)]) == 1
     assert "FAILED" in capsys.readouterr().out
-    assert cli.main(["doctor", str(tmp_path / "site.yaml"), "--job", str(job)]) == 2
+    assert cli.main(["doctor", str(tmp_path / "site.yaml"), "--job", str(job)]) == 1
+    assert "site.yaml" in capsys.readouterr().out.replace("\n", "")
+    assert cli.main(["status", str(tmp_path), "1234"]) == 2
     assert "a startup kit" in capsys.readouterr().err
 
 

@@ -9,9 +9,13 @@ import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError, DataError, FedwardError
 from fedward.terminal import subcommand
+
+if TYPE_CHECKING:
+    from fedward.config import DataSpec
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +24,10 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
 
     add = subcommand(parser, _doctor)
     add("subject", type=Path, metavar="SITE_FILE|KIT", help="the file that describes a site's data, or a kit's folder")
-    add("--job", type=Path, metavar="FOLDER", help="with a kit: also check that it would run this exported job")
+    job = (
+        "with a site file: what this job would do there; with a kit: whether it would run this exported job (a folder)"
+    )
+    add("--job", metavar="JOB", help=job)
     data = DataSpec()
     beside = "default: of data.json beside it, or"
     image_size = f"height and width in pixels that the job asks for ({beside} {data.image_size})"
@@ -130,25 +137,45 @@ def _size(count: int) -> str:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    if _is_kit(options, "doctor"):
+    if _is_kit(options.subject):
         from fedward.flare.kits import doctor
 
-        return doctor.run(options.subject, options.job)
+        return doctor.run(options.subject, Path(options.job) if options.job else None)
+    from fedward.sites.doctor import run
+
+    if options.job:
+        return _with_job(options)
+    return max(run(options.subject, _data_spec(options), options.out), _look_at_device(options.subject))
+
+
+def _with_job(options: argparse.Namespace) -> int:
+    """Look at a site's images as a job would."""
+    from fedward.operation.site_job import job_at, job_notes
+    from fedward.sites.doctor import run
+
+    if options.image_size or options.classes:
+        expected, remedy = "the job alone", "Leave away --image-size and --classes: the job says both."
+        raise ConfigError("fedward doctor --job", expected=expected, found="other settings beside it", remedy=remedy)
+    experiment = job_at(options.job, options.subject)
+    about = f"In the job {options.job}", lambda data: job_notes(experiment, data)
+    return max(run(options.subject, experiment.data, options.out, about), _look_at_device(options.subject))
+
+
+def _data_spec(options: argparse.Namespace) -> "DataSpec":
+    """Return how the options, or what is said of the images of all sites, describe them."""
     from pydantic import ValidationError
 
     from fedward.config import DataSpec
     from fedward.faults import explain, names_in
     from fedward.sites.data_file import read_data_file
-    from fedward.sites.doctor import run
 
     given = {"classes": options.classes, "image_size": options.image_size}
     known = read_data_file(options.subject.parent) or {}
     known |= {name: value for name, value in given.items() if value is not None}
     try:
-        spec = DataSpec.model_validate(known)
+        return DataSpec.model_validate(known)
     except ValidationError as error:
         raise explain(error, "fedward doctor", known, names_in(DataSpec)) from error
-    return max(run(options.subject, spec, options.out), _look_at_device(options.subject))
 
 
 def _look_at_device(site_file: Path) -> int:
@@ -169,12 +196,15 @@ def _look_at_device(site_file: Path) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    if _is_kit(options, "status"):
+    if _is_kit(options.subject):
         from fedward.flare.jobs import status
         from fedward.flare.jobs.submit import session
 
         with redirect_stdout(sys.stderr), session(options.subject) as flare:  # FLARE prints that it connects
             found = status.describe(flare, options.job)
+    elif options.job:
+        expected, remedy = "a startup kit, a folder with startup/ in it", "Name the kit, or leave the job away."
+        raise ConfigError("fedward status", expected=expected, found=str(options.subject), remedy=remedy)
     else:
         from fedward.server.progress import lines, progress
 
@@ -183,13 +213,8 @@ def _status(options: argparse.Namespace) -> int:
     return 0
 
 
-def _is_kit(options: argparse.Namespace, command: str) -> bool:
-    """Return whether the command is about a kit; only then it may name a job."""
-    is_kit: bool = (options.subject / "startup").is_dir()
-    if options.job and not is_kit:
-        expected, remedy = "a startup kit, a folder with startup/ in it", "Name the kit, or leave the job away."
-        raise ConfigError(f"fedward {command}", expected=expected, found=str(options.subject), remedy=remedy)
-    return is_kit
+def _is_kit(folder: Path) -> bool:
+    return (folder / "startup").is_dir()
 
 
 def _report(options: argparse.Namespace) -> int:

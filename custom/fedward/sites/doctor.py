@@ -2,8 +2,8 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -40,6 +40,8 @@ class Report:
     notes: tuple[str, ...]
     headers: tuple[str, ...] = ()
     """Of DICOM files."""
+    job: tuple[str, Sequence[str]] = ("", ())
+    """A title, and what a job would do there."""
 
     def text(self) -> str:
         """Return the report for an 80-column terminal."""
@@ -56,6 +58,7 @@ class Report:
             ("LEAKS (must be fixed)", self.leaks),
             ("Notes", self.notes),
             ("DICOM headers (told here only)", self.headers),
+            self.job,
             (f"Rejected: {len(data.rejected)} rows", [*rejected, *more]),
         ):
             if items:
@@ -86,14 +89,20 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     return Report(data, tuple(leaks + _patients(data, paths)), tuple(_notes(data) + repeats), tuple(headers))
 
 
-def run(site_file: Path, spec: "DataSpec", out: Path) -> int:
+def run(
+    site_file: Path, spec: "DataSpec", out: Path, job: tuple[str, Callable[[SiteData], Sequence[str]]] | None = None
+) -> int:
     """Print the report of a site and write ``<site>-contact-sheet.png`` into ``out``.
+
+    ``job``: a title, and what tells of a job at the site.
 
     Returns:
         0: the site can join; 1: its data cannot be used or leaks (said on the console).
     """
     try:
         report = examine(site_file, spec)
+        if job:
+            report = replace(report, job=(job[0], job[1](report.data)))
     except DataError as error:
         print("\n".join(wrap(f"Not usable. {error}", _WIDTH)))
         return 1

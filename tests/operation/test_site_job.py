@@ -1,0 +1,68 @@
+"""What the doctor says a job would do at a site."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedward import cli
+from fedward.config import DataSpec
+from fedward.jobs import load_experiment
+from fedward.operation.site_job import job_notes
+from fedward.sites import Images, SiteData
+from fedward.sites.data import Annotation
+
+CLASSES = ("A", "B")
+
+
+def images(*counts: int) -> Images:
+    labels = np.repeat(np.arange(len(counts)), counts)
+    return Images(tuple(map(str, labels)), np.zeros((len(labels), 8, 8, 3), np.uint8), labels.astype(np.int64))
+
+
+def site(annotation: Annotation = "none") -> SiteData:
+    return SiteData("north", CLASSES, images(12, 4), images(24), images(5, 4), images(9, 5), annotation=annotation)
+
+
+def notes(job: str, data: SiteData) -> list[str]:
+    return [*job_notes(load_experiment(job, ["data.classes=[A, B]"]), data)]
+
+
+def test_rare_classes_are_counted_as_a_run_leaves_them_out() -> None:
+    used = "used, of classes with 5 images or more in a split: "
+    assert notes("ssfl", site()) == [used + "5 of 9 val images, 14 of 14 test images"]
+    assert notes("oneshot", site()) == [
+        used + "12 of 16 labelled images, 5 of 9 val images, 14 of 14 test images",
+        "the 24 unlabelled images are not used",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "who"),
+    [("none", "nobody answers"), ("oracle", "the data's own labels answer"), ("queue", "people answer")],
+)
+def test_questions_are_counted_of_all_that_trains(annotation: Annotation, who: str) -> None:
+    """A tenth of 40 images at first, half at last."""
+    said = f"it begins with 4 labels and asks for 16 in 4 queries; {who}"
+    assert notes("fedal", site(annotation))[1] == said
+
+
+def test_the_job_says_classes_and_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    arrays = {f"{split}_images": rng.integers(0, 256, (20, 28, 28), np.uint8) for split in ("train", "val", "test")}
+    labels = {f"{split}_labels": np.arange(20)[:, None] % 2 for split in ("train", "val", "test")}
+    np.savez(tmp_path / "source.npz", **arrays, **labels)
+    asked = [f"{tmp_path / 'source.npz'}", "--sites", "1", "--classes", *CLASSES]
+    assert cli.main(["partition", *asked, "--out", f"{tmp_path / 'sites'}"]) == 0
+    file, out = f"{tmp_path / 'sites' / 'site-1.yaml'}", ["--out", f"{tmp_path}"]
+    job = tmp_path / "job.json"
+    job.write_text(load_experiment("ssfl").model_copy(update={"data": DataSpec(image_size=40)}).model_dump_json())
+    exported = tmp_path / "jobs" / "ssfl"
+    assert cli.main(["jobs", f"{tmp_path / 'jobs'}", "--only", "ssfl", "--set", "data.classes=[A, B]"]) == 0
+    for name, found in (("ssfl", "28x28, grey"), (f"{exported}", "32x32, RGB")):
+        assert cli.main(["doctor", file, "--job", name, *out]) == 0
+        assert found in capsys.readouterr().out
+    assert cli.main(["doctor", file, "--job", f"{job}", *out]) == 1
+    assert "Not usable" in capsys.readouterr().out, "the file names classes that this job has not"
+    assert cli.main(["doctor", file, "--job", "ssfl", "--image-size", "28", *out]) == 2
+    assert "the job says both" in capsys.readouterr().err
