@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedward import cli
-from fedward.annotation import Imported, Queue, times
+from fedward.annotation import Imported, Queue, Rules, times
 from fedward.annotation.handover import FORMS
 from fedward.annotation.handover.content import stem
 from fedward.annotation.pictures import Pictures
@@ -296,6 +296,25 @@ def test_an_undone_answer_does_not_return_with_an_old_file(clinic: Any, clinicia
     assert clinic.queue.labels() == {}
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_an_answer_to_a_lesion_comes_back_as_known(
+    clinic: Any, make_clinician: Callable[..., Any], tmp_path: Path, form: str
+) -> None:
+    """It leaves once for each of its images."""
+    clinic.ask("s00", "s01", "s02")
+    rules = Rules(lesions=dict.fromkeys(("s00", "s01"), ("p1", "arm")))
+    queue = Queue(clinic.queue.folder, rules)
+    make_clinician(queue, "anna").say("s01", "MEL")
+    make_clinician(queue, "anna").say("s02", None, "unusable")
+    path = tmp_path / ("out.csv" if form == "csv" else "out")
+    exported = queue.export(form, path, CLASSES, lambda sample_id: b"png")
+    assert exported.images == 3
+    back = path / "results.json" if form == "label-studio" else path
+    imported = queue.import_labels(back, CLASSES, clinic.ids)
+    assert (imported.added, imported.known, imported.refused) == (0, 3, ())
+    assert queue.labels() == {"s00": "MEL", "s01": "MEL"}
+
+
 def test_an_answer_without_a_time_has_the_time_of_its_file(clinic: Any, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", [["s00", "MEL"]], header="sample_id,label")
     os.utime(path, (1_700_000_000, 1_700_000_000))
@@ -474,7 +493,6 @@ def test_the_command_hands_out_and_takes_in(clinic: Any, tmp_path: Path, capsys:
     ("arguments", "code", "named"),
     [
         (["--export", "xml", "out"], 2, "csv, label-studio, monai-label"),
-        (["--readers", "0"], 2, "--readers"),
         (["--classes", "MEL"], 2, "--classes"),
         (["--classes", "MEL", "MEL"], 2, "--classes"),
         (["--classes", *CLASSES, "--host", "192.0.2.1"], 2, "192.0.2.1"),

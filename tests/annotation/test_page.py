@@ -34,9 +34,9 @@ _KEYS = count()
 class Visitor:
     """A browser, as far as the server can see one."""
 
-    def __init__(self, clinic: Any, host: str = "127.0.0.1", readers: int = 1) -> None:
+    def __init__(self, clinic: Any, host: str = "127.0.0.1") -> None:
         pictures = Pictures(clinic.site_file, CLASSES)
-        desk = Desk(clinic.queue, pictures.ids, readers)
+        desk = Desk(clinic.queue, pictures.ids)
         guard = Guard(TOKEN, host)
         self.secret = guard.form_secret
         self.client: FlaskClient = Page(desk, pictures, guard).app().test_client()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedward.annotation import Queue, queue_folder, times
+from fedward.annotation import Queue, Rules, queue_folder, times
 from fedward.annotation import database as module
 from fedward.annotation.database import NAME
 from fedward.annotation.desk import Desk, Message, Stale
@@ -224,13 +224,14 @@ def test_a_clock_set_back_leaves_the_new_answer_the_newest(
 
 def test_several_readers_see_each_image_once_each(clinic: Any) -> None:
     clinic.ask("s00")
-    desk = Desk(clinic.queue, clinic.ids, readers=2)
+    desk = Desk(Queue(clinic.queue.folder, Rules(readers=2)), clinic.ids)
     assert desk.view("anna").total == 1
     desk.answer(Message("anna", "s00", "label", "MEL", "1", 0))
     assert (desk.view("anna").waiting, desk.view("ben").waiting, desk.view("ben").decided) == (0, 1, 0)
     desk.answer(Message("ben", "s00", "label", "NV", "2", 0))
+    assert (desk.view("anna").waiting, desk.view("ben").waiting) == (0, 0)
     view = desk.view("clara")
-    assert (view.waiting, view.decided, view.read_twice, view.unanimous) == (0, 1, 1, 0)
+    assert (view.waiting, view.decided, view.read_twice, view.unanimous) == (1, 0, 1, 0)
 
 
 def test_an_image_with_a_class_of_another_job_waits_again(clinic: Any, clinician: Make) -> None:

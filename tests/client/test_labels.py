@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedward.annotation import Queue
+from fedward.annotation import Queue, Rules
 from fedward.annotation.desk import Desk, Message
 from fedward.client import labels as module
 from fedward.client.labels import SiteLabels, annotators_of, oracle_of, people_of
@@ -69,7 +69,7 @@ def never(ids: Sequence[str], number: int) -> Sequence[str]:
 
 
 def renew(labels: SiteLabels, round_: int, wanted: int, choose=first):
-    return labels.renew(round_, 0, wanted, "fedal", choose, lambda: False)
+    return labels.renew(round_, 0, wanted, "fedal", choose, lambda: False)[:2]
 
 
 def waiting(queue: Queue) -> list[str]:
@@ -126,6 +126,7 @@ def test_a_site_without_annotators_trains_and_says_so(tmp_path, caplog):
 
 def test_a_site_file_decides_who_is_asked(tmp_path):
     file, kinds = tmp_path / "clinic.yaml", ("oracle", "queue", "none")
+    file.write_text("kind: manifest\nfolder: .\n")
     found = [annotators_of(data(labelled=3, annotation=kind), file) for kind in kinds]
     assert [(len(one.known), len(one.pool)) for one in found] == [(0, 3), (3, 8), (3, 3)]
 
@@ -180,6 +181,46 @@ def test_who_cannot_tell_has_answered(clinic, queue):
     renew(clinic, 1, 2)
     say(queue, "s0", None)
     assert renew(clinic, 2, 0, never)[1] == {"asked": 0, "bought": 0, "waiting": 1, "cannot_tell": 1, "unusable": 0}
+
+
+def test_refused_images_are_told_as_undecided_and_kept_out(clinic, queue):
+    """No further number leaves the site: who refuses an image has looked, and given no class."""
+    renew(clinic, 1, 3)
+    for sample_id, kind in (("s0", "unusable"), ("s1", "none of these"), ("s2", "cannot tell")):
+        Desk(queue, set(IDS)).answer(Message("ab", sample_id, kind, None, f"{next(_KEYS):032x}", 0))
+    renewed = clinic.renew(2, 0, 0, "fedal", never, lambda: False)
+    assert renewed.labels == {}
+    assert renewed.counts == {"asked": 0, "bought": 0, "waiting": 0, "cannot_tell": 3, "unusable": 0}
+    assert renewed.refused == ("s0", "s1")
+    assert clinic.refused_before(3, 0) == ("s0", "s1")
+    assert waiting(queue) == []
+
+
+def test_one_answer_for_a_lesion_is_paid_once(tmp_path, queue):
+    lesions = dict.fromkeys(("s0", "s1", "s5"), ("p1", "back"))
+    queue = Queue(queue.folder, Rules(lesions=lesions))
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN)
+    renew(clinic, 1, 3)
+    assert waiting(queue) == ["s0", "s2"]
+    say(queue, "s0", "NV")
+    say(queue, "s2", None)
+    renewed = clinic.renew(2, 0, 3, "fedal", never, lambda: False)
+    assert (renewed.labels, renewed.counts["bought"], renewed.answers) == ({"s0": 1, "s1": 1}, 2, 2)
+    later = clinic.renew(3, 0, 4, "fedal", lambda ids, number: ["s5"], lambda: False)
+    assert (later.labels["s5"], later.answers) == (1, 2), "the lesion was known"
+    assert waiting(queue) == []
+
+
+def test_a_label_waits_for_its_second_reader(tmp_path, queue):
+    queue = Queue(queue.folder, Rules(readers=2))
+    clinic = SiteLabels("clinic", people_of(data(), queue), tmp_path / "memory", RUN)
+    renew(clinic, 1, 2)
+    for reader, sample_id, label in [("a", "s0", "NV"), ("a", "s1", "NV"), ("b", "s1", "MEL")]:
+        Desk(queue, set(IDS)).answer(Message(reader, sample_id, "label", label, f"{next(_KEYS):032x}", 0))
+    assert renew(clinic, 2, 0, never)[0] == {}
+    for reader, sample_id in [("b", "s0"), ("c", "s1")]:
+        Desk(queue, set(IDS)).answer(Message(reader, sample_id, "label", "NV", f"{next(_KEYS):032x}", 0))
+    assert renew(clinic, 3, 0, never)[0] == {"s0": 1, "s1": 1}
 
 
 def test_answers_count_only_for_images_this_run_asked_about(clinic, queue):

@@ -1,5 +1,7 @@
 """A site's images on the device: no image is kept there twice."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -39,3 +41,11 @@ def test_a_site_without_labels_has_an_empty_part(site):
 def test_a_cpu_works_on_the_sites_own_array(site):
     for part in ("val", "test"):
         assert DeviceData(site, CPU)[part].pixels.data_ptr() == getattr(site, part).pixels.ctypes.data
+
+
+def test_refused_images_are_in_no_part_that_trains(site):
+    bare = site.with_labels({})
+    images = DeviceData(replace(bare, refused=frozenset(bare.unlabelled.ids[:1])), CPU)
+    rest = torch.tensor(bare.unlabelled.pixels[1:]).permute(0, 3, 1, 2)
+    for part in ("unlabelled", "all"):
+        assert torch.equal(images[part].pixels, rest)

@@ -4,7 +4,19 @@ Nothing in here leaves the site. The federation writes requests and reads labels
 time ``fedward annotate SITE_FILE`` writes answers, in a process of its own.
 """
 
-from fedward.annotation.queue import Queue, queue_folder
+from fedward.annotation.queue import Queue, queue_folder, queue_of
 from fedward.annotation.records import Agreement, Conflict, Decision, Imported, Refused, Request
+from fedward.annotation.rules import Rules
 
-__all__ = ["Agreement", "Conflict", "Decision", "Imported", "Queue", "Refused", "Request", "queue_folder"]
+__all__ = [
+    "Agreement",
+    "Conflict",
+    "Decision",
+    "Imported",
+    "Queue",
+    "Refused",
+    "Request",
+    "Rules",
+    "queue_folder",
+    "queue_of",
+]

@@ -22,27 +22,31 @@ def add_annotate(parser: argparse.ArgumentParser) -> None:
     add("site_file", type=Path, metavar="SITE_FILE", help="the file that describes the site's images")
     names = f"the job's classes, in its order (default: {' '.join(classes)})"
     add("--classes", nargs="+", default=list(classes), metavar="CLASS", help=names)
-    readers = "how many people must answer for an image before its label counts (default: 1)"
-    add("--readers", type=int, default=1, metavar="N", help=readers)
     add("--port", type=int, default=PORT, help=f"where the page listens, 0 for any free port (default: {PORT})")
     add("--host", default="127.0.0.1", help="address of the page (default: 127.0.0.1, for this machine alone)")
     files = parser.add_mutually_exclusive_group()
     export = "write the open questions for another tool and end; FORM is csv, label-studio or monai-label"
     files.add_argument("--export", nargs=2, metavar=("FORM", "PATH"), help=export)
+    audit = "write every answer ever given to a new CSV, with reader, time and seconds, and end"
+    files.add_argument("--audit", type=Path, metavar="PATH", help=audit)
     back = "read the answers in files of another tool and end (default: open the page)"
     files.add_argument("--import", nargs="+", type=Path, metavar="PATH", dest="returned", help=back)
 
 
 def _annotate(options: argparse.Namespace) -> int:
+    from fedward.annotation.audit import write_audit
     from fedward.annotation.pictures import Pictures
-    from fedward.annotation.queue import Queue, queue_folder
+    from fedward.annotation.queue import queue_of
 
     _check(options)
     pictures = Pictures(options.site_file, options.classes)
-    queue = Queue(queue_folder(options.site_file))
+    queue = queue_of(options.site_file)
     if options.export:
         form, path = options.export
         print(queue.export(form, Path(path), options.classes, pictures.png).text())
+        return 0
+    if options.audit:
+        print(f"{options.audit}: {write_audit(queue, options.audit)} answers")
         return 0
     if options.returned:
         return _import(options, queue, pictures)
@@ -55,7 +59,6 @@ def _check(options: argparse.Namespace) -> None:
     different = len(set(options.classes))
     rules = (
         ("classes", different >= 2 and different == len(options.classes), "two or more different names"),
-        ("readers", options.readers >= 1, "at least 1"),
         ("export", not options.export or options.export[0] in FORMS, f"one of {', '.join(FORMS)}"),
     )
     for name, kept, expected in rules:
@@ -79,7 +82,7 @@ def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") ->
     from fedward.annotation.page.guard import Guard, is_loopback
     from fedward.annotation.page.server import Token, address, listen, serve, server
 
-    desk = Desk(queue, pictures.ids, options.readers, options.classes)
+    desk = Desk(queue, pictures.ids, options.classes)
     with listen(options.host, options.port) as listening:
         token = Token(queue.folder)
         page = Page(desk, pictures, Guard(token.value, options.host))

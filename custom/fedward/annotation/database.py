@@ -8,7 +8,7 @@ processes, which network file systems do not offer.
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
@@ -96,7 +96,62 @@ SELECT asked.sample_id, request, strategy, score, round, run,
        decisions.label, decisions.annotator, decisions.time
 FROM asked LEFT JOIN decisions USING (sample_id) LEFT JOIN labels USING (sample_id);
 """
-_SCHEMAS = (_FIRST, _SECOND)
+_THIRD = """
+DROP VIEW queue;
+DROP VIEW labels;
+DROP VIEW decisions;
+DROP VIEW standing;
+DROP TRIGGER answers_are_never_changed;
+DROP TRIGGER answers_are_never_deleted;
+DROP INDEX answers_by_sample;
+ALTER TABLE answers RENAME TO former;
+
+CREATE TABLE answers (
+    answer INTEGER PRIMARY KEY AUTOINCREMENT,
+    sample_id TEXT NOT NULL,
+    annotator TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('label', 'cannot tell', 'unusable', 'none of these', 'skip', 'undo')),
+    label TEXT CHECK ((kind = 'label') = (label IS NOT NULL)),
+    time TEXT NOT NULL,        -- of the decision
+    recorded TEXT NOT NULL,    -- of this row
+    source TEXT NOT NULL,      -- 'page', or the file it came in
+    undoes INTEGER UNIQUE REFERENCES answers (answer) CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
+    key TEXT UNIQUE,           -- of the page's message, which may arrive twice
+    seconds REAL,              -- that the image was looked at, where the page knows
+    adjudicates INTEGER NOT NULL DEFAULT 0  -- 1: readers differed, and this was to decide between them
+);
+INSERT INTO answers SELECT *, NULL, 0 FROM former;
+DROP TABLE former;
+CREATE INDEX answers_by_sample ON answers (sample_id, annotator);
+
+CREATE TRIGGER answers_are_never_changed BEFORE UPDATE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+CREATE TRIGGER answers_are_never_deleted BEFORE DELETE ON answers
+BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
+
+-- Answers that nobody took back.
+CREATE VIEW standing AS
+SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
+WHERE a.kind != 'undo' AND u.answer IS NULL;
+
+-- What each annotator says of each image at present.
+CREATE VIEW decisions AS
+SELECT * FROM (
+    SELECT *, row_number() OVER (PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC) AS nth
+    FROM standing WHERE kind != 'skip'
+) WHERE nth = 1;
+
+-- For people with a database browser. It knows nothing of lesions and of how many readers are wanted.
+CREATE VIEW queue AS
+SELECT asked.sample_id, request, strategy, score, round, run,
+       CASE WHEN decisions.kind = 'label' THEN 'labelled'
+            WHEN decisions.kind IS NOT NULL THEN decisions.kind
+            WHEN withdrawn THEN 'withdrawn'
+            ELSE 'pending' END AS status,
+       decisions.label, decisions.annotator, decisions.time
+FROM asked LEFT JOIN decisions USING (sample_id);
+"""
+_SCHEMAS = (_FIRST, _SECOND, _THIRD)
 """What each format adds to the one before; an older file is brought up to date when it is opened."""
 
 _FOREIGN = "It is no queue: move it elsewhere, with its -wal and -shm, and a new one is made in its place."
@@ -179,11 +234,16 @@ class Database:
         return DataError(f"annotation queue {self.path}", expected=expected, found=found, remedy=remedy)
 
 
-def add_answer(database: sqlite3.Connection, **values: str | int | None) -> None:
+def add_answer(database: sqlite3.Connection, **values: str | float | None) -> None:
     """Add a row to ``answers``, by columns; in a writing transaction."""
     values["recorded"] = times.now()
     places = ", ".join(f":{column}" for column in values)
     database.execute(f"INSERT INTO answers ({', '.join(values)}) VALUES ({places})", values)
+
+
+def places(values: Sized) -> str:
+    """Return the places of so many values in SQL."""
+    return ", ".join("?" * len(values))
 
 
 @contextmanager

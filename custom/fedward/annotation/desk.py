@@ -1,14 +1,14 @@
-"""What one clinician at the page may do: see what waits for them, answer, skip, take back."""
+"""What one clinician at the page may do: see what waits for them, answer, skip, take back, look at their answers."""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from fedward.annotation import times
-from fedward.annotation.database import add_answer
-from fedward.annotation.queue import Queue, agreement, asked, decisions, pending
-from fedward.annotation.records import CANNOT_TELL, Request
+from fedward.annotation.database import add_answer, places
+from fedward.annotation.questions import Question, agreement, questions
+from fedward.annotation.queue import Queue
+from fedward.annotation.records import Request
 
 
 class Stale(Exception):  # noqa: N818 - not an error of the program: the page reloads its view
@@ -30,10 +30,12 @@ class Message:
     annotator: str
     sample_id: str
     kind: str
-    """``label``, ``cannot tell`` or ``skip``."""
+    """``label``, one of ``records.NO_CLASS``, or ``skip``."""
     label: str | None
     key: str
     seen: int
+    seconds: float | None = None
+    """That the image was looked at."""
 
 
 @dataclass(frozen=True)
@@ -46,23 +48,43 @@ class Last:
 
 
 @dataclass(frozen=True)
+class Given:
+    """What an annotator says of a question at present."""
+
+    sample_id: str
+    """The image they answered for."""
+    text: str
+    time: str
+    adjudicates: bool
+
+
+@dataclass(frozen=True)
 class View:
-    """What the page shows one annotator."""
+    """What the page shows one annotator; numbers are of questions."""
 
     image: Request | None
+    together: tuple[str, ...]
+    """The images that an answer counts for."""
+    own: str | None
+    """What the annotator says of it at present."""
+    adjudicates: bool
+    """Whether readers differ here, and this annotator's answer is to decide."""
     seen: int
     waiting: int
-    """Images that wait for this annotator."""
+    """What waits for this annotator."""
     skipped: int
-    """Of these, the ones they have skipped."""
+    """Of these, what they have skipped."""
     mine: int
     decided: int
-    """Images that have as many decisions as are wanted."""
+    """What has an answer that counts."""
     total: int
     undecidable: int
-    """Images asked for that were decided, and that nobody could give a class."""
+    """What has one that is no class."""
+    disputed: int
+    """What readers differ in, and nobody has adjudicated."""
     read_twice: int
     unanimous: int
+    kappa: float | None
     last: Last | None
 
 
@@ -70,50 +92,70 @@ class Desk:
     """The page's way to the queue, over the images that can be shown.
 
     Args:
-        queue: where answers go.
+        queue: where answers go, and whose rules count.
         known_ids: the ids of the site's images; the others that are asked for are left out of the page.
-        readers: how many people are to decide each image, at least 1.
-        classes: what they may say; an image with another class, of an earlier job, waits again. None: anything.
+        classes: what may be said; an image with another class, of an earlier job, waits again. None: anything.
     """
 
-    def __init__(
-        self, queue: Queue, known_ids: Collection[str], readers: int = 1, classes: Collection[str] | None = None
-    ) -> None:
-        self._database, self._known, self.readers = queue.database, frozenset(known_ids), readers
+    def __init__(self, queue: Queue, known_ids: Collection[str], classes: Collection[str] | None = None) -> None:
+        self._database, self._known, self.rules = queue.database, frozenset(known_ids), queue.rules
         self._classes = classes
 
-    def view(self, annotator: str, showing: str = "") -> View:
-        """Return what waits for an annotator; ``showing``, the image they look at, stays if it still waits."""
+    def view(self, annotator: str, showing: str = "", *, again: bool = False) -> View:
+        """Return what waits for an annotator; ``showing``, the image they look at, stays if they may answer it.
+
+        They may if they have not decided it; with ``again``, also if they have.
+        """
         with self._database.reading() as database:
-            open_ = pending(database, annotator, self.readers, self._classes)
-            waiting = [each for each in open_ if each.sample_id in self._known]
-            requests = {
-                name: each for name, each in asked(database).items() if name in self._known and not each.withdrawn
-            }
-            made = [each for each in decisions(database, self._classes) if each.sample_id in requests]
-            mine = {each.sample_id for each in made if each.annotator == annotator}
-            image = next((each for each in waiting if each.sample_id == showing), waiting[0] if waiting else None)
-            if showing in requests and showing not in mine:
-                image = requests[showing]  # someone else has decided it meanwhile; a second opinion is welcome
-            agreed, readings = agreement(made), Counter(each.sample_id for each in made)
+            shown = self._shown(database)
+            skipped = _skipped(database, annotator)
+            waiting = [(each, each.open[0]) for each in shown if each.waits_for(annotator)]
+            waiting.sort(key=lambda pair: sum(skipped.count(name) for name in pair[0].ids))
+            # A question that someone else has decided meanwhile may stay: a second opinion is welcome.
+            staying = [(each, one) for each in shown for one in each.open if one.sample_id == showing]
+            staying = [(each, one) for each, one in staying if again or not each.by(annotator)]
+            question, image = next(iter([*staying, *waiting]), (None, None))
+            agreed, own = agreement(shown), question.by(annotator) if question else None
+            verdicts = [standing for each in shown if (standing := each.standing)]
             return View(
                 image=image,
-                seen=_newest(database, annotator, image.sample_id) if image else 0,
+                together=tuple(sorted(one.sample_id for one in question.open)) if question else (),
+                own=own.text if own else None,
+                adjudicates=bool(question and question.adjudicated_by(annotator)),
+                seen=self._newest(database, annotator, image.sample_id) if image else 0,
                 waiting=len(waiting),
-                skipped=len(_skipped(database, annotator) & {each.sample_id for each in waiting}),
-                mine=len(mine),
-                decided=sum(count >= self.readers for count in readings.values()),
-                total=len(requests),
-                undecidable=len(set(readings) - {each.sample_id for each in made if each.label is not None}),
+                skipped=sum(bool({*each.ids} & {*skipped}) for each, _ in waiting),
+                mine=sum(each.by(annotator) is not None for each in shown),
+                decided=len(verdicts),
+                total=len(shown),
+                undecidable=sum(each.label is None for each in verdicts),
+                disputed=sum(each.disputed and each.standing is None for each in shown),
                 read_twice=agreed.read_twice,
                 unanimous=agreed.unanimous,
+                kappa=agreed.kappa,
                 last=_last(database, annotator),
             )
+
+    def given(self, annotator: str) -> list[Given]:
+        """Return what an annotator has answered of what is asked at present, the newest first."""
+        with self._database.reading() as database:
+            own = [decision for each in self._shown(database) if (decision := each.by(annotator))]
+        own.sort(key=lambda decision: decision.time, reverse=True)
+        return [Given(each.sample_id, each.text, each.time, bool(each.adjudicates)) for each in own]
+
+    def _shown(self, database: sqlite3.Connection) -> list[Question]:
+        """Return what is asked at present and can be shown, the most wanted first."""
+        found = questions(database, self.rules, self._classes)
+        known = [
+            replace(each, requests=tuple(one for one in each.open if one.sample_id in self._known)) for each in found
+        ]
+        return [each for each in known if each.requests]
 
     def unseen(self) -> list[str]:
         """Return the ids that are asked for and are not among the site's images."""
         with self._database.reading() as database:
-            return sorted({name for name, each in asked(database).items() if not each.withdrawn} - self._known)
+            asked = {one.sample_id for each in questions(database, self.rules) for one in each.open}
+            return sorted(asked - self._known)
 
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.
@@ -124,12 +166,14 @@ class Desk:
         with self._database.writing() as database:
             if database.execute("SELECT 1 FROM answers WHERE key = ?", [message.key]).fetchone():
                 return
-            if _newest(database, message.annotator, message.sample_id) != message.seen:
+            if self._newest(database, message.annotator, message.sample_id) != message.seen:
                 text = "You have already answered this image, perhaps in another tab. Nothing was changed."
                 raise Stale(message.annotator, text)
             given = asdict(message)
             del given["seen"]
-            add_answer(database, **given, time=_moment(database, message.sample_id), source="page")
+            judges = message.kind != "skip" and self._adjudicates(database, message)
+            moment = _moment(database, self.rules.together(message.sample_id))
+            add_answer(database, **given, adjudicates=judges, time=moment, source="page")
 
     def undo(self, annotator: str, answer: int, key: str) -> str:
         """Take back the annotator's newest answer at the page; return the id of its image.
@@ -146,18 +190,24 @@ class Desk:
                 text = "That answer is no longer your newest, perhaps because of another tab. Nothing was undone."
                 raise Stale(annotator, text)
             own = {"sample_id": last.sample_id, "annotator": annotator, "key": key, "source": "page"}
-            add_answer(database, **own, kind="undo", undoes=answer, time=_moment(database, last.sample_id))
+            moment = _moment(database, self.rules.together(last.sample_id))
+            add_answer(database, **own, kind="undo", undoes=answer, time=moment)
             return last.sample_id
 
+    def _adjudicates(self, database: sqlite3.Connection, message: Message) -> bool:
+        found = questions(database, self.rules, self._classes)
+        return any(each.adjudicated_by(message.annotator) for each in found if message.sample_id in each.ids)
 
-def _newest(database: sqlite3.Connection, annotator: str, sample_id: str) -> int:
-    query = "SELECT coalesce(max(answer), 0) FROM answers WHERE annotator = ? AND sample_id = ?"
-    return int(database.execute(query, [annotator, sample_id]).fetchone()[0])
+    def _newest(self, database: sqlite3.Connection, annotator: str, sample_id: str) -> int:
+        ids = self.rules.together(sample_id)
+        query = f"SELECT coalesce(max(answer), 0) FROM answers WHERE annotator = ? AND sample_id IN ({places(ids)})"
+        return int(database.execute(query, [annotator, *ids]).fetchone()[0])
 
 
-def _skipped(database: sqlite3.Connection, annotator: str) -> set[str]:
+def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:
+    """Return the images that an annotator skipped, one as often as they did."""
     rows = database.execute("SELECT sample_id FROM standing WHERE kind = 'skip' AND annotator = ?", [annotator])
-    return {row["sample_id"] for row in rows}
+    return [row["sample_id"] for row in rows]
 
 
 def _last(database: sqlite3.Connection, annotator: str) -> Last | None:
@@ -166,12 +216,12 @@ def _last(database: sqlite3.Connection, annotator: str) -> Last | None:
     ).fetchone()
     if row is None:
         return None
-    texts = {"skip": "skipped", CANNOT_TELL: CANNOT_TELL}
-    return Last(row["answer"], row["sample_id"], texts.get(row["kind"], row["label"]))
+    text = {"skip": "skipped", "label": row["label"]}.get(row["kind"], row["kind"])
+    return Last(row["answer"], row["sample_id"], text)
 
 
-def _moment(database: sqlite3.Connection, sample_id: str) -> str:
-    """Return now, or just after the image's newest answer, lest a clock set back make a new answer the older one."""
-    newest = database.execute("SELECT max(time) FROM answers WHERE sample_id = ?", [sample_id]).fetchone()[0]
+def _moment(database: sqlite3.Connection, ids: Sequence[str]) -> str:
+    """Return now, or just after the newest answer to a question, lest a clock set back make a new one the older."""
+    newest = database.execute(f"SELECT max(time) FROM answers WHERE sample_id IN ({places(ids)})", ids).fetchone()[0]
     now = times.now()
     return now if newest is None or newest < now else times.after(newest)

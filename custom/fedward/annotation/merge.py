@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 
 from fedward.annotation import times
-from fedward.annotation.database import add_answer
+from fedward.annotation.database import add_answer, places
 from fedward.annotation.records import (
-    CANNOT_TELL,
     DECISION,
+    NO_CLASS,
     NO_FORMULA,
     Conflict,
     Decision,
@@ -18,6 +18,7 @@ from fedward.annotation.records import (
     Returned,
     is_formula,
 )
+from fedward.annotation.rules import Rules
 
 
 def merge(
@@ -26,6 +27,7 @@ def merge(
     words: Mapping[str, str],
     known_ids: Collection[str],
     blank: Decision,
+    rules: Rules,
 ) -> Imported:
     """Add the answers of a file to the queue, inside the caller's transaction.
 
@@ -36,6 +38,7 @@ def merge(
         known_ids: the ids of the site's images.
         blank: an answer without image and class, with what holds where the file says nothing: annotator, time (when
             the file was written) and source.
+        rules: which images share an answer.
 
     Returns:
         What was added, and all that was not; conflicts concern the images of added answers only.
@@ -50,10 +53,10 @@ def merge(
             continue
         if decision.sample_id not in known_ids:
             unknown.add(decision.sample_id)
-        if _is_known(database, decision, timed=bool(answer.time)):
+        if _is_known(database, decision, rules, timed=bool(answer.time)):
             known += 1
             continue
-        add_answer(database, kind=CANNOT_TELL if decision.label is None else "label", **asdict(decision))
+        add_answer(database, **asdict(decision))
         added.add(decision.sample_id)
         count += 1
     return Imported(
@@ -63,7 +66,7 @@ def merge(
         open=returned.open,
         unknown_ids=tuple(sorted(unknown)),
         refused=tuple(refused),
-        conflicts=tuple(_conflicts(database, added)),
+        conflicts=tuple(_conflicts(database, added, rules)),
     )
 
 
@@ -72,29 +75,33 @@ def _understood(answer: Returned, words: Mapping[str, str], blank: Decision) -> 
         raise ValueError("expected a sample_id, found none")
     if is_formula(answer.annotator):
         raise ValueError(f"expected {NO_FORMULA}, found {answer.annotator!r:.80}")
-    cannot = answer.label.casefold() == CANNOT_TELL
-    if not cannot and answer.label not in words:
-        raise ValueError(f"expected {', '.join(words)} or {CANNOT_TELL}, found {answer.label!r:.80}")
-    label, time = None if cannot else words[answer.label], times.parse(answer.time) if answer.time else blank.time
-    return Decision(answer.sample_id, answer.annotator or blank.annotator, label, time, blank.source)
+    said = answer.label.casefold()
+    if said not in NO_CLASS and answer.label not in words:
+        raise ValueError(f"expected {', '.join([*words, *NO_CLASS])}, found {answer.label!r:.80}")
+    kind, label = (said, None) if said in NO_CLASS else ("label", words[answer.label])
+    time = times.parse(answer.time) if answer.time else blank.time
+    return Decision(answer.sample_id, answer.annotator or blank.annotator, kind, label, time, blank.source)
 
 
-def _is_known(database: sqlite3.Connection, decision: Decision, *, timed: bool) -> bool:
+def _is_known(database: sqlite3.Connection, decision: Decision, rules: Rules, *, timed: bool) -> bool:
     """Return whether the queue has the answer; one without a time is known too if its annotator says the same now."""
-    same = "sample_id = ? AND annotator = ? AND kind IN ('label', 'cannot tell') AND label IS ?"
+    ids = rules.together(decision.sample_id)
+    same = f"sample_id IN ({places(ids)}) AND annotator = ? AND kind = ? AND label IS ?"
     query = f"SELECT EXISTS (SELECT 1 FROM answers WHERE {same} AND time = ?)"
     now = f"SELECT EXISTS (SELECT 1 FROM decisions WHERE {same})"
-    values = [decision.sample_id, decision.annotator, decision.label]
+    values = [*ids, decision.annotator, decision.kind, decision.label]
     ever = database.execute(query, [*values, decision.time]).fetchone()[0]
     return bool(ever or (not timed and database.execute(now, values).fetchone()[0]))
 
 
-def _conflicts(database: sqlite3.Connection, sample_ids: Collection[str]) -> Iterator[Conflict]:
+def _conflicts(database: sqlite3.Connection, sample_ids: Collection[str], rules: Rules) -> Iterator[Conflict]:
     """Yield the images of which the answers ever given, undone ones left out, do not all say the same."""
-    now = f"SELECT {DECISION} FROM decisions WHERE sample_id = ? ORDER BY label IS NULL, time DESC, answer DESC"
-    ever = f"SELECT {DECISION} FROM standing WHERE sample_id = ? AND kind != 'skip' ORDER BY time DESC, answer DESC"
     for sample_id in sorted(sample_ids):
-        kept = Decision(*database.execute(now, [sample_id]).fetchone())
-        given = [Decision(*row) for row in database.execute(ever, [sample_id])]
-        if others := tuple(other for other in given if other.label != kept.label):
+        ids = rules.together(sample_id)
+        of, newest = f"WHERE sample_id IN ({places(ids)})", "time DESC, answer DESC"
+        now = f"SELECT {DECISION} FROM decisions {of} ORDER BY adjudicates DESC, kind = 'cannot tell', {newest}"
+        ever = f"SELECT {DECISION} FROM standing {of} AND kind != 'skip' ORDER BY {newest}"
+        kept = Decision(*database.execute(now, ids).fetchone())
+        given = [Decision(*row) for row in database.execute(ever, ids)]
+        if others := tuple(other for other in given if other.text != kept.text):
             yield Conflict(sample_id, kept, others)

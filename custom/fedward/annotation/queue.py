@@ -1,19 +1,16 @@
 """The site's queue of questions and answers: what the federation asks, what clinicians say."""
 
-import json
 import math
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from fedward.annotation import handover, times
 from fedward.annotation.database import Database
 from fedward.annotation.merge import merge
-from fedward.annotation.records import DECISION, NOBODY, Agreement, Conflict, Decision, Imported, Request
-
-_USABLE = "(:classes IS NULL OR label IS NULL OR label IN (SELECT value FROM json_each(:classes)))"
-"""Whether a decision is "cannot tell" or one of the classes, where these are given as JSON."""
+from fedward.annotation.questions import agreement, asked, decisions_by_image, questions
+from fedward.annotation.records import NOBODY, Agreement, Decision, Imported, Request
+from fedward.annotation.rules import Rules, read_rules
 
 
 def queue_folder(site_file: Path) -> Path:
@@ -26,15 +23,24 @@ def queue_folder(site_file: Path) -> Path:
     return file.parent / "annotation" / file.stem
 
 
+def queue_of(site_file: Path) -> "Queue":
+    """Return the queue of a site, read by the rules in its file.
+
+    Raises:
+        DataError: the site file, its CSV or the queue cannot be used.
+    """
+    return Queue(queue_folder(site_file), read_rules(site_file))
+
+
 class Queue:
     """Requests and answers in a folder; made there at first use.
 
     Processes and threads may use it at once: each call is one transaction. Raises DataError where the folder's disk
-    does not let it.
+    does not let it. ``rules`` say which answers count.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, rules: Rules | None = None) -> None:
+        self.folder, self.rules = folder, rules or Rules()
         self.database = Database(folder)
 
     def request(
@@ -72,35 +78,40 @@ class Queue:
             return database.total_changes - before
 
     def pending(self) -> list[Request]:
-        """Return the images asked for that nobody has decided: newest requests first, then by falling score.
+        """Return what waits for an answer, one image of each question: newest requests first, then by falling score.
 
         Those that only runs which are over have asked about are left out.
         """
         with self.database.reading() as database:
-            return pending(database)
+            return [each.open[0] for each in questions(database, self.rules) if each.open and not each.standing]
 
-    def labels(self) -> dict[str, str]:
-        """Return sample id -> class: the newest decision of any annotator, whoever asked for it.
+    def verdicts(self, classes: Collection[str] | None = None) -> dict[str, Decision]:
+        """Return sample id -> the decision that counts, of all images asked for or answered that have one.
 
-        Undone decisions do not count. An annotator's own later "cannot tell" withdraws their class; another's does not.
+        Undone decisions do not count. An annotator's own later decision replaces the earlier one. With ``classes``, a
+        decision that names another class is none.
         """
         with self.database.reading() as database:
-            return {row["sample_id"]: row["label"] for row in database.execute("SELECT sample_id, label FROM labels")}
+            found = [(each.ids, each.standing) for each in questions(database, self.rules, classes)]
+        return {name: standing for ids, standing in found if standing for name in ids}
+
+    def labels(self) -> dict[str, str]:
+        """Return sample id -> class, of the images whose verdict is a class."""
+        return {name: each.label for name, each in self.verdicts().items() if each.label is not None}
 
     def cannot_tell(self) -> frozenset[str]:
-        """Return the ids of images that were looked at, and that nobody could give a class."""
-        with self.database.reading() as database:
-            rows = database.execute("SELECT sample_id FROM decisions EXCEPT SELECT sample_id FROM labels")
-            return frozenset(row["sample_id"] for row in rows)
+        """Return the ids of images that were looked at, and whose verdict is no class."""
+        return frozenset(name for name, each in self.verdicts().items() if each.label is None)
 
     def decisions(self) -> list[Decision]:
         """Return what each annotator says of each image at present, by sample id, the newest first."""
         with self.database.reading() as database:
-            return decisions(database)
+            return decisions_by_image(questions(database, self.rules))
 
     def agreement(self) -> Agreement:
-        """Return how far annotators agree; of a dispute, ``kept`` is the newest decision."""
-        return agreement(self.decisions())
+        """Return how far annotators agree."""
+        with self.database.reading() as database:
+            return agreement(questions(database, self.rules))
 
     def import_labels(
         self,
@@ -131,7 +142,8 @@ class Queue:
         # A class's own name comes last: what was exported means the same when it returns.
         words = {**(names or {}), **{name: name for name in classes}}
         with self.database.writing() as database:
-            return merge(database, returned, words, known_ids, Decision("", NOBODY, None, moment, source))
+            blank = Decision("", NOBODY, "", None, moment, source)
+            return merge(database, returned, words, known_ids, blank, self.rules)
 
     def export(
         self, form: str, path: Path, classes: Sequence[str], picture: Callable[[str], bytes]
@@ -149,75 +161,13 @@ class Queue:
             DataError: it cannot be written.
         """
         with self.database.reading() as database:
-            content = handover.Content(pending(database), decisions(database), asked(database))
+            known, requests = questions(database, self.rules), asked(database)
+        waiting = [each.open[0] for each in known if each.open and not each.standing]
+        content = handover.Content(waiting, decisions_by_image(known), requests)
         return handover.write(form, path, content, classes, picture)
-
-
-def pending(
-    database: sqlite3.Connection, annotator: str = "", readers: int = 1, classes: Collection[str] | None = None
-) -> list[Request]:
-    """Return the images that fewer than ``readers`` people have decided, this annotator not among them.
-
-    What the annotator skipped comes last; else newest requests first, then by falling score. With ``classes``, another
-    class is no decision.
-    """
-    rows = database.execute(
-        f"""
-        WITH made AS (
-            SELECT sample_id, count(*) AS readings, max(annotator = :annotator) AS mine
-            FROM decisions WHERE {_USABLE} GROUP BY sample_id
-        ), skipped AS (
-            SELECT sample_id, count(*) AS skips
-            FROM standing WHERE kind = 'skip' AND annotator = :annotator GROUP BY sample_id
-        )
-        SELECT asked.* FROM asked LEFT JOIN made USING (sample_id) LEFT JOIN skipped USING (sample_id)
-        WHERE NOT withdrawn AND coalesce(readings, 0) < :readers AND NOT coalesce(mine, 0)
-        ORDER BY coalesce(skips, 0), time DESC, score DESC NULLS LAST, sample_id
-        """,
-        {"annotator": annotator, "readers": readers, "classes": _listed(classes)},
-    )
-    return [_request(row) for row in rows]
-
-
-def asked(database: sqlite3.Connection) -> dict[str, Request]:
-    """Return the newest request of each image asked for, withdrawn ones too."""
-    return {row["sample_id"]: _request(row) for row in database.execute("SELECT * FROM asked ORDER BY sample_id")}
-
-
-def decisions(database: sqlite3.Connection, classes: Collection[str] | None = None) -> list[Decision]:
-    """Return what each annotator says of each image at present, by sample id, the newest first.
-
-    With ``classes``, those that name another class are left out.
-    """
-    query = f"SELECT {DECISION} FROM decisions WHERE {_USABLE} ORDER BY sample_id, time DESC, answer DESC"
-    return [Decision(*row) for row in database.execute(query, {"classes": _listed(classes)})]
-
-
-def agreement(made: Sequence[Decision]) -> Agreement:
-    """Return how far annotators agree over the images that two or more gave a class."""
-    by_image: dict[str, list[Decision]] = defaultdict(list)
-    for decision in made:
-        if decision.label is not None:
-            by_image[decision.sample_id].append(decision)
-    twice = {sample_id: said for sample_id, said in by_image.items() if len(said) > 1}
-    disputed = [
-        Conflict(sample_id, said[0], tuple(other for other in said if other.label != said[0].label))
-        for sample_id, said in twice.items()
-        if len({decision.label for decision in said}) > 1
-    ]
-    return Agreement(len(twice), len(twice) - len(disputed), tuple(disputed))
-
-
-def _listed(classes: Collection[str] | None) -> str | None:
-    return None if classes is None else json.dumps(sorted(classes))
 
 
 def _show_life(database: sqlite3.Connection, run: str) -> None:
     turn = database.execute("SELECT coalesce(max(last), 0) + 1 FROM runs").fetchone()[0]
     insert = "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE SET last = excluded.last"
     database.execute(insert, [run, turn, turn])
-
-
-def _request(row: sqlite3.Row) -> Request:
-    fields = {name: row[name] for name in ("sample_id", "run", "round", "strategy", "score", "time")}
-    return Request(**fields, withdrawn=bool(row["withdrawn"]))

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 CANNOT_TELL = "cannot tell"
-"""What a hand-over file says where a class would stand, for an image in which nobody can see one."""
+"""What a file says where a class would stand, for an image in which nobody can see one."""
+UNUSABLE = "unusable"
+"""The same for an image that shows nothing of use: black, cut, out of focus."""
+NONE_OF_THESE = "none of these"
+"""The same for a good image that shows none of the classes, or that is not of this task."""
+REFUSED = (UNUSABLE, NONE_OF_THESE)
+"""What is said of images that are not to be trained on."""
+NO_CLASS = (CANNOT_TELL, *REFUSED)
 NOBODY = "unknown"
 """The annotator of an answer whose file names none."""
 NO_FORMULA = "a reader's name that does not begin with = + - @ or a control character"
@@ -33,19 +40,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Decision:
-    """What one annotator says of one image at present; ``label`` None is "cannot tell"."""
+    """What one annotator says of one image at present."""
 
     sample_id: str
     annotator: str
+    kind: str
+    """``label``, or one of :data:`NO_CLASS`."""
     label: str | None
     time: str
     source: str
     """``page``, or the format and name of the file it came in."""
+    adjudicates: bool = False
+    """Whether readers differed, and this was to decide between them."""
 
     @property
     def text(self) -> str:
-        """Return the class, or :data:`CANNOT_TELL`."""
-        return CANNOT_TELL if self.label is None else self.label
+        """Return the class, or what is said in its place."""
+        return self.kind if self.label is None else self.label
 
 
 DECISION = ", ".join(field.name for field in fields(Decision))
@@ -84,7 +95,7 @@ class Return:
 
 @dataclass(frozen=True)
 class Conflict:
-    """An image of which annotators, or a file and the queue, say different things; the newest stands."""
+    """An image of which annotators, or a file and the queue, say different things."""
 
     sample_id: str
     kept: Decision
@@ -129,8 +140,11 @@ def _conflict(conflict: Conflict) -> str:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How often annotators agree, over the images that at least two of them gave a class."""
+    """How often annotators agree, over the questions that at least two of them could decide, before adjudication."""
 
     read_twice: int
     unanimous: int
+    kappa: float | None
+    """Cohen's kappa, the mean over pairs of readers; None where no pair has used two different answers."""
     disputed: tuple[Conflict, ...]
+    """Of each, ``kept`` is the adjudicator's decision; the newest where there is none."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
-from fedward.annotation import Queue, queue_folder
+from fedward.annotation import Queue, queue_of
+from fedward.annotation.records import REFUSED
 from fedward.client.memory import site_records
 from fedward.errors import WorkError
 from fedward.sites import SiteData
@@ -34,6 +35,10 @@ class Answers:
     labels: dict[str, int] = field(default_factory=dict)
     cannot_tell: frozenset[str] = frozenset()
     """Images that were looked at and got no class."""
+    refused: frozenset[str] = frozenset()
+    """Of these, the ones not to be trained on: unusable, or of none of the classes."""
+    shared: int = 0
+    """Images whose answer was given for another one too, of the same lesion: what they cost is counted there."""
     unusable: int = 0
     """Answers that are no class of the job, or about images that are none of the site's training images."""
     unasked: int = 0
@@ -79,20 +84,22 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
 
     def answers(asked: Collection[str]) -> Answers:
         """Return the usable labels; others are counted and logged."""
-        given = queue.labels()
-        labels = {name: classes[given[name]] for name in asked if given.get(name) in classes}
-        strange = sorted({given[name] for name in asked if name in given} - set(classes))
-        unusable = sum(given.get(name) in strange for name in asked)
-        foreign = len(set(given) - set(pool))
+        verdicts, anyhow = queue.verdicts(data.classes), queue.labels()
+        given = {name: verdicts[name] for name in asked if name in verdicts}
+        labels = {name: classes[said.label] for name, said in given.items() if said.label is not None}
+        strange = sorted({label for name in asked if (label := anyhow.get(name, data.classes[0])) not in classes})
+        unusable = sum(anyhow.get(name) in strange for name in asked)
+        foreign = len(set(anyhow) - set(pool))
         if strange:
             text = "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again."
             _log.warning(text, data.site, unusable, ", ".join(map(repr, strange[:5])), ", ".join(classes))
         if foreign:
             text = "site %s: %d answers are not used: their images are no training images of the site file."
             _log.warning(text, data.site, foreign)
-        unasked = len(set(given) & set(pool) - set(asked) - set(known))
-        cannot_tell = (queue.cannot_tell() & set(asked)) - set(labels)  # an answer may change in between
-        return Answers(labels, cannot_tell, unusable + foreign, unasked)
+        unasked = len(set(anyhow) & set(pool) - set(asked) - set(known))
+        refused = frozenset(name for name, said in given.items() if said.kind in REFUSED)
+        shared = len(given) - len({queue.rules.together(name) for name in given})
+        return Answers(labels, frozenset(given) - set(labels), refused, shared, unusable + foreign, unasked)
 
     return Annotators(known, pool, answers, ask)
 
@@ -102,7 +109,7 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
     if data.annotation == "oracle":
         return oracle_of(data)
     if data.annotation == "queue" and site_file is not None:
-        return people_of(data, Queue(queue_folder(site_file)))
+        return people_of(data, queue_of(site_file))
     if len(data.unlabelled):
         text = "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people."
         _log.warning(text, data.site, len(data.unlabelled))
@@ -124,13 +131,29 @@ class _Record:
     """How many of them in this exchange, at the end."""
     labels: dict[str, int] = field(default_factory=dict)
     cannot_tell: int = 0
+    refused: tuple[str, ...] = ()
+    """Images of these that are not to be trained on."""
+    shared: int = 0
     unusable: int = 0
     done: bool = False
     """Whether the answers are in."""
 
     @classmethod
     def of(cls, raw: Any) -> "_Record":
-        return cls(**{**raw, "asked": tuple(raw["asked"])}) if raw else cls()
+        return cls(**{**raw, "asked": tuple(raw["asked"]), "refused": tuple(raw.get("refused", ()))}) if raw else cls()
+
+
+class Renewed(NamedTuple):
+    """What a site may use after it has asked."""
+
+    labels: dict[str, int]
+    """Id -> class index, the ones known beforehand among them."""
+    counts: dict[str, int]
+    """What is reported: the fields of ``messages.LabelCounts``."""
+    refused: tuple[str, ...]
+    """Images that are not to be trained on."""
+    answers: int
+    """How many answers it took: one for all images of a lesion."""
 
 
 def bought(folder: Path, run: str, round_: int) -> dict[str, int]:
@@ -152,6 +175,10 @@ class SiteLabels:
         """Return the labels a site could use before an exchange."""
         return {**self.annotators.known, **_Record.of(self._records.before(round_, part)).labels}
 
+    def refused_before(self, round_: int, part: int) -> tuple[str, ...]:
+        """Return the images that were not to be trained on before an exchange."""
+        return _Record.of(self._records.before(round_, part)).refused
+
     def taken_before(self, round_: int, part: int) -> int:
         """Return for how many images the site had a label, or had asked for one, before an exchange."""
         return len(self.annotators.known) + len(_Record.of(self._records.before(round_, part)).asked)
@@ -166,7 +193,7 @@ class SiteLabels:
 
     def renew(
         self, round_: int, part: int, wanted: int, strategy: str, choose: Choose, aborted: Callable[[], bool]
-    ) -> tuple[dict[str, int], dict[str, int]]:
+    ) -> Renewed:
         """Ask for labels until ``wanted`` were asked for in all, and take what has been answered.
 
         Args:
@@ -175,9 +202,6 @@ class SiteLabels:
             strategy: how they are chosen, in a word.
             choose: called with what has not been asked about, unless the exchange was carried out before.
             aborted: asked while waiting.
-
-        Returns:
-            The labels to use (id -> class index), and the counts that are reported: those of ``messages.LabelCounts``.
 
         Raises:
             WorkError: aborted while waiting.
@@ -201,11 +225,13 @@ class SiteLabels:
             self._log_unused(round_, record, answers)
             undecided, unusable = len(answers.cannot_tell), answers.unusable
             record = replace(record, labels=answers.labels, cannot_tell=undecided, unusable=unusable, done=True)
+            record = replace(record, refused=tuple(sorted(answers.refused)), shared=answers.shared)
             self._records.save(round_, part, asdict(record))
         counts = {"asked": record.new, "bought": len(record.labels)}
         counts |= {"cannot_tell": record.cannot_tell, "unusable": record.unusable}
         counts["waiting"] = max(0, len(record.asked) - len(record.labels) - record.cannot_tell)
-        return {**self.annotators.known, **record.labels}, counts
+        given = len(record.labels) + record.cannot_tell - record.shared
+        return Renewed({**self.annotators.known, **record.labels}, counts, record.refused, given)
 
     def _answers(self, record: _Record, new: set[str], aborted: Callable[[], bool]) -> Answers:
         """Return what has been answered, once all that is new has been, or the time for waiting is over."""

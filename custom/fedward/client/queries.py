@@ -55,7 +55,7 @@ class Queries:
         """
         method, task, round_, part = self.method, request.task, request.round, request.part
         labels = self._labels(request.run)
-        learner = self._with_labels(learner, labels.before(round_, part))
+        learner = self._with_labels(learner, labels.before(round_, part), labels.refused_before(round_, part))
         if task == "idle":
             return learner, {}
         free, pool = labels.free(round_, part), len(labels.annotators.pool)
@@ -80,11 +80,11 @@ class Queries:
             askable = self._askable(learner, look, request, ids)
             return sampler.choose(look(sampler.uses, askable), number, generator)
 
-        use, counted = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
-        cost, reported = self.given.minutes_per_label, dict[str, Any](label_counts=counted)
+        renewed = labels.renew(round_, part, wanted, sampler.name, choose, aborted)
+        cost, reported = self.given.minutes_per_label, dict[str, Any](label_counts=renewed.counts)
         if cost is not None:
-            reported["minutes"] = cost * (counted["bought"] + counted["cannot_tell"])
-        return self._with_labels(learner, use), reported
+            reported["minutes"] = cost * renewed.answers
+        return self._with_labels(learner, renewed.labels, renewed.refused), reported
 
     def _labels(self, run: str) -> SiteLabels:
         # An answer that comes late does not count, so a round waits half of its time at most.
@@ -104,11 +104,15 @@ class Queries:
             _log.warning(text, learner.name, request.round, len(refused), len(ids), path)
         return [name for name in ids if name not in refused]
 
-    def _with_labels(self, learner: Learner, labels: Mapping[str, int]) -> Learner:
-        """Return the learner with these labels of training images (id -> class index) and no others."""
-        if labels == labels_in(learner.images.data):
+    def _with_labels(self, learner: Learner, labels: Mapping[str, int], refused: Sequence[str]) -> Learner:
+        """Return the learner with these labels of training images (id -> class index) and no others.
+
+        It does not train on ``refused`` images. They stay among the unlabelled ones, so that counts are what they were.
+        """
+        if labels == labels_in(learner.images.data) and learner.images.data.refused == frozenset(refused):
             return learner
-        return replace(learner, images=learner.images.relabelled(self.given.with_labels(labels)))
+        data = replace(self.given.with_labels(labels), refused=frozenset(refused))
+        return replace(learner, images=learner.images.relabelled(data))
 
 
 def _pool(
@@ -130,7 +134,8 @@ def _pool(
         """Yield the images that have labels, then those that wait for one. They are read only when looked at."""
         yield data.labelled
         if uses is not FILTER_USES:  # which compares with labels, and not with what nobody may be able to tell
-            yield data.unlabelled.named([name for name in data.unlabelled.ids if name not in free])
+            waiting = [name for name in data.unlabelled.ids if name not in free and name not in data.refused]
+            yield data.unlabelled.named(waiting)
 
     return observe(
         learner.name,

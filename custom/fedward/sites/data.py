@@ -107,6 +107,8 @@ class SiteData:
     """Seconds a round waits for an answer."""
     minutes_per_label: float | None = None
     """What an answer costs."""
+    refused: frozenset[str] = frozenset()
+    """Unlabelled images that people found unusable, or of none of the classes: nothing trains on them."""
 
     def with_labels(self, labels: Mapping[str, int]) -> "SiteData":
         """Return the same images, of which those named have these labels and no other training image has any.

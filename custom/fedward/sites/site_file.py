@@ -70,6 +70,34 @@ class Split(_Part):
         return self
 
 
+class ClassWords(_Part):
+    """How readers are told of a class."""
+
+    title: str = ""
+    definition: str = ""
+
+
+class Reading(_Part):
+    """How clinicians read the images that a job asks about (:mod:`fedward.annotation`)."""
+
+    classes: dict[str, ClassWords] = {}
+    """Class of the job -> its title and definition; a class that is not named here shows its own name."""
+    columns: tuple[str, ...] = ()
+    """Columns of the CSV that are shown beside an image."""
+    lesion: str | None = None
+    """Column of the lesions, whose images of one ``group`` share one answer; unset: each image has its own."""
+    readers: int = Field(1, ge=1)
+    """How many people must decide before an answer counts."""
+    adjudicators: tuple[str, ...] = ()
+    """Names of those who decide where readers differ, and nothing else; unset: anyone who has not answered."""
+
+    @model_validator(mode="after")
+    def _somebody_differs(self) -> "Reading":
+        if self.adjudicators and self.readers == 1:
+            raise ValueError("readers: 2 or more, where there are adjudicators")
+        return self
+
+
 class _SiteFile(_Part):
     site: str = ""
     """The site's name in messages; unset: the file's name."""
@@ -93,9 +121,10 @@ class _SiteFile(_Part):
     annotation: Annotation = "none"
     """Who answers a job that asks for labels."""
     minutes_per_label: float | None = Field(None, ge=0.0)
-    """What a label costs here, for the report; unset: not reported."""
+    """What an answer costs here, for the report; unset: not reported."""
     wait_for_labels: float = Field(0.0, ge=0.0)
     """Seconds a round waits at most for labels just asked for; later ones are used from the round after they came."""
+    reading: Reading = Reading()
 
     @model_validator(mode="after")
     def _share_within(self) -> "_SiteFile":
@@ -138,6 +167,12 @@ class NpzSite(_SiteFile):
     """Number in the file -> the job's class, empty for none. It must be set: numbers do not say what they mean."""
     indices: dict[SplitName, tuple[int, ...]] | None = None
     """The site's images of each split; unset: all (or its ``share``)."""
+
+    @model_validator(mode="after")
+    def _no_columns(self) -> "NpzSite":
+        if self.reading.columns or self.reading.lesion:
+            raise ValueError("reading: neither columns nor lesion, which only a CSV has")
+        return self
 
 
 _KINDS: dict[str, type[ManifestSite | NpzSite]] = {"manifest": ManifestSite, "npz": NpzSite}

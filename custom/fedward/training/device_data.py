@@ -41,7 +41,10 @@ class DeviceData:
             whole = type(parts[0]).together(parts)
             self._parts |= {"all": whole, **dict(zip(self._whole, whole.split(sizes), strict=True))}  # kept once
         elif part not in self._parts:
-            self._parts[part] = self.of(getattr(self.data, part))
+            images, refused = getattr(self.data, part), self.data.refused
+            if part == "unlabelled" and refused:
+                images = images.named([name for name in images.ids if name not in refused])
+            self._parts[part] = self.of(images)
         return self._parts[part]
 
     @cached_property

@@ -15,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 
 from fedward.annotation.handover.content import Content, stem
 from fedward.annotation.handover.json_file import part, read_json, text
-from fedward.annotation.records import CANNOT_TELL, Decision, Refused, Request, Return, Returned
+from fedward.annotation.records import NO_CLASS, Decision, Refused, Request, Return, Returned
 
 _CONTROL, _OBJECT = "class", "image"
 
@@ -76,7 +76,7 @@ def _annotation(decision: Decision) -> dict[str, Any]:
 
 
 def _configuration(classes: Sequence[str]) -> str:
-    choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in [*classes, CANNOT_TELL])
+    choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in [*classes, *NO_CLASS])
     return (
         "<View>\n"
         f'  <Image name="{_OBJECT}" value="${_OBJECT}" zoom="true" zoomControl="true"/>\n'

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from fedward.annotation import times
 from fedward.annotation.handover.content import Content, stem
 from fedward.annotation.handover.json_file import part, read_json, text
-from fedward.annotation.records import Decision, Refused, Return, Returned
+from fedward.annotation.records import CANNOT_TELL, Decision, Refused, Return, Returned
 from fedward.errors import DataError
 
 INDEX = "datastore_v2.json"
@@ -24,7 +24,7 @@ _LABELS = Path("labels") / "final"
 def write(folder: Path, content: Content, shown: Collection[str]) -> None:
     """Write the index and the labels of the images shown."""
     # A class before "cannot tell", then the newest; `decisions` has the newest first.
-    said = sorted(content.decisions, key=lambda decision: decision.label is None)
+    said = sorted(content.decisions, key=lambda decision: (not decision.adjudicates, decision.kind == CANNOT_TELL))
     newest = {decision.sample_id: decision for decision in reversed(said)}
     (folder / _LABELS).mkdir(parents=True)
     index = {

@@ -54,9 +54,10 @@ class _Body(BaseModel):
 
 class _Answer(_Body):
     sample_id: str
-    kind: Literal["label", "cannot tell", "skip"]
+    kind: Literal["label", "cannot tell", "unusable", "none of these", "skip"]
     label: str | None
     seen: int
+    seconds: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
     @model_validator(mode="after")
     def _label_if_label(self) -> "_Answer":
@@ -100,7 +101,7 @@ class Page:
             "page.html",
             site=self.pictures.site,
             choices=list(zip_longest(self.pictures.classes, KEYS[: len(self.pictures.classes)], fillvalue="")),
-            readers=self.desk.readers,
+            readers=self.desk.rules.readers,
             message=message,
             form_secret="" if message else self.guard.form_secret,
         )

@@ -15,7 +15,7 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.fl_context import FLContext
 
 from fedward import __version__
-from fedward.annotation.queue import Queue, queue_folder
+from fedward.annotation.queue import queue_folder, queue_of
 from fedward.client.site_log import FOLDER
 from fedward.flare.kits.doctor.budget import ledger, noise_rules
 from fedward.flare.kits.kit import Kit, job_store, open_kit, read_json
@@ -129,8 +129,8 @@ def _requests(kit: Kit) -> Iterator[Family]:
 def _questions(kit: Kit) -> Iterator[Family]:
     file = find_site_file(kit.name, [kit.local])
     if file and queue_folder(file).is_dir():
-        waiting = len(Queue(queue_folder(file)).pending())
-        yield _by_site("waiting_questions", "Images that wait for a clinician.", {kit.name: waiting})
+        waiting = len(queue_of(file).pending())
+        yield _by_site("waiting_questions", "Questions that wait for a clinician.", {kit.name: waiting})
 
 
 def _privacy(kit: Kit) -> Iterator[Family]:
