@@ -128,7 +128,7 @@ def test_others_compression_is_read(compressed, plain, most):
 @pytest.mark.parametrize(
     ("tags", "said"),
     [
-        ({"NumberOfFrames": 2}, "multi-frame"),
+        ({"NumberOfFrames": 2}, "of 2 frames"),
         ({"PixelData": None}, "no pixel data"),
         ({"Rows": None}, "another DICOM object"),
         ({"Rows": 60000, "Columns": 60000}, "at most"),

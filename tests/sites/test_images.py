@@ -115,10 +115,10 @@ def test_whatever_a_decoder_raises_costs_one_row(files, monkeypatch, error):
     def damaged(image):
         raise error("a damaged chunk")
 
-    whole, _ = decode_files(files, 16, 3, None, "s")
+    whole, _, _ = decode_files(files, 16, 3, None, "s")
     upright = reading._upright
     monkeypatch.setattr(reading, "_upright", lambda image: (damaged if "2.png" in image.filename else upright)(image))
-    pixels, failed = decode_files(files, 16, 3, None, "s")
+    pixels, failed, _ = decode_files(files, 16, 3, None, "s")
     assert set(failed) == {2, 4}
     assert failed[2].startswith(f"expected a whole image, found {error.__name__}")
     assert np.array_equal(pixels, whole[[0, 1, 3, 4]])
@@ -167,11 +167,11 @@ def files(tmp_path):
 
 
 def test_the_cache_gives_the_same_without_decoding(files, tmp_path, monkeypatch):
-    plain, failed = decode_files(files, 16, 3, None, "s")
+    plain, failed, _ = decode_files(files, 16, 3, None, "s")
     assert set(failed) == {4}
-    first, _ = decode_files(files, 16, 3, tmp_path / "cache", "s")
+    first, _, _ = decode_files(files, 16, 3, tmp_path / "cache", "s")
     monkeypatch.setattr("fedward.sites.images.decode", None)
-    again, notes = decode_files(files, 16, 3, tmp_path / "cache", "s")
+    again, notes, _ = decode_files(files, 16, 3, tmp_path / "cache", "s")
     assert isinstance(again, np.memmap)
     assert np.array_equal(plain, again)
     assert np.array_equal(first, again)
@@ -202,8 +202,8 @@ def names(cache):
 )
 def test_only_the_newest_caches_and_those_in_use_stay(files, tmp_path):
     cache, sizes = tmp_path / "cache", range(16, 26)
-    plain, _ = decode_files(files, 16, 3, None, "s")
-    used, _ = decode_files(files, 16, 3, cache, "s")
+    plain, _, _ = decode_files(files, 16, 3, None, "s")
+    used, _, _ = decode_files(files, 16, 3, cache, "s")
     kept = set(names(cache))
     for size in sizes[1:]:
         decode_files(files, size, 3, cache, "s")
@@ -227,7 +227,7 @@ def test_a_cache_that_is_used_again_counts_as_new(files, tmp_path, monkeypatch):
 
 
 def use(files, cache, opened, leave):
-    pixels, _ = decode_files(files, 16, 3, cache, "s")
+    pixels, _, _ = decode_files(files, 16, 3, cache, "s")
     opened.set()
     leave.wait()
     os._exit(int(not np.array_equal(pixels, decode_files(files, 16, 3, None, "s")[0])))
@@ -266,7 +266,7 @@ def test_only_the_half_built_cache_of_a_dead_process_is_removed(files, tmp_path)
 @pytest.mark.parametrize("damage", ["cut", "flip", "notes", "no notes", "other"])
 def test_a_damaged_cache_is_built_again(files, tmp_path, damage):
     cache = tmp_path / "cache"
-    plain, failed = decode_files(files, 16, 3, None, "s")
+    plain, failed, _ = decode_files(files, 16, 3, None, "s")
     decode_files(files, 16, 3, cache, "s")
     target, notes = next(cache.glob("*.npy")), next(cache.glob("*.json"))
     content = target.read_bytes()
@@ -280,7 +280,7 @@ def test_a_damaged_cache_is_built_again(files, tmp_path, damage):
         notes.unlink()
     else:
         np.save(target, np.zeros(3))
-    pixels, reasons = decode_files(files, 16, 3, cache, "s")
+    pixels, reasons, _ = decode_files(files, 16, 3, cache, "s")
     assert np.array_equal(pixels, plain)
     assert reasons == failed
     assert json.loads(notes.read_text())["failed"] == {"4": [failed[4], False]}
@@ -291,7 +291,7 @@ def build(files, cache):
 
 
 def test_processes_may_build_one_cache_together(files, tmp_path):
-    plain, _ = decode_files(files, 16, 3, None, "s")
+    plain, _, _ = decode_files(files, 16, 3, None, "s")
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=build, args=(files, tmp_path / "cache")) for _ in range(4)]
     for process in processes:
@@ -305,7 +305,7 @@ def test_processes_may_build_one_cache_together(files, tmp_path):
 
 def test_all_files_bad_is_an_empty_cache(files, tmp_path):
     for _ in range(2):
-        pixels, failed = decode_files(files[4:5], 16, 3, tmp_path / "cache", "s")
+        pixels, failed, _ = decode_files(files[4:5], 16, 3, tmp_path / "cache", "s")
         assert pixels.shape == (0, 16, 16, 3)
         assert set(failed) == {0}
 
@@ -313,7 +313,7 @@ def test_all_files_bad_is_an_empty_cache(files, tmp_path):
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
 def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch, error):
     cache, opened = tmp_path / "cache", []
-    plain, _ = decode_files(files, 16, 3, None, "s")
+    plain, _, _ = decode_files(files, 16, 3, None, "s")
 
     def failing(path):
         opened.append(path)
@@ -326,13 +326,13 @@ def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch
         broken.setattr(Image, "open", failing)
         for looked_at in ([*files], [files[1]]):
             opened.clear()
-            pixels, failed = decode_files(files, 16, 3, cache, "s")
+            pixels, failed, _ = decode_files(files, 16, 3, cache, "s")
             assert set(failed) == {1, 4}
             assert type(error).__name__ in failed[1]
             assert np.array_equal(pixels, plain[[0, 2, 3, 4]])
             assert sorted(opened) == looked_at, "while it fails, only the file that may be mended is read again"
     for _ in range(2):
-        pixels, failed = decode_files(files, 16, 3, cache, "s")
+        pixels, failed, _ = decode_files(files, 16, 3, cache, "s")
         assert set(failed) == {4}
         assert np.array_equal(pixels, plain)
 

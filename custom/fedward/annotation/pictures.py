@@ -41,7 +41,7 @@ class Pictures:
             entries, rejected, total = read_entries(file, classes)
             check_rejected(file, rejected, total)
             self.names = dict(file.labels)
-            self._images = {entry.sample_id: partial(open_file, entry.path, file.window) for entry in entries}
+            self._images = {entry.sample_id: partial(open_file, entry.path, file.rendering) for entry in entries}
         else:
             self._images = {
                 f"{split}-{index}": partial(as_image, image)

@@ -108,7 +108,7 @@ def _of_files(listed: Sequence[_Listed], spec: DataSpec) -> Iterator[Block]:
         block = listed[start : start + _BLOCK]
         there = [place for place, each in enumerate(block) if not each.problem]
         paths = [block[place].path for place in there]
-        pixels, unread = decode_files(paths, spec.image_size, spec.channels, None, "")
+        pixels, unread, _ = decode_files(paths, spec.image_size, spec.channels, None, "")
         failed = {place: each.problem for place, each in enumerate(block) if each.problem}
         failed |= {there[index]: reason for index, reason in unread.items()}
         yield Block([each.name for each in block], pixels, failed)

@@ -74,7 +74,7 @@ class TrainedModel(nn.Module):
                 pixels = fit(file, data.image_size, data.channels)
                 check_not_blank(pixels)
             else:
-                pixels = decode_file(Path(file), data.image_size, data.channels)
+                pixels = decode_file(Path(file), data.image_size, data.channels)[""]
             read.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255)
         return torch.stack(read) if read else torch.empty(0, *self.image_shape)
 

@@ -21,25 +21,28 @@ def divide(
 ) -> SiteData:
     """Return the four sets of a site, hiding all but some of the training labels.
 
-    Whose label is seen is drawn before the rows that are not readable go, so fixing one moves no other image. A set
+    Whose label is seen is drawn before the rows without images go, so fixing one moves no other image. A set
     whose images lie next to each other stays a view of ``pixels``: val and test of a memmap are not read.
 
     Args:
         site: for messages.
         classes: of the job.
-        rows: N rows, in the order of their images.
-        pixels: uint8 (M, H, W, C) of the M rows that are readable.
+        rows: N rows, in the order of their images. A row of several images has one label, seen for all or for none.
+        pixels: uint8 (M, H, W, C) of the rows' M images.
         labelled: share of training labels that are seen, as for :func:`~fedward.sites.split.labelled_share`, or the
             ids of the images whose labels are.
         rng: draws whose label is seen.
 
     Raises:
-        DataError: no row is readable, or a named image is no training image with a label.
+        DataError: no row has an image, or a named image is no training image with a label.
     """
-    there = np.flatnonzero([row.readable for row in rows])
-    if not len(there):
+    ids = [f"{row.sample_id}{part}" for row in rows for part in row.parts]
+    if not ids:
         found, remedy = f"none of {len(rows)} rows", "Check the site file."
         raise DataError(f"site {site}", expected="at least one usable image", found=found, remedy=remedy)
+    if len(set(ids)) < len(ids):
+        found, remedy = "some that end as if they were frames of others", "Rename ids that end in # and a number."
+        raise DataError(f"site {site}", expected="ids of their own for all images", found=found, remedy=remedy)
     split = np.array([SPLITS.index(row.split) for row in rows])
     labels = np.array([row.label for row in rows], np.int64)
     train = np.flatnonzero(split == 0)
@@ -48,13 +51,14 @@ def divide(
         seen[train] = labelled_share(labels[train], labelled, rng)
     else:
         seen[train] = _named(site, [rows[int(i)].sample_id for i in train], labels[train], set(labelled))
-    split, seen, labels = split[there], seen[there], labels[there]
+    row_of = np.repeat(np.arange(len(rows)), [len(row.parts) for row in rows])
+    split, seen, labels = split[row_of], seen[row_of], labels[row_of]
 
     def images(chosen: npt.NDArray[np.bool_], shown: Labels) -> Images:
         index = np.flatnonzero(chosen)
         together = len(index) and index[-1] - index[0] == len(index) - 1
         own = pixels[index[0] : index[-1] + 1] if together else pixels[index]
-        return Images(tuple(rows[int(i)].sample_id for i in there[index]), own, shown[index])
+        return Images(tuple(ids[int(i)] for i in index), own, shown[index])
 
     return SiteData(
         site=site,

@@ -1,10 +1,15 @@
 """``fedward partition``. Imports nothing heavy before it runs."""
 
 import argparse
+import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError
 from fedward.terminal import subcommand
+
+if TYPE_CHECKING:
+    from fedward.sites.rendering import Rendering
 
 _FEDPERL_SHARE = 0.1
 
@@ -29,6 +34,13 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     add("--images", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
     classes = "an npz file's: the names of labels 0, 1, ...; else the classes to use (default: all, in natural order)"
     add("--classes", nargs="+", default=[], metavar="NAME", help=classes)
+    frames = "DICOM files of several frames: use so many of each, evenly spaced, or all (default: they are refused)"
+    add("--frames", type=_count_or_all, metavar="N", help=frames)
+    slices = "volumes (NIfTI): use so many slices of each, evenly spaced (default: volumes are refused)"
+    add("--slices", type=_count, metavar="N", help=slices)
+    add("--axis", choices=("axial", "coronal", "sagittal"), help="of the slices (default: axial)")
+    window = "centre and width of grey DICOM files and volumes, as 40 400 for Hounsfield units (default: the files')"
+    add("--window", type=float, nargs=2, metavar=("CENTRE", "WIDTH"), help=window)
     add("--seed", type=int, default=0, help="of all that is drawn (default: 0)")
 
 
@@ -63,9 +75,38 @@ def _partition(options: argparse.Namespace) -> int:
         classes=options.classes,
         columns=dict(options.columns),
         images=options.images,
+        rendering=_rendering(options),
     )
     print(partition(options.source, options.out, wanted))
     return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text}")
+    return int(text)
+
+
+def _count_or_all(text: str) -> int | str:
+    return text if text == "all" else _count(text)
+
+
+def _rendering(options: argparse.Namespace) -> "Rendering":
+    """Return how files become images."""
+    from fedward.sites.rendering import Frames, Rendering, Slices
+
+    if options.axis and not options.slices:
+        remedy = "Say how many slices of a volume become images, as in --slices 16."
+        raise ConfigError("--axis", expected="--slices besides", found="none", remedy=remedy)
+    window = tuple(options.window) if options.window else None
+    if window and not (math.isfinite(sum(window)) and window[1] > 0):
+        found = " ".join(map(str, window))
+        raise ConfigError("--window", expected="a width above 0", found=found, remedy="Write for example 40 400.")
+    return Rendering(
+        window=window,
+        frames=Frames(at_most=None if options.frames == "all" else options.frames) if options.frames else None,
+        slices=Slices(axis=options.axis or "axial", at_most=options.slices) if options.slices else None,
+    )
 
 
 def _fedperl(options: argparse.Namespace) -> int:
@@ -73,7 +114,7 @@ def _fedperl(options: argparse.Namespace) -> int:
 
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("dirichlet", "labelled_sites", "oracle", "classes", "seed")
+        for name in ("dirichlet", "labelled_sites", "oracle", "classes", "seed", "frames", "slices", "axis", "window")
         if getattr(options, name)
     ]
     if given or options.source.is_file():

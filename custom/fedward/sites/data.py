@@ -47,15 +47,15 @@ class Images:
 
 
 class Row(NamedTuple):
-    """One image that a site lists."""
+    """One file that a site lists, or one image of an array."""
 
     sample_id: str
     label: int
     """Class index; -1 = none."""
     split: str
     """One of :data:`SPLITS`."""
-    readable: bool = True
-    """Whether there are pixels of it."""
+    parts: Sequence[str] = ("",)
+    """Its images by what follows the id, next to each other among the pixels; none where it cannot be read."""
 
 
 class Rejected(NamedTuple):
@@ -70,7 +70,7 @@ class Rejected(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What a site's files hold: rows, the pixels (M, H, W, C) of the M readable ones, the rejected rows, the total."""
+    """What a site's files hold: rows, the pixels (M, H, W, C) of their M images, the rejected rows, the total."""
 
     rows: Sequence[Row]
     pixels: Pixels

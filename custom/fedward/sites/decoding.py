@@ -91,13 +91,18 @@ def as_image(pixels: Pixels) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels))
 
 
+def is_blank(pixels: Pixels) -> bool:
+    """Return whether every channel of an image (H, W, C) is constant."""
+    return bool((pixels == pixels[:1, :1]).all())
+
+
 def check_not_blank(pixels: Pixels) -> None:
     """Refuse an image (H, W, C) in which every channel is constant.
 
     Raises:
         BadRow: it is.
     """
-    if (pixels == pixels[:1, :1]).all():
+    if is_blank(pixels):
         raise BadRow("expected an image, found a blank one: every pixel is the same")
 
 

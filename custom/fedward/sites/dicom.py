@@ -1,4 +1,4 @@
-"""One DICOM file to the 8-bit image that a network is shown: single frames, grey or colour, no volumes.
+"""One DICOM file to the 8-bit images that a network is shown: its frame, or chosen ones of several, grey or colour.
 
 Messages from here repeat no text of a header: they may reach a log.
 """
@@ -7,18 +7,17 @@ import logging
 import math
 import struct
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_image
-
-Window: TypeAlias = tuple[float, float]
-"""Centre and width of the values that are shown, after the modality rescale: in Hounsfield units for CT."""
+from fedward.sites.decoding import BadRow, Unreadable, as_image
+from fedward.sites.rendering import Frames, Window, eight_bits, windowed
 
 _DEFLATED = "1.2.840.10008.1.2.1.99"
 _GREY = ("MONOCHROME1", "MONOCHROME2")
@@ -32,10 +31,13 @@ _NEEDED = [
     *("Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PlanarConfiguration", "PhotometricInterpretation"),
     *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "PixelData"),
     *("RescaleSlope", "RescaleIntercept", "ModalityLUTSequence"),
-    *("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence", "SharedFunctionalGroupsSequence"),
+    *("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence"),
+    *("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"),
     *_PALETTES,
 ]
 """All of a header that is read; a patient's data is not among it."""
+_PIXELS = 0x7FE00010
+_OF_FRAMES = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "VOILUTFunction")
 _FRAME_STARTS = frozenset({*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC})
 """Markers of JPEG and JPEG-LS before which the size of the image is not said."""
 
@@ -68,28 +70,37 @@ def pydicom() -> Any:
 
 
 def open_dicom(path: Path, window: Window | None = None) -> Image.Image:
-    """Read a DICOM file as an image of mode ``L`` or ``RGB``.
+    """Read a DICOM file of one frame as :func:`open_frames`."""
+    return next(image for _, image in open_frames(path, window))
+
+
+def open_frames(
+    path: Path, window: Window | None = None, frames: Frames | None = None
+) -> Iterator[tuple[int | None, Image.Image]]:
+    """Yield the images of a DICOM file, of mode ``L`` or ``RGB``, with the numbers of their frames from 0.
+
+    The number of the only frame of a file is None.
 
     Grey: stored values become those of the modality (slope and intercept, or table). The window then maps them to
     0..255 and cuts off what is outside (DICOM PS3.3, C.11.2). It is the site's, else the file's own table or first
     window, else the whole range of the stored bits. MONOCHROME1 is inverted, so that the lowest value is black or
-    white as the file says. Colour becomes RGB, its stored bits 8.
+    white as the file says. Colour becomes RGB, its stored bits 8. Where frames have slopes and windows of their own
+    (functional groups), these count.
 
     Args:
         path: of the file.
         window: of the site, for all grey images.
+        frames: which of a file of several; None: such a file is refused.
 
     Raises:
         Unreadable: the machine failed to read the file, has too little memory, or lacks pydicom or what decodes it.
-        BadRow: the file holds no image or several frames, is damaged, too large (Pillow's limit), of another size than
-            its header says, or of a kind that is not read.
+        BadRow: the file holds no image, or several frames that are not wanted; it is damaged, too large (Pillow's
+            limit), of another size than its header says, or of a kind that is not read.
     """
     try:
-        dataset = _checked(path)
-        stored = pydicom().pixels.pixel_array(dataset, index=0)
-        grey = dataset.PhotometricInterpretation in _GREY
-        shown = _grey(dataset, stored, window) if grey else _colour(dataset, stored)
-        return as_image(_eight_bits(shown))
+        dataset, count = _checked(path, frames is not None)
+        for index in frames.chosen(count) if frames and count > 1 else (0,):
+            yield index if count > 1 else None, as_image(eight_bits(_frame(dataset, index, count, window)))
     except BadRow:
         raise
     except Exception as error:  # as of other images; the message would repeat parts of the header
@@ -111,15 +122,16 @@ def read_header(path: Path, tags: list[str] | None = None) -> Any:
     return library.dcmread(path, specific_tags=tags, stop_before_pixels=True)
 
 
-def _checked(path: Path) -> Any:
-    """Return what is needed of a file, once its size and kind are known to be good."""
+def _checked(path: Path, several: bool) -> tuple[Any, int]:
+    """Return what is needed of a file, once its size and kind are known to be good, and how many frames it has."""
     header = read_header(path, _NEEDED)
     if "Rows" not in header or "Columns" not in header:
         raise BadRow("expected a DICOM image, found another DICOM object")
-    if (header.get("NumberOfFrames") or 1) > 1 or "SharedFunctionalGroupsSequence" in header:
-        raise BadRow("expected a 2D image, found a multi-frame DICOM file: export its best frame as a file")
-    size = int(header.Rows), int(header.Columns)
-    limit = Image.MAX_IMAGE_PIXELS or math.inf
+    count = int(header.get("NumberOfFrames") or 1)
+    if count > 1 and not several:
+        remedy = "to use them, write frames: {at_most: 8} into the site file (fedward partition --frames 8)"
+        raise BadRow(f"expected a 2D image, found a DICOM file of {count} frames: {remedy}")
+    size, limit = _size(header), Image.MAX_IMAGE_PIXELS or math.inf
     if not 0 < size[0] * size[1] <= limit:
         raise BadRow(f"expected at most {limit} pixels, found {size[0]} x {size[1]}")
     grey = header.get("PhotometricInterpretation") in _GREY
@@ -130,19 +142,50 @@ def _checked(path: Path) -> Any:
     dataset = pydicom().dcmread(path, specific_tags=_NEEDED)
     if "PixelData" not in dataset:
         raise BadRow("expected a DICOM image, found no pixel data")
+    return dataset, count
+
+
+def _frame(dataset: Any, index: int, count: int, window: Window | None) -> npt.NDArray[Any]:
+    """Return a frame as values in 0..1, (H, W) or (H, W, 3)."""
     if dataset.file_meta.TransferSyntaxUID.is_compressed:
-        _check_frame(dataset, size)
-    return dataset
+        _check_frame(dataset, index, count)
+    stored = pydicom().pixels.pixel_array(dataset, index=index)
+    own = _with_own_window(dataset, index)
+    grey = dataset.PhotometricInterpretation in _GREY
+    shown = _grey(own, stored, window) if grey else _colour(own, stored)
+    if not np.isfinite(shown).all():
+        raise BadRow("expected finite pixel values, found NaN or infinity")
+    return shown
 
 
-def _check_frame(dataset: Any, size: tuple[int, int]) -> None:
+def _with_own_window(dataset: Any, index: int) -> Any:
+    """Return the header with the slope and the window that functional groups say of a frame, the frame's own last."""
+    shared, own = (dataset.get(f"{kind}FunctionalGroupsSequence") or () for kind in ("Shared", "PerFrame"))
+    groups_of_it = (*shared[:1], *own[index : index + 1])
+    if not groups_of_it:
+        return dataset
+    found = pydicom().Dataset()
+    found.file_meta = dataset.file_meta
+    found.update({tag: dataset[tag] for tag in dataset.keys() if tag != _PIXELS})  # noqa: SIM118 - its own items
+    for groups in groups_of_it:
+        for name in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
+            for item in groups.get(name) or ():
+                found.update({element.tag: element for element in item if element.keyword in _OF_FRAMES})
+    return found
+
+
+def _check_frame(dataset: Any, index: int, count: int) -> None:
     """Refuse compressed pixels that nothing here decodes, or that would be larger than the header says."""
     if not pydicom().pixels.get_decoder(dataset.file_meta.TransferSyntaxUID).is_available:
         raise Unreadable("found a compressed DICOM file, and nothing that decodes it: pip install 'fedward[dicom]'")
-    frame = pydicom().encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
+    frame, size = pydicom().encaps.get_frame(dataset.PixelData, index, number_of_frames=count), _size(dataset)
     if "JPEG" in dataset.file_meta.TransferSyntaxUID.name and (found := _size_of(frame)) != size:
         expected = f"a compressed image of {size[0]} x {size[1]}, as the header says"
         raise BadRow(f"expected {expected}, found {found[0]} x {found[1]}")
+
+
+def _size(header: Any) -> tuple[int, int]:
+    return int(header.Rows), int(header.Columns)
 
 
 def _size_of(frame: bytes) -> tuple[int, int]:
@@ -168,12 +211,12 @@ def _grey(dataset: Any, stored: npt.NDArray[Any], window: Window | None) -> npt.
     values = pydicom().pixels.apply_modality_lut(stored, dataset)
     own = file_window(dataset)
     if window is not None:
-        shown = _windowed(values, window, "LINEAR")
+        shown = windowed(values, window, "LINEAR")
     elif dataset.get("VOILUTSequence"):
         table = pydicom().pixels.apply_voi(np.round(values).astype(np.int64), dataset)
         shown = table / (2 ** int(dataset.VOILUTSequence[0].LUTDescriptor[2]) - 1)
     elif own is not None:
-        shown = _windowed(values, own, dataset.get("VOILUTFunction") or "LINEAR")
+        shown = windowed(values, own, dataset.get("VOILUTFunction") or "LINEAR")
     else:
         shown = np.interp(values, _range(dataset), (0, 1))
     return 1 - shown if dataset.PhotometricInterpretation == "MONOCHROME1" else shown
@@ -187,15 +230,6 @@ def file_window(dataset: Any) -> Window | None:
         return None
     centre, width = float(first[0]), float(first[1])
     return (centre, width) if math.isfinite(centre) and math.isfinite(width) and width > 0 else None
-
-
-def _windowed(values: npt.NDArray[Any], window: Window, function: str) -> npt.NDArray[Any]:
-    centre, width = window
-    if function == "SIGMOID":
-        return np.asarray(1 / (1 + np.exp(np.clip(-4 * (values - centre) / width, -500, 500))))
-    if function == "LINEAR" and width > 1:
-        centre, width = centre - 0.5, width - 1
-    return np.clip((values - centre) / width + 0.5, 0, 1)
 
 
 def _range(dataset: Any) -> list[float]:
@@ -214,9 +248,3 @@ def _colour(dataset: Any, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         colours = pydicom().pixels.apply_color_lut(stored, dataset)
         return np.asarray(colours / np.iinfo(colours.dtype).max)
     return np.asarray(stored / (2 ** int(dataset.BitsStored) - 1))
-
-
-def _eight_bits(shown: npt.NDArray[Any]) -> Pixels:
-    if not np.isfinite(shown).all():
-        raise BadRow("expected finite pixel values, found NaN or infinity")
-    return np.asarray((np.clip(shown, 0, 1) * 255).round().astype(np.uint8))

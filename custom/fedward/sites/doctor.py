@@ -173,7 +173,7 @@ def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
     listed = [
         (name if name in ("val", "test") else "train", sample)
         for name, images in _sets(data).items()
-        for sample in images.ids
+        for sample in (_file_of(image, paths) for image in images.ids)
         if sample in paths
     ]
     places: dict[int, dict[str, str]] = defaultdict(dict)
@@ -185,6 +185,11 @@ def _patients(data: SiteData, paths: Mapping[str, Path]) -> list[str]:
         for one in places.values()
         if len(one) > 1
     ]
+
+
+def _file_of(image: str, files: Mapping[str, Path]) -> str:
+    """Return the sample id of the file that an image is of: itself, or what comes before the number of its frame."""
+    return image if image in files else image.rpartition("#")[0]
 
 
 def _notes(data: SiteData) -> list[str]:

@@ -13,11 +13,24 @@ from PIL import Image
 from fedward import private
 from fedward.errors import DataError
 from fedward.sites import caches
-from fedward.sites.decoding import BadRow, Pixels, Unreadable, check_not_blank, decode, fit, open_image
-from fedward.sites.dicom import Window, is_dicom, open_dicom
+from fedward.sites.decoding import BadRow, Pixels, Unreadable, decode, fit, is_blank, open_image
+from fedward.sites.dicom import is_dicom, open_frames
+from fedward.sites.rendering import PLAIN, Rendering
+from fedward.sites.volumes import is_volume, open_slices
 
-_FORMAT = 3  # of the cache: raise it when the same file would give other pixels
+_FORMAT = 4  # of the cache: raise it when the same file would give other pixels
 _THREADS = 4
+
+
+class Decoded(NamedTuple):
+    """The images of many files."""
+
+    pixels: Pixels
+    """uint8 (M, size, size, channels), in the order of the files; a read-only memmap if cached."""
+    failed: dict[int, str]
+    """Index of a file that gave none -> the reason."""
+    parts: list[list[str]]
+    """The images of each file by what follows its name: the empty text, or ``#12`` for the frame or slice 12."""
 
 
 class _Failure(NamedTuple):
@@ -47,31 +60,51 @@ def locate(folder: Path, name: str) -> Path:
     return path
 
 
-def open_file(path: Path, window: Window | None = None) -> Image.Image:
-    """Read an image file of any kind, in its own size: DICOM by its content, all else as Pillow does.
+def open_parts(path: Path, rendering: Rendering = PLAIN, neighbours: bool = False) -> Iterator[tuple[str, Image.Image]]:
+    """Yield the images of a file of any kind, in their own size, by what follows the file's name.
+
+    DICOM is known by its content, volumes by their names, all else is read as Pillow does. Of a file with one image
+    nothing follows its name.
 
     Raises:
-        BadRow: as :func:`fedward.sites.decoding.open_image` and :func:`fedward.sites.dicom.open_dicom`.
+        BadRow: as :func:`fedward.sites.decoding.open_image`, :func:`fedward.sites.dicom.open_frames` and
+            :func:`fedward.sites.volumes.open_slices`.
     """
-    return open_dicom(path, window) if is_dicom(path) else open_image(path)
+    if is_volume(path):
+        slices = open_slices(path, rendering.slices, rendering.window, neighbours)
+        yield from ((f"#{index}", image) for index, image in slices)
+    elif is_dicom(path):
+        found = open_frames(path, rendering.window, rendering.frames)
+        yield from (("" if index is None else f"#{index}", image) for index, image in found)
+    else:
+        yield "", open_image(path)
 
 
-def decode_file(path: Path, size: int, channels: int, window: Window | None = None) -> Pixels:
-    """Read an image file of any kind as :func:`fedward.sites.decoding.decode`.
+def open_file(path: Path, rendering: Rendering = PLAIN) -> Image.Image:
+    """Read the first image of a file; see :func:`open_parts`."""
+    return next(image for _, image in open_parts(path, rendering))
+
+
+def decode_file(path: Path, size: int, channels: int, rendering: Rendering = PLAIN) -> dict[str, Pixels]:
+    """Read the images of a file as :func:`fedward.sites.decoding.decode`, by what follows the file's name.
+
+    Of volumes and with three channels, an image is a slice between its neighbours. Blank frames are left out.
 
     Raises:
-        BadRow: as :func:`open_file`, or the image shows one constant value.
+        BadRow: as :func:`open_parts`, or every image shows one constant value.
     """
-    if not is_dicom(path):
-        return decode(path, size, channels)
-    pixels = fit(open_dicom(path, window), size, channels)
-    check_not_blank(pixels)
-    return pixels
+    if not is_volume(path) and not is_dicom(path):
+        return {"": decode(path, size, channels)}
+    parts = {part: fit(image, size, channels) for part, image in open_parts(path, rendering, channels == 3)}
+    shown = {part: pixels for part, pixels in parts.items() if not is_blank(pixels)}
+    if not shown:
+        raise BadRow("expected an image, found a blank one: every pixel is the same")
+    return shown
 
 
 def decode_files(
-    paths: Sequence[Path], size: int, channels: int, cache: Path | None, site: str, window: Window | None = None
-) -> tuple[Pixels, dict[int, str]]:
+    paths: Sequence[Path], size: int, channels: int, cache: Path | None, site: str, rendering: Rendering = PLAIN
+) -> Decoded:
     """Decode many files, once.
 
     Args:
@@ -79,25 +112,21 @@ def decode_files(
         size: height and width of the result.
         channels: 1 or 3.
         cache: folder for the decoded pixels; None keeps them in memory only. The name of a cache is a hash of the file
-            list (paths, sizes, modification times), size, channels, window and format version. It is written to a
+            list (paths, sizes, modification times), size, channels, rendering and format version. It is written to a
             temporary file and moved into place, so processes that build it at the same time end with the same whole
             file; a damaged one (length or checksum) is built again, and so is one without a file that the machine
             could not read then and can now. The newest caches of a folder stay, and those in use
             (:func:`fedward.sites.caches.keep_newest`).
         site: name for messages.
-        window: of grey DICOM files; see :func:`fedward.sites.dicom.open_dicom`.
-
-    Returns:
-        uint8 (M, size, size, channels) of the M files that could be read, in the order of the paths (a read-only memmap
-        if cached), and the reasons of the others by their index in ``paths``.
+        rendering: how files become images.
 
     Raises:
         DataError: the cache folder cannot be written.
     """
 
-    def read(index: int) -> Pixels | _Failure:
+    def read(index: int) -> dict[str, Pixels] | _Failure:
         try:
-            return decode_file(paths[index], size, channels, window)
+            return decode_file(paths[index], size, channels, rendering)
         except BadRow as problem:
             return _Failure(str(problem), isinstance(problem, Unreadable))
 
@@ -106,45 +135,53 @@ def decode_files(
         return isinstance(again, _Failure) and again.may_pass
 
     def good() -> Iterator[Pixels]:
-        with ThreadPoolExecutor(_THREADS) as pool:
+        with ThreadPoolExecutor(1 if rendering.slices else _THREADS) as pool:  # one volume at a time in memory
             for index, result in enumerate(pool.map(read, range(len(paths)))):
                 if isinstance(result, _Failure):
                     failed[index] = result
                 else:
-                    yield result
+                    parts[index] = list(result)
+                    yield np.stack([*result.values()])
 
     failed: dict[int, _Failure] = {}
+    parts: dict[int, list[str]] = {}
     shape = (size, size, channels)
     if cache is None or not paths:
-        images = list(good())
-        pixels = np.array(images, np.uint8).reshape(len(images), *shape)
+        pixels = np.concatenate([np.empty((0, *shape), np.uint8), *good()])
     else:
         try:
             private.make_folder(cache)
-            target = cache / f"{_key(paths, size, channels, window)}.npy"
-            known = _open(target, shape)
+            target = cache / f"{_key(paths, size, channels, rendering)}.npy"
+            known = _open(target, shape, len(paths))
             if known and all(still_fails(index) for index, failure in known[1].items() if failure.may_pass):
-                pixels, failed = known
+                pixels, failed, parts = known
             else:
-                whole = (image[None] for image in good())
-                pixels = caches.write(target, whole, shape, np.uint8, lambda: {"failed": failed})
+                pixels = caches.write(target, good(), shape, np.uint8, lambda: {"failed": failed, "parts": parts})
             caches.touch(target)
             caches.keep_newest(cache)
         except OSError as error:
             where, remedy = f"site {site}, cache {cache}", "Name another cache folder."
             raise DataError(where, expected="room to write", found=str(error), remedy=remedy) from None
-    return pixels, {index: failure.reason for index, failure in failed.items()}
+    reasons = {index: failure.reason for index, failure in failed.items()}
+    return Decoded(pixels, reasons, [parts.get(index, []) for index in range(len(paths))])
 
 
-def _key(paths: Sequence[Path], size: int, channels: int, window: Window | None) -> str:
+def _key(paths: Sequence[Path], size: int, channels: int, rendering: Rendering) -> str:
     states = [(str(path), state.st_size, state.st_mtime_ns) for path in paths for state in (path.stat(),)]
-    return hashlib.sha256(json.dumps([_FORMAT, size, channels, window, states]).encode()).hexdigest()[:32]
+    told = [_FORMAT, size, channels, rendering.plain(), states]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
-def _open(target: Path, shape: tuple[int, int, int]) -> tuple[Pixels, dict[int, _Failure]] | None:
+def _open(
+    target: Path, shape: tuple[int, int, int], files: int
+) -> tuple[Pixels, dict[int, _Failure], dict[int, list[str]]] | None:
     try:
         if (known := caches.read(target, np.uint8)) is None or known[0].shape[1:] != shape:
             return None
-        return known[0], {int(index): _Failure(*failure) for index, failure in known[1]["failed"].items()}
+        pixels, notes = known
+        failed = {int(index): _Failure(*failure) for index, failure in notes["failed"].items()}
+        parts = {int(index): [str(part) for part in listed] for index, listed in notes["parts"].items()}
+        whole = set(failed) | set(parts) == set(range(files)) and sum(map(len, parts.values())) == len(pixels)
+        return (pixels, failed, parts) if whole else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

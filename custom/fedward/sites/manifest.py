@@ -49,14 +49,15 @@ def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> L
     used = [entry for entry in entries if entry.split == "train" or entry.label >= 0]
     found = [entry for entry in used if not entry.missing]
     paths = [entry.path for entry in found]
-    pixels, failed = decode_files(paths, spec.image_size, spec.channels, cache, file.site, file.window)
+    pixels, failed, parts = decode_files(paths, spec.image_size, spec.channels, cache, file.site, file.rendering)
     problems = {entry.line: entry.missing for entry in used if entry.missing}
     problems |= {found[index].line: reason for index, reason in failed.items()}
     rejected += [entry.rejected(problems[entry.line]) for entry in used if entry.line in problems]
     rejected.sort()
     rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in unlabelled]
     # Files that cannot be read are dropped last, so that fixing one moves no other image.
-    rows = [Row(entry.sample_id, entry.label, entry.split, entry.line not in problems) for entry in used]
+    images = {entry.line: of_file for entry, of_file in zip(found, parts, strict=True)}
+    rows = [Row(entry.sample_id, entry.label, entry.split, images.get(entry.line, [])) for entry in used]
     return Listed(rows, pixels, rejected, total)
 
 

@@ -42,7 +42,7 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
                 image = fitted(images[index], spec)
             except BadRow as problem:
                 rejected.append(Rejected(index, sample_id, str(problem)))
-                rows.append(row._replace(readable=False))
+                rows.append(row._replace(parts=()))
             else:
                 rows.append(row)
                 pixels.append(image)

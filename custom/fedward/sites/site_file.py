@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from fedward.errors import ConfigError, DataError, did_you_mean, reason_of
 from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation, Rejected
+from fedward.sites.rendering import Frames, Rendering, Slices
 from fedward.yaml_text import read_yaml
 
 SERVER = "server"
@@ -105,10 +106,8 @@ class _SiteFile(_Part):
     """Share of its training labels the site is willing to use, stratified by class; or the ids of the images whose
     labels it uses."""
     max_rejected: Share = 0.05
-    """Above this share of unusable rows the site is refused: something is wrong with the file, not with a row.
-
-    Rows of a CSV with too few or too many cells count only without ``where`` and ``share``: else they may be another's.
-    """
+    """Above this share of unusable rows the site is refused: the file is wrong, not a row. Rows with too few or
+    too many cells count only without ``where`` and ``share``: else they may be another's."""
     share: tuple[int, int] | None = None
     """(i, k): this site is the i-th of k group-disjoint parts of the rows, i from 1."""
     split: Split = Split()
@@ -155,7 +154,22 @@ class ManifestSite(_SiteFile):
     ignore_labels: tuple[str, ...] = ()
     """The site's labels whose rows are not used at all."""
     window: tuple[Annotated[float, Field(allow_inf_nan=False)], Width] | None = None
-    """Centre and width for all grey DICOM images, after the modality rescale; unset: each file's own."""
+    """Centre and width for grey DICOM images and volumes, after the rescale; unset: each file's own, or percentiles."""
+    frames: Frames | None = None
+    """Which frames of DICOM files become images; unset: files of several are refused."""
+    slices: Slices | None = None
+    """Which slices of volumes become images; unset: volumes are refused."""
+
+    @property
+    def rendering(self) -> Rendering:
+        """How its files become images."""
+        return Rendering(self.window, self.frames, self.slices)
+
+    @model_validator(mode="after")
+    def _labels_of_files(self) -> "ManifestSite":
+        if self.annotation == "queue" and (self.frames or self.slices):
+            raise ValueError("annotation: none or oracle, as with frames or slices a label is of a file")
+        return self
 
 
 class NpzSite(_SiteFile):

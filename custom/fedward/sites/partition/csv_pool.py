@@ -13,6 +13,7 @@ from fedward.sites.images import locate
 from fedward.sites.partition.folder_pool import is_image
 from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.sites.partition.pool import GROUPS, Pool
+from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record, read_header, read_table
 
 _IMAGE = ("image", "image_path", "path", "filepath", "file_path", "file", "filename", "file_name", "img", "image_name")
@@ -27,7 +28,13 @@ KNOWN = {
 """What a column is for -> what it is called where nobody says, the first that there is, in lower case."""
 
 
-def read_csv(path: Path, folder: Path, classes: Sequence[str] = (), columns: Mapping[str, str] | None = None) -> Pool:
+def read_csv(
+    path: Path,
+    folder: Path,
+    classes: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    rendering: Rendering = PLAIN,
+) -> Pool:
     """Read a CSV as a pool.
 
     A cell of the image column is a path in the folder, or the name of a file anywhere in it, with its ending or
@@ -39,6 +46,7 @@ def read_csv(path: Path, folder: Path, classes: Sequence[str] = (), columns: Map
         classes: those to use; none: all.
         columns: what a column is for (the keys of :data:`KNOWN`) -> its name; empty: there is none. By default they
             are found by well-known names.
+        rendering: how files become images.
 
     Raises:
         ConfigError: a column for something else, or one that the CSV has not.
@@ -64,7 +72,7 @@ def read_csv(path: Path, folder: Path, classes: Sequence[str] = (), columns: Map
     notes = (f"Columns: {told}.", *refuse_many(f"{path}", bad, total, remedy))
     others = {name: [record.cells[name] for record in kept] for name in header if name}
     name = path.stem if path.stem != "manifest" else path.resolve().parent.name
-    return image_pool(name, folder, list(listed.values()), classes, others, notes)
+    return image_pool(name, folder, list(listed.values()), classes, others, rendering, notes)
 
 
 def read_rows(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:

@@ -14,6 +14,7 @@ from fedward.sites.partition.npz_pool import read_npz
 from fedward.sites.partition.pool import Cut, Pool
 from fedward.sites.partition.summary import summary
 from fedward.sites.partition.write import site_texts, write_files
+from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.site_file import site_files
 
 
@@ -35,6 +36,8 @@ class Wanted:
     """Of a CSV; see :func:`fedward.sites.partition.csv_pool.read_csv`."""
     images: Path | None = None
     """Folder of the images that a CSV lists; None: the CSV's own."""
+    rendering: Rendering = PLAIN
+    """How files become images."""
 
 
 def partition(source: Path, out: Path, wanted: Wanted) -> str:
@@ -65,11 +68,16 @@ def _read(source: Path, wanted: Wanted) -> Pool:
         raise ConfigError(f"{source}", expected=expected, found="nothing there", remedy=remedy)
     table = source / "manifest.csv" if source.is_dir() else source
     if table.exists() and table.suffix.lower() != ".npz":
-        return read_csv(table, wanted.images or table.parent, wanted.classes, wanted.columns)
+        return read_csv(table, wanted.images or table.parent, wanted.classes, wanted.columns, wanted.rendering)
     if wanted.columns or wanted.images:
         remedy = "Leave --columns and --images away, or name the CSV."
         raise ConfigError("--columns, --images", expected="a CSV", found=f"{source}", remedy=remedy)
-    return read_folder(source, wanted.classes) if source.is_dir() else read_npz(source, wanted.classes)
+    if source.is_dir():
+        return read_folder(source, wanted.classes, wanted.rendering)
+    if wanted.rendering != PLAIN:
+        remedy = "Leave these options away."
+        raise ConfigError("--frames, --slices, --window", expected="image files", found=f"{source}", remedy=remedy)
+    return read_npz(source, wanted.classes)
 
 
 def _divided(pool: Pool, wanted: Wanted) -> Cut:

@@ -11,9 +11,11 @@ from fedward.sites.dicom import is_dicom
 from fedward.sites.images import locate
 from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.sites.partition.pool import Pool, natural
+from fedward.sites.rendering import PLAIN, Rendering
+from fedward.sites.volumes import is_volume
 
 
-def read_folder(folder: Path, classes: Sequence[str] = ()) -> Pool:
+def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering = PLAIN) -> Pool:
     """Read a folder whose sub-folders are the classes; an image's id is its path.
 
     Where the sub-folders are called train, val and test, or some of these, the classes are below them. Images may lie
@@ -46,7 +48,7 @@ def read_folder(folder: Path, classes: Sequence[str] = ()) -> Pool:
     notes += refuse_many(f"{folder}", bad, len(images), "Copy or rename these files.")
     if tables := sorted(path.name for path in folder.glob("*.csv")):
         notes += [f"{', '.join(tables)} in {folder} is not read. If it lists the images, name it as SOURCE."]
-    return image_pool(folder.resolve().name, folder, listed, classes, {}, notes)
+    return image_pool(folder.resolve().name, folder, listed, classes, {}, rendering, notes)
 
 
 def image_endings() -> set[str]:
@@ -55,8 +57,8 @@ def image_endings() -> set[str]:
 
 
 def is_image(path: Path) -> bool:
-    """Return whether a file is an image, by its ending, or DICOM, by its content."""
-    return path.suffix.lower() in image_endings() or is_dicom(path)
+    """Return whether a file is an image or a volume, by its ending, or DICOM, by its content."""
+    return path.suffix.lower() in image_endings() or is_volume(path) or is_dicom(path)
 
 
 def _class_folders(folder: Path) -> Iterator[tuple[str, str, Path]]:

@@ -11,8 +11,10 @@ from pathlib import Path
 from fedward.errors import DataError
 from fedward.sites.decoding import BadRow, fit
 from fedward.sites.headers import patient_numbers
-from fedward.sites.images import open_file
+from fedward.sites.images import open_parts
 from fedward.sites.partition.pool import Listing, Pool, Rows, check_groups, take_classes
+from fedward.sites.rendering import Rendering
+from fedward.sites.volumes import is_volume
 
 _LOOKED_AT = 16
 _MOST_BAD = 0.05
@@ -43,6 +45,7 @@ def image_pool(
     images: Sequence[ListedImage],
     classes: Sequence[str],
     columns: Mapping[str, Sequence[str]],
+    rendering: Rendering,
     notes: Sequence[str] = (),
 ) -> Pool:
     """Return the pool of these images.
@@ -55,6 +58,7 @@ def image_pool(
         images: N of them.
         classes: those to use; none: all.
         columns: further columns of N values each.
+        rendering: how files become images.
         notes: what to tell besides.
 
     Raises:
@@ -66,7 +70,7 @@ def image_pool(
     groups = [image.group or image.sample_id for image in kept]
     splits = [image.split or "train" for image in kept]
     check_groups(f"{folder}", groups, splits)
-    side, channels = _look(folder, [image.image for image in kept])
+    side, channels = _look(folder, [image.image for image in kept], rendering)
     return Pool(
         name=name,
         classes=chosen.classes,
@@ -75,7 +79,8 @@ def image_pool(
         splits=splits,
         side=side,
         channels=channels,
-        listing=partial(_listing, folder, kept, chosen.classes),
+        listing=partial(_listing, folder, kept, chosen.classes, rendering),
+        rendering=rendering,
         columns={column: [values[row] for row in chosen.rows] for column, values in columns.items()},
         grouped=any(image.group for image in kept),
         notes=(*notes, *chosen.notes, *by_patient),
@@ -112,20 +117,20 @@ def _by_patient(folder: Path, images: list[ListedImage]) -> tuple[list[ListedIma
     return grouped, [f"{named} DICOM files are grouped by PatientID, as {patients} patients with numbers of our own."]
 
 
-def _look(folder: Path, names: Sequence[str]) -> tuple[int, int]:
-    """Return the smallest side and the channels of some images: one channel where all of them are grey."""
+def _look(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int, int]:
+    """Return the smallest side and the channels of some images: one channel where all of them are grey 2D images."""
     sides, grey, problem = [], True, ""
     for name in names[:: max(1, len(names) // _LOOKED_AT)][:_LOOKED_AT]:
         try:
-            image = open_file(folder / name)
+            _, image = next(open_parts(folder / name, rendering, neighbours=True))
         except BadRow as error:
             problem = problem or f"{name}: {error}"
             continue
         sides.append(min(image.size))
         pixels = fit(image, 32, 3)
-        grey &= bool((pixels == pixels[..., :1]).all())
+        grey &= not is_volume(folder / name) and bool((pixels == pixels[..., :1]).all())
     if not sides:
-        remedy = "Convert the images to PNG, JPEG or TIFF."
+        remedy = "Convert the images to PNG, JPEG or TIFF, or see docs/data.md."
         raise DataError(f"{folder}", expected="images that can be read", found=problem or "none", remedy=remedy)
     return min(sides), 1 if grey else 3
 
@@ -134,6 +139,7 @@ def _listing(
     folder: Path,
     images: Sequence[ListedImage],
     classes: Sequence[str],
+    rendering: Rendering,
     site: str,
     mine: Mapping[str, Rows],
     out: Path,
@@ -150,5 +156,6 @@ def _listing(
         "folder": os.path.relpath(folder.resolve(), out.resolve()),
         "manifest": f"{site}.csv",
         "labels": {name: name for name in classes},
+        **rendering.plain(),
     }
     return Listing(content, {}, table.getvalue())

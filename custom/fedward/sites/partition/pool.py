@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError
 from fedward.sites.data import Labels
+from fedward.sites.rendering import PLAIN, Rendering
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 """Rows of a pool, ascending."""
@@ -62,20 +63,23 @@ class Pool:
     """Further columns of N values each, by name."""
     grouped: bool = False
     """Whether the data set says what stays together."""
+    rendering: Rendering = PLAIN
+    """How its files become images."""
     notes: tuple[str, ...] = ()
     """What whoever cuts it should know."""
 
     def data_spec(self) -> dict[str, Any]:
         """Return what a job on these images says of them: fields of :class:`fedward.config.DataSpec`, as a proposal.
 
-        The views are those that spoil the fewest images: grey ones are not mirrored, none is turned by much.
+        The views are those that spoil the fewest images: grey ones and slices are not mirrored, none is
+        turned by much.
         """
         return {
             "name": self.name,
             "classes": list(self.classes),
             "image_size": min(max(self.side, SMALLEST_SIDE), LARGEST_SIDE),
             "channels": self.channels,
-            "views": "upright" if self.channels == 1 else "mirrored",
+            "views": "upright" if self.channels == 1 or self.rendering.slices else "mirrored",
         }
 
 

@@ -51,6 +51,10 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
             f"{left} images are at no site: they have no value in the column, belong to a group that has more images "
             "at another site, or have no label to be evaluated by."
         ]
+    for kind, part in (("file of several frames", pool.rendering.frames), ("volume", pool.rendering.slices)):
+        if part:
+            count = f"at most {part.at_most}" if part.at_most else "as many"
+            notes += [f"A {kind} becomes {count} images with its label. The table counts files."]
     if not pool.grouped:
         notes += ["No column says which images are of one patient or lesion: each is taken to stand alone."]
     kind = "grey" if spec["channels"] == 1 else "RGB"

@@ -1,0 +1,139 @@
+"""One volume (NIfTI) to the 8-bit slices that a network is shown, each alone or with its two neighbours as channels.
+
+Messages from here repeat no text of a header: they may reach a log.
+"""
+
+import logging
+import math
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_image
+from fedward.sites.rendering import Slices, Window, eight_bits, evenly, windowed
+
+Values: TypeAlias = npt.NDArray[np.float32]
+
+_AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
+_LARGEST = 2**28
+"""Voxels of a volume, 1 GiB as float32: 512 x 512 x 1024."""
+_LABELS = 32
+"""A volume with as few whole numbers alone is taken for a mask."""
+_LABEL_INTENT = 1002
+_STEP, _SHARE = 25, 0.02
+"""A slice is almost empty if fewer than 2 % of its pixels differ from its median by more than a tenth of the greys."""
+
+
+def is_volume(path: Path) -> bool:
+    """Return whether a file is a NIfTI volume, by the ending of its name."""
+    return path.name.lower().endswith((".nii", ".nii.gz"))
+
+
+@cache
+def nibabel() -> Any:
+    """Return nibabel, which from now on says nothing of a header in logs.
+
+    Raises:
+        Unreadable: it is not installed.
+    """
+    try:
+        import nibabel as library
+    except ImportError:
+        raise Unreadable("found a NIfTI volume, and no nibabel: pip install 'fedward[volumes]'") from None
+    logging.getLogger("nibabel.global").setLevel(logging.CRITICAL + 1)
+    return library
+
+
+def open_slices(
+    path: Path, slices: Slices | None, window: Window | None = None, neighbours: bool = False
+) -> Iterator[tuple[int, Image.Image]]:
+    """Yield slices of a volume with their indices, as images of mode ``L``, or ``RGB`` with neighbours.
+
+    The volume is brought to RAS first: x grows to the patient's right, y to the front, z to the head. The index of a
+    slice counts from 0 along that axis, whatever the order in the file. A slice is shown as radiologists see it: the
+    patient's right (sagittal: the front) at the left, the front (else the head) at the top.
+
+    Args:
+        path: of the file.
+        slices: which; None: volumes are refused.
+        window: of the site, mapped to 0..255 as DICOM's linear function does; by default percentiles of the volume.
+        neighbours: whether the channels are the slice before, the slice and the one after; at an end the slice itself
+            stands for the missing one.
+
+    Raises:
+        Unreadable: the machine failed to read the file, has too little memory, or lacks nibabel.
+        BadRow: no slices are wanted; the volume is damaged, too large, not of three dimensions, has colours, values
+            that are not finite or no orientation, is a mask, or has no slice that is not almost empty.
+    """
+    if slices is None:
+        remedy = (
+            "to use it, write slices: {axis: axial, at_most: 16} into the site file (fedward partition --slices 16)"
+        )
+        raise BadRow(f"expected a 2D image, found a volume: {remedy}")
+    try:
+        shown = _shown(_loaded(path), slices, window)
+    except BadRow:
+        raise
+    except Exception as error:  # as of other images; the message would repeat parts of the header
+        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+        found = f"expected a whole NIfTI volume, found one that cannot be read ({type(error).__name__})"
+        raise (Unreadable if machine else BadRow)(found) from None
+    kept = [index for index, each in enumerate(shown) if not _almost_empty(each)]
+    if not kept:
+        raise BadRow(f"expected a scan, found {len(shown)} slices that are all almost empty")
+    last = len(shown) - 1
+    for index in evenly(kept, slices.at_most):
+        around = [max(index - 1, 0), index, min(index + 1, last)]
+        yield index, as_image(shown[around].transpose(1, 2, 0) if neighbours else shown[index])
+
+
+def _loaded(path: Path) -> Values:
+    """Return the values (x, y, z) of a volume in RAS."""
+    image = nibabel().load(path)
+    shape, header = image.shape, image.header
+    if len(shape) < 3 or math.prod(shape[3:]) > 1:
+        remedy = "a series over time or of directions is not read" if len(shape) > 3 else "convert it to PNG"
+        raise BadRow(f"expected a volume of three dimensions, found {' x '.join(map(str, shape))}: {remedy}")
+    if not 0 < math.prod(shape) <= _LARGEST:
+        raise BadRow(f"expected at most {_LARGEST} voxels, found {' x '.join(map(str, shape[:3]))}")
+    if header.get_data_dtype().kind not in "biuf":
+        raise BadRow("expected one real number a voxel, found colours or complex numbers")
+    if not np.isfinite(image.affine).all() or abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
+        raise BadRow("expected a header that says where right, front and head are, found none")
+    values: Values = image.get_fdata(dtype=np.float32, caching="unchanged").reshape(shape[:3])
+    if not np.isfinite(values).all():
+        raise BadRow("expected finite values, found NaN or infinity")
+    if int(header.get("intent_code", 0)) == _LABEL_INTENT or _is_mask(values):
+        raise BadRow("expected a scan, found a mask: a few whole numbers alone")
+    orientations = nibabel().orientations
+    return np.asarray(orientations.apply_orientation(values, orientations.io_orientation(image.affine)))
+
+
+def _is_mask(values: Values) -> bool:
+    for part in (values[::8, ::8, ::8], values):  # the first says of nearly all scans that they are none
+        found = np.unique(part)
+        if len(found) > _LABELS or (found != np.round(found)).any():
+            return False
+    return len(found) > 1
+
+
+def _shown(values: Values, slices: Slices, window: Window | None) -> Pixels:
+    """Return all slices as uint8 (slices, rows, columns)."""
+    function = "LINEAR"
+    if window is None:
+        low, high = (float(value) for value in np.percentile(values, slices.percentiles))
+        if low >= high:
+            raise BadRow("expected a scan, found one value between the percentiles")
+        window, function = ((low + high) / 2, high - low), "LINEAR_EXACT"
+    axis = _AXES[slices.axis]
+    stack = values.transpose(axis, *(other for other in (2, 1, 0) if other != axis))[:, ::-1, ::-1]
+    return np.stack([eight_bits(windowed(each, window, function)) for each in stack])
+
+
+def _almost_empty(shown: Pixels) -> bool:
+    return bool((np.abs(shown - float(np.median(shown))) > _STEP).mean() < _SHARE)
