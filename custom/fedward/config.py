@@ -33,6 +33,10 @@ class DataSpec(_Frozen):
     """How training pictures are varied: what may be done to an image without changing what it shows. See
     :mod:`fedward.views.recipes`."""
 
+    evaluate_by: Literal["image", "patient"] = "image"
+    """What validation and test numbers are of. ``patient``: of what a site's file calls a group, each of one label. Its
+    answer is the mean of the probabilities of its images."""
+
     @field_validator("views")
     @classmethod
     def _known_views(cls, views: str) -> str:

@@ -102,6 +102,7 @@ def _experiment(options: argparse.Namespace) -> Experiment:
         data = experiment.data
         kind = "grey" if data.channels == 1 else "RGB"
         about = f"{len(data.classes)} classes, {data.image_size} pixels, {kind}, views {data.views}"
+        about += "" if data.evaluate_by == "image" else f", evaluated by {data.evaluate_by}"
         _note(options, f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}")
     return experiment
 

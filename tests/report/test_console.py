@@ -72,7 +72,14 @@ def test_the_outcome_is_that_of_the_report(tmp_path):
     run = Run.load(folder)
     shared = kept_round(list(run.metrics), run.key_metric, 3)
     images = sum(site.images for site in shared.sites)
-    assert outcome(folder, Summary(rounds=5, best_round=3)) == (run.key_metric, 3, shared.test, len(SITES), images)
+    assert outcome(folder, Summary(rounds=5, best_round=3)) == (
+        run.key_metric,
+        3,
+        shared.test,
+        len(SITES),
+        images,
+        "image",
+    )
     assert outcome(folder, Summary(rounds=5)).round == 5
     assert outcome(folder, Summary(reason="no replies")) is None
     assert outcome(tmp_path / "absent", Summary(rounds=5)) is None

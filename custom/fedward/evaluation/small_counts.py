@@ -12,16 +12,18 @@ updates, which noise limits (docs/privacy.md). From it and a site's shares the n
 Labelled training images follow the same rule where a method sends sums of each class by itself (``common_classes`` of
 its requirements): those of a rare class are never used, nor counted.
 
+Where a job evaluates by patient, all of this counts patients in place of images.
+
 Images that belong to nobody, synthetic ones and public ones at the server, are evaluated in full. Only the per-class
 numbers of rare classes are left out there.
 """
 
 from collections.abc import Mapping
-from itertools import compress
 from typing import Any
 
 import numpy as np
 
+from fedward.evaluation.units import unit_labels
 from fedward.sites.data import Images
 
 SMALLEST_COUNT = 5
@@ -31,12 +33,11 @@ SMALLEST_COUNT = 5
 def reportable(images: Images) -> Images:
     """Return the labelled images of one split that may be evaluated: those of classes with at least five in it.
 
-    They are the images themselves where every class has enough, else a copy without the others, in their order.
+    Where patients are evaluated, a class needs five patients. They are the images themselves where every class has
+    enough, else a copy without the others, in their order.
     """
-    keep = (np.bincount(images.labels) >= SMALLEST_COUNT)[images.labels]
-    if keep.all():
-        return images
-    return Images(tuple(compress(images.ids, keep)), images.pixels[keep], images.labels[keep])
+    keep = (np.bincount(unit_labels(images)[1]) >= SMALLEST_COUNT)[images.labels]
+    return images if keep.all() else images.taken(np.flatnonzero(keep))
 
 
 def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -26,6 +26,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     add("--split", choices=("test", "val", "train"), default="test", help=split)
     groups = "tell only groups of classes apart, such as malignant=MEL,BCC benign=NV,BKL (default: every class)"
     add("--groups", nargs="+", default=[], type=_group, metavar="NAME=CLASS,...", help=groups)
+    by = "what the numbers are of; patient: of what the site file calls a group (default: as in the run)"
+    add("--by", choices=("image", "patient"), help=by)
     add("--out", type=_file, metavar="FILE", help="JSON file to write (default: SITE-SPLIT-evaluation.json here)")
 
 
@@ -41,7 +43,9 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGES",
         help="a folder of images, a CSV that lists some, an npz file, or one image",
     )
-    add("--out", type=_file, required=True, metavar="CSV", help="file to write, with a row for each image")
+    add("--out", type=_file, required=True, metavar="CSV", help="file to write, with a row for each image file")
+    site_file = "read files as this site does: its window, frames and slices (default: 2D images, their own windows)"
+    add("--site-file", type=Path, metavar="SITE_FILE", help=site_file)
     refer = "mark images whose largest probability is below P, for a person to look at (default: none)"
     add("--refer-below", type=_probability, metavar="P", help=refer)
     _add_calibration(parser)
@@ -106,7 +110,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     if repeated:
         remedy = "Name all its classes at once, separated by commas."
         raise ConfigError("--groups", expected="each group once", found=", ".join(sorted(repeated)), remedy=remedy)
-    found = evaluate(_model(options), options.site_file, options.split, dict(options.groups) or None)
+    found = evaluate(_model(options), options.site_file, options.split, dict(options.groups) or None, options.by)
     options.out = options.out or Path(f"{found['site']}-{found['split']}-evaluation.json")
     save_json(options.out, found)
     print("\n".join(lines(found)))
@@ -117,16 +121,22 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     from fedward.inference.images import images_at
     from fedward.inference.prediction import write_predictions
+    from fedward.sites.rendering import PLAIN
+    from fedward.sites.site_file import ManifestSite, read_site_file
 
-    model = _model(options)
-    asked = images_at(options.images, model.experiment.data, dict(options.columns), options.folder)
+    model, rendering = _model(options), PLAIN
+    if options.site_file and isinstance(file := read_site_file(options.site_file), ManifestSite):
+        rendering = file.rendering
+    asked = images_at(options.images, model.experiment.data, dict(options.columns), options.folder, rendering)
     outcome = write_predictions(model, asked, options.out, options.refer_below)
     if asked.others:
         print(f"{asked.others} files are left out, as their endings are not those of images", file=sys.stderr)
     refer = "" if options.refer_below is None else f", {outcome.to_refer} to refer"
-    print(f"{outcome.images} images{refer}: {options.out}")
+    means = f" (means over {outcome.images} images)" if outcome.kind == "files" else ""
+    print(f"{outcome.files} {outcome.kind}{means}{refer}: {options.out}")
     if outcome.unusable:
-        print(f"fedward: {outcome.unusable} images have no prediction; the column problem says why", file=sys.stderr)
+        text = f"fedward: {outcome.unusable} {outcome.kind} have no prediction; the column problem says why"
+        print(text, file=sys.stderr)
     return 1 if outcome.unusable else 0
 
 

@@ -15,10 +15,12 @@ from fedward.evaluation.calibration import fit_temperature, log_loss, tempered
 from fedward.evaluation.clinical import calibration_error
 from fedward.evaluation.performance import counted, fold, group_places, performance, referral
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
+from fedward.evaluation.units import unit_answers
 from fedward.inference.model import TrainedModel
 from fedward.inference.prediction import probabilities_of
 from fedward.seeds import numpy_generator
 from fedward.sites import Images, SiteData, load_site
+from fedward.sites.assemble import require_one_label
 from fedward.training.machine import device_of, threads_limited
 
 Split = Literal["test", "val", "train"]
@@ -33,46 +35,53 @@ def evaluate(
     site_file: Path,
     split: Split = "test",
     groups: Mapping[str, Sequence[str]] | None = None,
+    unit: Literal["image", "patient"] | None = None,
 ) -> dict[str, Any]:
     """Return what a model does on one split of a site's labelled images, as plain JSON values.
 
     Images of a class with fewer than five in the split are left out before classes are grouped
-    (:mod:`fedward.evaluation.small_counts`). Images count as independent of each other. In the test split also a
-    temperature is fitted, on the site's validation images. All numbers but those under ``temperature`` are of the model
-    as it is.
+    (:mod:`fedward.evaluation.small_counts`). Images, or patients, count as independent of each other. In the test split
+    also a temperature is fitted, on the site's validation images. All numbers but those under ``temperature`` are of
+    the model as it is.
 
     Args:
         model: of :func:`fedward.load_model`, without a calibration.
         site_file: with the site's labels mapped to the classes of the model.
         split: which images; of ``train`` those with a label.
         groups: name -> classes that are told apart from the others only together; by default each is told apart.
+        unit: what all numbers are of; a patient's answer is the mean of the probabilities of its images
+            (:mod:`fedward.evaluation.units`). By default what the job says.
 
     Raises:
         ConfigError: groups that are not made of all classes.
         DataError: the site's data cannot be used, or no class has five images in the split.
     """
-    classes = model.classes
+    classes, unit = model.classes, unit or model.experiment.data.evaluate_by
+    spec = model.experiment.data.model_copy(update={"evaluate_by": unit})
     places = group_places(groups, classes) if groups else list(range(len(classes)))
     names = list(groups) if groups else list(classes)
     with tempfile.TemporaryDirectory(prefix="fedward-") as cache:
-        data = load_site(site_file, model.experiment.data, Path(cache))
+        data = load_site(site_file, spec, Path(cache))
         if unused := sum(row.counted for row in data.rejected):
             text = "site %s: %d rows cannot be used and are in no number; `fedward doctor SITE_FILE` lists them"
             _log.warning(text, data.site, unused)
-        images = reportable(data.labelled if split == "train" else getattr(data, split))
+        images = data.labelled if split == "train" else getattr(data, split)
+        require_one_label(data.site, images)
+        images = reportable(images)
         if not len(images):
             expected = f"a class with at least {SMALLEST_COUNT} labelled images in its {split} split"
             remedy = "Name another split with --split, or set more images apart in the site file (split)."
             raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
         found = _predicted(model, data, images)
         temperature = _temperature(model, data, images, found, places) if split == "test" else None
-    scores, labels = fold(found, images.labels, places)
+    scores, labels = fold(*unit_answers(found, images), places)
     return {
         "format": FORMAT,
         "fedward": __version__,
         "model": {"sha256": model.sha256, "method": model.experiment.method, "classes": list(classes)},
         "site": data.site,
         "split": split,
+        "unit": unit,
         "groups": {name: list(members) for name, members in groups.items()} if groups else None,
         "not_evaluated": [name for place, name in enumerate(classes) if place not in images.labels],
         **performance(scores, labels, names, numpy_generator(0, "bootstrap")),
@@ -90,12 +99,12 @@ def _predicted(model: TrainedModel, data: SiteData, images: Images) -> NDArray[n
 def _temperature(
     model: TrainedModel, data: SiteData, images: Images, found: NDArray[np.float32], places: Sequence[int]
 ) -> dict[str, Any] | None:
-    """Return the temperature by the validation images, and what it does to the calibration of the test images."""
+    """Return the temperature by the validation images, and what it does to the calibration of the test split."""
     held_out = reportable(data.val)
     value = fit_temperature(_predicted(model, data, held_out), held_out.labels)
     if value is None:
         return None
-    scores, labels = fold(tempered(found, value), images.labels, places)
+    scores, labels = fold(*unit_answers(tempered(found, value), images), places)
     counts = counted(scores, labels)
     return {
         "value": value,

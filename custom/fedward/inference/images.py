@@ -15,20 +15,25 @@ from fedward.sites.images import decode_files, locate
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.partition.csv_pool import Finder, columns_of, read_rows
 from fedward.sites.partition.folder_pool import files_below, is_image
+from fedward.sites.rendering import PLAIN, Rendering
 
 _BLOCK = 256
-"""Images in memory at a time."""
+"""Files in memory at a time, where each is one image."""
+_FEW = 16
+"""Where they may be several."""
 
 
 class Block(NamedTuple):
-    """N images that follow each other."""
+    """N files that follow each other, or images of an array."""
 
     names: Sequence[str]
     """Of all N."""
     pixels: Pixels
-    """uint8 (M, size, size, channels) of the M that can be used, in their order."""
+    """uint8 (M, size, size, channels) of the M images in those that can be used, in their order."""
     failed: Mapping[int, str]
     """Place of each other one among the N -> why it cannot be used."""
+    counts: Sequence[int]
+    """N numbers of images, which are 0 where it cannot be used."""
 
 
 class Asked(NamedTuple):
@@ -46,7 +51,13 @@ class _Listed(NamedTuple):
     """Why the path leads to no image; empty where it may."""
 
 
-def images_at(source: Path, spec: DataSpec, columns: Mapping[str, str], folder: Path | None = None) -> Asked:
+def images_at(
+    source: Path,
+    spec: DataSpec,
+    columns: Mapping[str, str],
+    folder: Path | None = None,
+    rendering: Rendering = PLAIN,
+) -> Asked:
     """Return the images at a place, in its order, read block by block as they are asked for.
 
     Args:
@@ -55,6 +66,7 @@ def images_at(source: Path, spec: DataSpec, columns: Mapping[str, str], folder: 
         spec: image size and channels.
         columns: ``image`` -> the CSV's column of the image files, by default found by well-known names.
         folder: of the images that a CSV lists, by default its own.
+        rendering: how files become images.
 
     An image is named by its path in the folder, by its cell in the CSV, or as ``test-17`` in an npz file.
 
@@ -79,7 +91,7 @@ def images_at(source: Path, spec: DataSpec, columns: Mapping[str, str], folder: 
         found = f"{others} files that are none" if others else "none" if source.exists() else "nothing there"
         remedy = "Name a folder, a CSV, an npz file or an image."
         raise DataError(f"{source}", expected="images", found=found, remedy=remedy)
-    return Asked(_of_files(listed, spec), others)
+    return Asked(_of_files(listed, spec, rendering), others)
 
 
 def _located(folder: Path, name: str) -> _Listed:
@@ -103,15 +115,19 @@ def _rows(path: Path, columns: Mapping[str, str], folder: Path) -> list[_Listed]
     return [row for _, row in sorted(found.items())]
 
 
-def _of_files(listed: Sequence[_Listed], spec: DataSpec) -> Iterator[Block]:
-    for start in range(0, len(listed), _BLOCK):
-        block = listed[start : start + _BLOCK]
+def _of_files(listed: Sequence[_Listed], spec: DataSpec, rendering: Rendering) -> Iterator[Block]:
+    step = _FEW if rendering.frames or rendering.slices else _BLOCK
+    for start in range(0, len(listed), step):
+        block = listed[start : start + step]
         there = [place for place, each in enumerate(block) if not each.problem]
         paths = [block[place].path for place in there]
-        pixels, unread, _ = decode_files(paths, spec.image_size, spec.channels, None, "")
+        pixels, unread, parts = decode_files(paths, spec.image_size, spec.channels, None, "", rendering)
         failed = {place: each.problem for place, each in enumerate(block) if each.problem}
         failed |= {there[index]: reason for index, reason in unread.items()}
-        yield Block([each.name for each in block], pixels, failed)
+        counts = dict(zip(there, map(len, parts), strict=True))
+        yield Block(
+            [each.name for each in block], pixels, failed, [counts.get(place, 0) for place in range(len(block))]
+        )
 
 
 def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -142,4 +158,5 @@ def _of_arrays(arrays: Mapping[str, npt.NDArray[Any]], spec: DataSpec) -> Iterat
                     failed[place] = str(problem)
             shape = (len(good), spec.image_size, spec.image_size, spec.channels)
             pixels = np.array(good, np.uint8).reshape(shape)
-            yield Block([f"{split}-{start + place}" for place in range(len(block))], pixels, failed)
+            names = [f"{split}-{start + place}" for place in range(len(block))]
+            yield Block(names, pixels, failed, [int(place not in failed) for place in range(len(block))])

@@ -1,7 +1,7 @@
 """Predictions of a model on images, as a CSV."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,33 +23,42 @@ from fedward.training.machine import device_of
 
 @dataclass
 class Outcome:
-    """What became of the images, by number."""
+    """What became of the files, or images of an array, by number."""
 
+    files: int = 0
     images: int = 0
+    """In the files that could be read."""
     unusable: int = 0
     """Those without a prediction."""
     to_refer: int = 0
     """Those with a prediction below the threshold."""
 
+    @property
+    def kind(self) -> str:
+        """What was asked about: ``images``, or ``files`` where one of them had several images."""
+        return "files" if self.images > self.files - self.unusable else "images"
+
 
 def write_predictions(model: TrainedModel, asked: Asked, out: Path, refer_below: float | None = None) -> Outcome:
-    """Write a CSV with a row for each image, in their order, and return how many there were.
+    """Write a CSV with a row for each file, in their order, and return how many there were.
 
-    Columns: ``image``; ``prediction``, the class with the largest probability; ``probability/CLASS`` of each class;
+    The probabilities of a file of several images (frames, slices) are the mean of theirs. Columns: ``image``;
+    ``prediction``, the class with the largest probability; ``probability/CLASS`` of each class;
     ``refer``, ``yes`` where the largest probability is below ``refer_below`` or there is none, empty without a
-    threshold; ``problem``, why there is no prediction. The file is its owner's alone, and takes the place of another of
-    its name when all of it is written.
+    threshold; ``problem``, why there is no prediction; ``images``, how many the file has. The CSV is its owner's alone,
+    and takes the place of another of its name when all of it is written.
     """
     outcome, device = Outcome(), device_of("auto", "fedward predict")
     model.to(device)
-    header = ["image", "prediction", *(f"probability/{name}" for name in model.classes), "refer", "problem"]
+    header = ["image", "prediction", *(f"probability/{name}" for name in model.classes), "refer", "problem", "images"]
     text: Any = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}  # a file's name may be any bytes
     with whole(out) as partial, open(partial, "w", opener=private.opener, **text) as file:
         table = csv.writer(file, quoting=csv.QUOTE_ALL)  # as semicolons separate cells in some countries
         table.writerow(header)
         for block in asked.blocks:
-            probabilities = probabilities_of(model, block.pixels, device)
-            outcome.images += len(block.names)
+            probabilities = _of_files(probabilities_of(model, block.pixels, device), block.counts)
+            outcome.files += len(block.names)
+            outcome.images += sum(block.counts)
             outcome.unusable += len(block.failed)
             if refer_below is not None:
                 outcome.to_refer += int((probabilities.max(axis=1) < refer_below).sum())
@@ -65,14 +74,30 @@ def probabilities_of(model: TrainedModel, pixels: NDArray[np.uint8], device: tor
     return found
 
 
+def _of_files(probabilities: NDArray[np.float32], counts: Sequence[int]) -> NDArray[np.floating]:
+    """Return the mean (F, classes) of each of the F files that have images, of (N, classes) of all of these."""
+    sizes = np.array([count for count in counts if count], np.int64)
+    if len(sizes) == len(probabilities):
+        return probabilities
+    means: NDArray[np.floating] = np.add.reduceat(probabilities, np.cumsum(sizes) - sizes) / sizes[:, None]
+    return means
+
+
 def _rows(
-    block: Block, probabilities: NDArray[np.float32], classes: tuple[str, ...], refer_below: float | None
+    block: Block, probabilities: NDArray[np.floating], classes: tuple[str, ...], refer_below: float | None
 ) -> Iterator[list[str]]:
     answers = iter(probabilities)
     for place, name in enumerate(block.names):
         if problem := block.failed.get(place):
-            yield [name, "", *("" for _ in classes), "" if refer_below is None else "yes", problem]
+            yield [name, "", *("" for _ in classes), "" if refer_below is None else "yes", problem, "0"]
             continue
         found = next(answers)
         refer = "" if refer_below is None else "yes" if found.max() < refer_below else "no"
-        yield [name, classes[int(found.argmax())], *(f"{value:.6f}" for value in found), refer, ""]
+        yield [
+            name,
+            classes[int(found.argmax())],
+            *(f"{value:.6f}" for value in found),
+            refer,
+            "",
+            f"{block.counts[place]}",
+        ]

@@ -22,18 +22,18 @@ _TABLES = (
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about what :func:`fedward.inference.evaluation.evaluate` returned."""
-    yield f"{found['site']}, {found['split']}: {found['images']} images"
+    yield f"{found['site']}, {found['split']}: {found['images']} {found['unit']}s"
     yield ""
     for name, title in _OVERALL.items():
         yield f"{title:<20}{_number(found['overall'][name])}"
     yield from _calibration(found)
     for table in _TABLES:
         yield ""
-        yield f"{'images':>6}  {''.join(f'{title:<17}' for title in table.values())}class"
+        yield f"{found['unit'] + 's':>8}  {''.join(f'{title:<17}' for title in table.values())}class"
         for name, of in found["classes"].items():
-            yield f"{of['images']:>6}  {''.join(f'{_number(of[key]):<17}' for key in table)}{name}"
+            yield f"{of['images']:>8}  {''.join(f'{_number(of[key]):<17}' for key in table)}{name}"
     yield ""
-    yield from _confusion(found["confusion"], list(found["groups"] or found["model"]["classes"]))
+    yield from _confusion(found["confusion"], list(found["groups"] or found["model"]["classes"]), found["unit"])
     yield ""
     yield from _referral(found)
     yield ""
@@ -54,17 +54,17 @@ def _calibration(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'':<20}{changed}, by {after['images']} validation images"
 
 
-def _confusion(rows: Mapping[str, Sequence[int | None]], names: Sequence[str]) -> Iterator[str]:
+def _confusion(rows: Mapping[str, Sequence[int | None]], names: Sequence[str], unit: str) -> Iterator[str]:
     """Yield the confusion matrix; a column has the number of its class, as the names may be long."""
     width = max(4, *(len(str(count)) for row in rows.values() for count in row)) + 1
-    yield "images by predicted class (columns) and true class (rows)"
+    yield f"{unit}s by predicted class (columns) and true class (rows)"
     yield "".join(f"{number:>{width}}" for number in range(1, len(names) + 1))
     for number, name in enumerate(names, 1):
         if name in rows:
             counts = (f"<{SMALLEST_COUNT}" if count is None else count for count in rows[name])
             yield "".join(f"{count:>{width}}" for count in counts) + f"  {number} {name}"
         else:
-            yield " " * width * len(names) + f"  {number} {name}: no images, or too few"
+            yield " " * width * len(names) + f"  {number} {name}: no {unit}s, or too few"
 
 
 def _referral(found: Mapping[str, Any]) -> Iterator[str]:
@@ -79,7 +79,10 @@ def _referral(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _notes(found: Mapping[str, Any]) -> str:
-    notes = "In brackets: 95 % intervals, for images that are independent of each other."
+    unit = f"{found['unit']}s"
+    notes = f"In brackets: 95 % intervals, for {unit} that are independent of each other."
+    if found["unit"] == "patient":
+        notes += " A patient's answer is the mean of the probabilities of its images."
     if left := found["not_evaluated"]:
-        notes += f" In no number, as there are fewer than {SMALLEST_COUNT} images of them: {', '.join(left)}."
+        notes += f" In no number, as there are fewer than {SMALLEST_COUNT} {unit} of them: {', '.join(left)}."
     return notes

@@ -18,7 +18,7 @@ from fedward.terminal import Printer, printable
 WIDTH = 80
 FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors")
 _LEGEND = (
-    "replied: of the sites asked. val: {} on validation images of the model that a round starts from, mean of sites "
+    "replied: of the sites asked. val: {} on validation {}s of the model that a round starts from, mean of sites "
     "[lowest, highest]. kept: share of pseudo-labels that are used. MB: of all sites."
 )
 
@@ -60,7 +60,7 @@ class Console(Listener):
         if taken:
             self._line(f"weights of {taken[0]}")
             self._wrapped(f"tensors {taken[1]}")
-        self._wrapped(_LEGEND.format(self._metric))
+        self._wrapped(_LEGEND.format(self._metric, experiment.data.evaluate_by))
         self._line(f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}")
 
     def asked(self, round_: int, part: int, sites: Collection[str]) -> None:
@@ -103,7 +103,7 @@ class Console(Listener):
             why = f"highest mean validation {self._metric} over sites, {summary.best_value:.3f}"
             self._wrapped(f"best: round {summary.best_round} ({why})")
         if test := outcome(folder, summary):
-            of = f"mean of {count(test.sites, 'site')}, {count(test.images, 'image')}"
+            of = f"mean of {count(test.sites, 'site')}, {count(test.images, test.unit)}"
             self._wrapped(f"test: {test.metric} {test.value:.3f} after round {test.round} ({of})")
         self._line(f"folder: {folder}")  # whole, even when it is long: a path cut or wrapped cannot be used
         if there := [name for name in FILES if (folder / name).exists()]:

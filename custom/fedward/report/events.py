@@ -66,5 +66,5 @@ class ClosingLine(Listener):
         if summary.reason is not None:
             return
         test = outcome(folder, summary)
-        reached = f", test {test.metric} {test.value:.3f} on {count(test.images, 'image')}" if test else ""
+        reached = f", test {test.metric} {test.value:.3f} on {count(test.images, test.unit)}" if test else ""
         Printer().line(f"finished after {count(summary.rounds or 0, 'round')}{reached}: {folder}")

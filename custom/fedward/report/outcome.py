@@ -18,7 +18,9 @@ class Outcome(NamedTuple):
     """Mean over the sites that have one, each counting once."""
     sites: int
     images: int
-    """Test images of all these sites."""
+    """Test images of all these sites, or patients."""
+    unit: str
+    """Which of the two."""
 
 
 def outcome(folder: Path, summary: Summary) -> Outcome | None:
@@ -26,11 +28,12 @@ def outcome(folder: Path, summary: Summary) -> Outcome | None:
     log = folder / "metrics.jsonl"
     if summary.reason is not None or not log.exists():
         return None
-    metric = str(read_info(folder).experiment["key_metric"])
+    experiment = read_info(folder).experiment
+    metric, unit = str(experiment["key_metric"]), str(experiment["data"].get("evaluate_by", "image"))
     # A long run has hundreds of thousands of rows: most are told apart before they are parsed.
     rows = list(read_rows(log, MetricRow, [], containing=f'"{metric}"'))
     chosen = last_round(rows, metric) if summary.best_round is None else kept_round(rows, metric, summary.best_round)
     tested = [choice for choice in chosen.sites if choice.test is not None]
     if chosen.test is None or chosen.round is None:
         return None
-    return Outcome(metric, chosen.round, chosen.test, len(tested), sum(choice.images for choice in tested))
+    return Outcome(metric, chosen.round, chosen.test, len(tested), sum(choice.images for choice in tested), unit)

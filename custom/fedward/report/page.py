@@ -54,7 +54,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         **_first_screen(run, choices, answers),
         "joining": joining,
         "findings": [
-            *verdict.headline(choices, compared),
+            *verdict.headline(choices, compared, run.unit),
             *([joining.sentence] if joining else []),
             *words.findings(run, choices, sites),
         ],
@@ -103,6 +103,7 @@ def _first_screen(run: Run, choices: tables.Choices, answers: clinical.Clinical 
         "banner": words.banner(run),
         "synthetic": synthetic,
         "origin": origin,
+        "unit": verdict.unit(run),
         "verdict": verdict.verdict(run, baseline, answers.pooled.never if answers else ()),
         "baseline": baseline,
         "over_sites": verdict.over_sites(choices.end),

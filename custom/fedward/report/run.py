@@ -71,6 +71,11 @@ class Run:
         return tuple(named) if named else self.metrics.classes()
 
     @property
+    def unit(self) -> str:
+        """What validation and test numbers are of: ``image`` or ``patient``."""
+        return str((self.info.experiment.get("data") or {}).get("evaluate_by", "image"))
+
+    @property
     def key_metric(self) -> str:
         """The validation metric that chooses the best round."""
         return str(self.info.experiment.get("key_metric") or "accuracy")

@@ -33,6 +33,7 @@ def _content(run: Run) -> dict[str, Any]:
         "banner": words.banner(run),
         "synthetic": synthetic,
         "origin": origin,
+        "unit": verdict.unit(run),
         "round": choices.reported,
         "named": _list(run.classes),
         "sites": sites,
@@ -64,8 +65,8 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
     few = [f"{line.name} ({line.images})" for line in lines if line.images < _CERTAIN]
     told = [
         (never, "It never answers {}: it will miss every such image."),
-        (untested, "How good it is for {} is not known: no site had enough test images."),
-        (few, "Numbers for {} rest on few test images and may be far off."),
+        (untested, f"How good it is for {{}} is not known: no site had enough test {run.unit}s."),
+        (few, f"Numbers for {{}} rest on few test {run.unit}s and may be far off."),
     ]
     always = [
         *filter(None, (words.nothing_to_judge(run.info.untrained), words.kept_at_sites(run))),

@@ -79,10 +79,10 @@ def verdict(run: Run, found: Baseline | None, never: Collection[str] = ()) -> Ve
     always = f"always answering {found.common}"
     told = (
         f"The selected model (round {found.round}) labels {_percent(found.accuracy)} % of "
-        f"{count(found.images, 'test image')} of all sites rightly (95 % interval {_percent(found.low)} to "
+        f"{count(found.images, f'test {run.unit}')} of all sites rightly (95 % interval {_percent(found.low)} to "
         f"{_percent(found.high)} %). Always answering {found.common} would be right for {_percent(found.share)} %."
     )
-    missed = _missed(found.missed, never)
+    missed = _missed(found.missed, never, run.unit)
     if found.beaten:
         return Verdict("mixed" if missed else "good", f"Better than {always}.{missed}", told)
     if _tells_apart(run, found.round):
@@ -90,12 +90,12 @@ def verdict(run: Run, found: Baseline | None, never: Collection[str] = ()) -> Ve
     return Verdict("poor", f"Of no use: not better than {always}.{missed}", told)
 
 
-def _missed(missed: Mapping[str, int], never: Collection[str]) -> str:
+def _missed(missed: Mapping[str, int], never: Collection[str], unit: str) -> str:
     """Return a sentence of the classes that are never predicted, and one of those whose images are never recognised."""
-    unsaid = ", ".join(f"{name} ({count(number, 'test image')})" for name, number in missed.items() if name in never)
+    unsaid = ", ".join(f"{name} ({count(number, f'test {unit}')})" for name, number in missed.items() if name in never)
     blind = ", ".join(f"{name} ({number})" for name, number in missed.items() if name not in never)
     return (f" It never predicts {unsaid}." if unsaid else "") + (
-        f" It recognises none of the test images of {blind}." if blind else ""
+        f" It recognises none of the test {unit}s of {blind}." if blind else ""
     )
 
 
@@ -124,7 +124,7 @@ def worst(selection: Selection) -> tuple[str, float, int] | None:
     return choice.site, value, choice.images
 
 
-def headline(choices: Choices, compared: Sequence[Comparison]) -> list[str]:
+def headline(choices: Choices, compared: Sequence[Comparison], unit: str) -> list[str]:
     """Return the run's result, how it differs from the results of other runs, and where it is worst."""
     end, name = choices.end, title_of(choices.end.metric)
     if (found := over_sites(end)) is None:
@@ -132,10 +132,10 @@ def headline(choices: Choices, compared: Sequence[Comparison]) -> list[str]:
     rounds = ", ".join(map(str, end.rounds))
     when = f"Over the last evaluations (rounds {rounds})" if end.rounds[1:] else f"After round {rounds}"
     interval = "" if found.low is None else f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
-    pooled = "" if end.pooled is None else f", and {end.pooled:.3f} where each image of all sites counts once"
+    pooled = "" if end.pooled is None else f", and {end.pooled:.3f} where each {unit} of all sites counts once"
     result = f"{when}, test {name} is {found.mean:.3f} on average over sites{interval}{pooled}."
     lowest = worst(end)
-    where = [f"It is worst at {lowest[0]}: {lowest[1]:.3f} ({count(lowest[2], 'test image')})."] if lowest else []
+    where = [f"It is worst at {lowest[0]}: {lowest[1]:.3f} ({count(lowest[2], f'test {unit}')})."] if lowest else []
     return [result, *differences(compared, end.metric), *where]
 
 
@@ -182,6 +182,16 @@ def origin(run: Run) -> tuple[str, str]:
     if told:
         return "", f"Data: images of their own at {count(len(told), 'site')}, as each site said. No synthetic images."
     return "", "This run does not record whether its images were synthetic."
+
+
+def unit(run: Run) -> str:
+    """Return what the numbers are of, where it is not single images."""
+    if run.unit == "image":
+        return ""
+    return (
+        "Evaluated by patient: the answer is the mean of the probabilities of a patient's images. What a site's file "
+        "calls a group counts as a patient, such as a volume."
+    )
 
 
 def _percent(share: float) -> str:

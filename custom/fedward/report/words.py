@@ -37,8 +37,8 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _protocols(choices),
         _last(run, choices),
         _not_evaluated(run),
-        _coverage(sites),
-        _small(sites),
+        _coverage(sites, run.unit),
+        _small(sites, run.unit),
         _missing(run),
     ]
     return [sentence for sentence in found if sentence]
@@ -65,8 +65,8 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     average = fmean(values.values())
     return (
         f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has a macro "
-        f"AUROC of {average:.3f} on test images ({spread(values)}). Shown one image of a diagnosis and one of another, "
-        f"it ranks the right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
+        f"AUROC of {average:.3f} on test {run.unit}s ({spread(values)}). Shown one {run.unit} of a diagnosis and one "
+        f"of another, it ranks the right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
     )
 
 
@@ -97,7 +97,7 @@ def _protocols(choices: Choices) -> str | None:
     untrained = " It is the model before training: no round improved on it." if shared.round == 0 else ""
     return (
         f"Round {shared.round} was selected because its mean validation {title_of(shared.metric)} is the highest "
-        f"({shared.val:.3f}). Were each site to keep the round best on its own validation images, as some papers "
+        f"({shared.val:.3f}). Were each site to keep the round best on its own validation data, as some papers "
         f"report, the mean test value would be {own.test:.3f}.{untrained}"
     )
 
@@ -121,12 +121,12 @@ def _not_evaluated(run: Run) -> str | None:
     return f"The final model was not evaluated at {where}, which its numbers leave out."
 
 
-def _coverage(sites: Sequence[SiteLine]) -> str | None:
+def _coverage(sites: Sequence[SiteLine], unit: str) -> str | None:
     absent = {line.site: line.absent for line in sites if line.absent}
     untold = {line.site: line.untold for line in sites if line.untold}
     lack, has = "lacks" if len(absent) == 1 else "lack", "has" if len(untold) == 1 else "have"
     told = (
-        (absent, f"{lack} test images of some classes, which their averages leave out"),
+        (absent, f"{lack} test {unit}s of some classes, which their averages leave out"),
         (untold, f"{has} none of some classes, or too few to tell their number"),
     )
     parts = []
@@ -138,10 +138,10 @@ def _coverage(sites: Sequence[SiteLine]) -> str | None:
     return " ".join(parts)
 
 
-def _small(sites: Sequence[SiteLine]) -> str | None:
+def _small(sites: Sequence[SiteLine], unit: str) -> str | None:
     small = [f"{line.site} ({line.test})" for line in sites if line.test and line.few]
     named = ", ".join(small) if len(small) <= _LISTED else f"at {len(small)} sites"
-    return f"Too few test images for a reliable number: {named}." if small else None
+    return f"Too few test {unit}s for a reliable number: {named}." if small else None
 
 
 def _missing(run: Run) -> str | None:

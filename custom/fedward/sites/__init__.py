@@ -69,7 +69,10 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None, labe
         load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)
     )
     check_rejected(file, rejected, total)
+    by_patient = spec.evaluate_by == "patient"
     rng = numpy_generator(file.split.seed, "labelled")
-    data = divide(file.site, spec.classes, rows, pixels, file.labelled if labelled is None else labelled, rng)
+    data = divide(
+        file.site, spec.classes, rows, pixels, file.labelled if labelled is None else labelled, rng, by_patient
+    )
     kept = ("device", "threads", "processes", "annotation", "wait_for_labels", "minutes_per_label")
     return replace(data, rejected=tuple(rejected), **{name: getattr(file, name) for name in kept})

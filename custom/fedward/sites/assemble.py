@@ -18,6 +18,7 @@ def divide(
     pixels: Pixels,
     labelled: float | Collection[str],
     rng: np.random.Generator,
+    by_patient: bool = False,
 ) -> SiteData:
     """Return the four sets of a site, hiding all but some of the training labels.
 
@@ -32,9 +33,11 @@ def divide(
         labelled: share of training labels that are seen, as for :func:`~fedward.sites.split.labelled_share`, or the
             ids of the images whose labels are.
         rng: draws whose label is seen.
+        by_patient: whether the images of a group are evaluated as one.
 
     Raises:
-        DataError: no row has an image, or a named image is no training image with a label.
+        DataError: no row has an image, or a named image is no training image with a label; or
+            a group that is to be evaluated as one has several labels.
     """
     ids = [f"{row.sample_id}{part}" for row in rows for part in row.parts]
     if not ids:
@@ -58,9 +61,12 @@ def divide(
         index = np.flatnonzero(chosen)
         together = len(index) and index[-1] - index[0] == len(index) - 1
         own = pixels[index[0] : index[-1] + 1] if together else pixels[index]
-        return Images(tuple(ids[int(i)] for i in index), own, shown[index])
+        groups = (
+            tuple(rows[int(row_of[i])].group or rows[int(row_of[i])].sample_id for i in index) if by_patient else ()
+        )
+        return Images(tuple(ids[int(i)] for i in index), own, shown[index], groups)
 
-    return SiteData(
+    data = SiteData(
         site=site,
         classes=tuple(classes),
         labelled=images((split == 0) & seen, labels),
@@ -68,6 +74,21 @@ def divide(
         val=images(split == 1, labels),
         test=images(split == 2, labels),
     )
+    for part in (data.val, data.test):
+        require_one_label(site, part)
+    return data
+
+
+def require_one_label(site: str, images: Images) -> None:
+    """Raise DataError where the images of a group, which are evaluated as one, have several labels."""
+    found: dict[str, set[int]] = {}
+    for group, label in zip(images.groups, images.labels, strict=False):
+        found.setdefault(group, set()).add(int(label))
+    if several := sorted(group for group, labels in found.items() if len(labels) > 1):
+        expected = "one label for each group, as the job evaluates by patient"
+        told = f"{len(several)} with several, such as {several[0]!r:.80}"
+        remedy = "Evaluate by image (data.evaluate_by=image), or name another column of groups, such as lesions."
+        raise DataError(f"site {site}", expected=expected, found=told, remedy=remedy)
 
 
 def _named(site: str, ids: Sequence[str], labels: Labels, named: set[str]) -> npt.NDArray[np.bool_]:

@@ -25,16 +25,20 @@ class Images:
     """N images in memory or on disk, with the labels a method may see.
 
     ``pixels`` is uint8 (N, H, W, C), C = 1 or 3, and may be a read-only memmap; ``labels`` is int64 (N,), an index into
-    the job's classes or -1 for none. ``ids`` are the site's own sample ids: they never leave the site.
+    the job's classes or -1 for none. ``ids`` are the site's own sample ids: they never leave the site. ``groups`` says
+    what is evaluated as one, such as the images of a patient; it is empty where each image is evaluated alone.
     """
 
     ids: tuple[str, ...]
     pixels: Pixels
     labels: Labels
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.pixels) == len(self.labels):
             raise ValueError(f"{len(self.ids)} ids, {len(self.pixels)} images and {len(self.labels)} labels")
+        if len(self.groups) not in (0, len(self)):
+            raise ValueError(f"{len(self)} images and {len(self.groups)} groups")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -42,8 +46,13 @@ class Images:
     def named(self, ids: Sequence[str]) -> "Images":
         """Return the images of these ids, in their order; KeyError for an id that is not among them."""
         place = {name: index for index, name in enumerate(self.ids)}
-        chosen = [place[name] for name in ids]
-        return Images(tuple(ids), self.pixels[chosen], self.labels[chosen])
+        return self.taken([place[name] for name in ids])
+
+    def taken(self, chosen: Sequence[int] | npt.NDArray[np.int64]) -> "Images":
+        """Return the images at these places, in their order."""
+        ids, groups = (tuple(names[place] for place in chosen) for names in (self.ids, self.groups or self.ids))
+        places = np.asarray(chosen, np.int64)
+        return Images(ids, self.pixels[places], self.labels[places], groups if self.groups else ())
 
 
 class Row(NamedTuple):
@@ -54,6 +63,8 @@ class Row(NamedTuple):
     """Class index; -1 = none."""
     split: str
     """One of :data:`SPLITS`."""
+    group: str = ""
+    """What it belongs to, such as a patient; empty: it stands alone."""
     parts: Sequence[str] = ("",)
     """Its images by what follows the id, next to each other among the pixels; none where it cannot be read."""
 

@@ -57,7 +57,7 @@ def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> L
     rejected += [entry.rejected(NO_LABEL_TO_EVALUATE, counted=False) for entry in unlabelled]
     # Files that cannot be read are dropped last, so that fixing one moves no other image.
     images = {entry.line: of_file for entry, of_file in zip(found, parts, strict=True)}
-    rows = [Row(entry.sample_id, entry.label, entry.split, images.get(entry.line, [])) for entry in used]
+    rows = [Row(entry.sample_id, entry.label, entry.split, entry.group, images.get(entry.line, [])) for entry in used]
     return Listed(rows, pixels, rejected, total)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.classification import classification_metrics
+from fedward.evaluation.units import unit_answers
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
 from fedward.methods.missing_classes import rule_of
@@ -37,7 +38,10 @@ class Evaluation(NamedTuple):
     """What a model is on some splits of the images."""
 
     metrics: list[dict[str, Any]]
-    """Rows of :func:`~fedward.evaluation.classification.classification_metrics`, with their split."""
+    """Rows of :func:`~fedward.evaluation.classification.classification_metrics`, with their split.
+
+    Where the job evaluates by patient, all numbers here are of patients.
+    """
     binned: dict[str, Any] | None
     """Counts of its answers on the test images (``binned_counts``); None where there are none to tell."""
 
@@ -132,7 +136,7 @@ class Learner:
         net, data, rows, binned = self.networks.load(model), self.images.data, list[dict[str, Any]](), None
         extra = {name: METRICS[name] for name in self.experiment.metrics}
         for split in splits:
-            outputs, labels = predict(net, self.images[split]).numpy(), getattr(data, split).labels
+            outputs, labels = unit_answers(predict(net, self.images[split]).numpy(), getattr(data, split))
             rows += [{"split": split, **row} for row in classification_metrics(outputs, labels, data.classes, extra)]
             binned = binned_counts(outputs, labels) if split == "test" else binned
         return Evaluation(rows, binned)

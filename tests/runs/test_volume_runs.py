@@ -1,0 +1,153 @@
+"""Volumes and frames from files to a report: patients are evaluated, and nothing of a header or a group leaves."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+
+import fedward
+from dicom_files import save
+from fedward import cli
+from fedward.config import DataSpec
+from fedward.inference.evaluation import evaluate
+from fedward.inference.words import lines
+from fedward.local import LocalTransport, run_local
+from fedward.sites import load_site
+from fedward.sites.partition.cut import Wanted, partition
+from fedward.sites.rendering import Rendering, Slices
+from nifti_files import body, nibabel, write
+from run_files import rows
+from tiny import tiny
+
+SECRET = "Mueller4711"
+SPLITS = {"train": 10, "val": 10, "test": 12}
+"""Volumes of each class."""
+
+
+def volumes(root):
+    """Draw volumes for two sites in a folder for each split and class, with a name in each header and extension."""
+    for split, count in SPLITS.items():
+        for index in range(2 * count):
+            kind, seed = ("healthy", "lesion")[index % 2], 1000 * len(split) + index
+            path = root / split / kind / f"{index:02}.nii.gz"
+            write(path, body(seed, organ=60 + 200 * (index % 2)), descrip=SECRET, aux_file=SECRET, db_name=SECRET)
+            image = nibabel.load(path)
+            image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", SECRET.encode()))
+            nibabel.save(image, path)
+
+
+def cines(folder):
+    """Draw a site of DICOM files of several frames, whose groups are the patients' names."""
+    table = [["sample_id", "image", "label", "group", "split"]]
+    for split, count in SPLITS.items():
+        for index in range(count):
+            name, level = f"{split}{index}", 60 * (index % 2)
+            frames = level + np.random.default_rng(index).integers(0, 180, (4, 20, 20)).astype(np.uint8)
+            tags = {"PatientName": f"{SECRET}-{name}", "PatientID": SECRET, "NumberOfFrames": 4}
+            save(folder / f"{name}.dcm", frames[0], **tags, PixelData=frames.tobytes())
+            table.append([name, f"{name}.dcm", ("healthy", "lesion")[index % 2], f"{SECRET}-{name}", split])
+    with (folder / "manifest.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(table)
+    return {"kind": "manifest", "folder": f"{folder}", "frames": {"at_most": 2}}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the run folder, its site files, and all that was sent."""
+    root = tmp_path_factory.mktemp("volumes")
+    volumes(root / "scans")
+    rendering = Rendering((40, 400), slices=Slices(at_most=3))
+    partition(root / "scans", root / "sites", Wanted(sites=2, rendering=rendering))
+    (root / "sites" / "site-3.yaml").write_text(yaml.safe_dump(cines(root / "cines")))
+    broken = re.search(r"train/[^,]+gz", (root / "sites" / "site-1.csv").read_text())[0]
+    (root / "scans" / broken).write_bytes((root / "scans" / broken).read_bytes()[:600])
+    text = (root / "sites" / "site-1.yaml").read_text()
+    (root / "sites" / "site-1.yaml").write_text(f"{text}max_rejected: 0.1\n")
+    messages, exchange = [], LocalTransport.exchange
+
+    def heard(self, requests, timeout, deliver):
+        messages.extend(repr(request) for request in requests.values())
+        exchange(self, requests, timeout, lambda name, answer: (messages.append(repr(answer)), deliver(name, answer)))
+
+    spec = DataSpec.model_validate(json.loads((root / "sites" / "data.json").read_text()))
+    experiment = tiny("fedavg", data=spec, synthetic=None, options={"rounds": 2})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalTransport, "exchange", heard)
+        sites = ["site-1", "site-2", "site-3"]
+        run = run_local(experiment, root / "run", sites=sites, site_folders=[root / "sites"])
+    return run, root, messages
+
+
+def test_sites_report_patients(finished):
+    run, root, _ = finished
+    found = {(row["site"], row["split"]): row["n"] for row in rows(run, "metrics") if row["name"] == "accuracy"}
+    for site in ("site-1", "site-2"):
+        assert (found[site, "val"], found[site, "test"]) == (10, 12)
+    assert (found["site-3", "val"], found["site-3", "test"]) == (10, 12)
+    data = load_site(root / "sites" / "site-2.yaml", fedward.load_model(run).experiment.data)
+    assert len(data.test) == 36
+
+
+def test_an_evaluation_is_the_runs_by_patient_and_may_be_by_image(finished, tmp_path, monkeypatch, capsys):
+    run, root, _ = finished
+    model = fedward.load_model(run)
+    for site in ("site-1", "site-3"):
+        found = evaluate(model, root / "sites" / f"{site}.yaml")
+        logged = {
+            row["name"]: row["value"] for row in rows(run, "metrics") if (row["site"], row["split"]) == (site, "test")
+        }
+        assert (found["unit"], found["images"]) == ("patient", 12)
+        for name in ("accuracy", "auroc_macro"):
+            assert found["overall"][name]["value"] == pytest.approx(logged[name])
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["evaluate", str(run), str(root / "sites" / "site-2.yaml"), "--by", "image"]) == 0
+    assert "site-2, test: 36 images" in capsys.readouterr().out
+    text = "\n".join(lines(evaluate(model, root / "sites" / "site-2.yaml")))
+    assert "site-2, test: 12 patients" in text
+    assert "test images" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_report_says_what_it_counts(finished):
+    run = finished[0]
+    page = re.sub(r"\s+", " ", (run / "report.html").read_text())
+    assert "Evaluated by patient: the answer is the mean" in page
+    assert "36 test patients of all sites" in page
+    assert "test image" not in page
+    assert "Evaluated by patient" in (run / "clinician.html").read_text()
+
+
+def test_a_prediction_is_the_mean_over_a_files_slices(finished, tmp_path, capsys):
+    run, root, _ = finished
+    out, site = tmp_path / "answers.csv", root / "sites" / "site-2.yaml"
+    asked = ["predict", str(run), str(root / "scans" / "test"), "--out", str(out)]
+    assert cli.main([*asked, "--site-file", str(site)]) == 0
+    assert "24 files (means over 72 images)" in capsys.readouterr().out
+    answers = list(csv.DictReader(out.open()))
+    assert {row["images"] for row in answers} == {"3"}
+    model = fedward.load_model(run)
+    data = load_site(site, model.experiment.data)
+    name = data.test.ids[0].partition("#")[0]
+    three = [index for index, sample in enumerate(data.test.ids) if sample.startswith(f"{name}#")]
+    import torch
+
+    pixels = torch.from_numpy(np.array(data.test.pixels[three])).permute(0, 3, 1, 2) / 255
+    row = next(row for row in answers if row["image"] == name.removeprefix("test/"))
+    assert float(row["probability/lesion"]) == pytest.approx(float(model(pixels)[:, 1].mean()), abs=1e-5)
+    assert cli.main(asked) == 1  # without a word, volumes are refused
+    assert all("--slices 16" in row["problem"] for row in csv.DictReader(out.open()))
+
+
+def test_no_header_and_no_group_leaves_a_site(finished, capfd):
+    run, root, messages = finished
+    spec = fedward.load_model(run).experiment.data
+    assert len(load_site(root / "sites" / "site-1.yaml", spec).rejected) == 1
+    assert any(SECRET in group for group in load_site(root / "sites" / "site-3.yaml", spec).test.groups)
+    evaluated = evaluate(fedward.load_model(run), root / "sites" / "site-3.yaml")
+    written = b"".join(path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file())
+    told = "".join((*messages, json.dumps(evaluated), *capfd.readouterr())).encode()
+    assert len(messages) > 8
+    assert SECRET.encode() not in written + told
