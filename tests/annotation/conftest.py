@@ -1,13 +1,16 @@
 """A clinic on disk that a federation has asked about, and a clinician who writes answers without a browser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from selenium.webdriver import Chrome
 
+from chromium import Server, Tab, start_browser
 from fedward.annotation import Queue, queue_folder
 from fedward.annotation.desk import Desk, Message
 
@@ -84,3 +87,53 @@ def clinician(clinic: Clinic) -> Callable[[str], Clinician]:
 def make_clinician() -> Callable[[Queue, str], Clinician]:
     """Make a clinician by queue and name."""
     return Clinician
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    driver = start_browser()
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def tab(browser: Chrome) -> Iterator[Tab]:
+    """A browser that has never been here: no name, no cookie, one window of a laptop's size."""
+    browser.get("about:blank")
+    browser.get_log("browser")  # of the tests before
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    )
+    yield Tab(browser, browser.current_window_handle)
+    first, *others = browser.window_handles
+    for window in others:
+        browser.switch_to.window(window)
+        browser.close()
+    browser.switch_to.window(first)
+    if browser.current_url.startswith("http"):
+        browser.execute_script("localStorage.clear()")
+    browser.delete_all_cookies()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {})
+
+
+@pytest.fixture
+def serve(big_clinic: Any) -> Iterator[Callable[..., Server]]:
+    """Start the command on the big clinic; it is ended with the test."""
+    servers: list[Server] = []
+
+    def start(port: int = 0, *options: str) -> Server:
+        servers.append(Server(big_clinic.site_file, CLASSES, port, *options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.process.kill()
+        server.process.communicate()
+
+
+@pytest.fixture
+def big_clinic(make_clinic: Callable[[int], Any]) -> Any:
+    """Twenty-four images, all asked for."""
+    clinic = make_clinic(24)
+    clinic.ask(*clinic.ids)
+    return clinic

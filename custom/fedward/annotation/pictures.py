@@ -1,77 +1,154 @@
 """A site's images as a person is to see them: whole, in their own size and shape, found by sample id alone."""
 
 import io
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image
 
+from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
 from fedward.errors import DataError
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.images import open_file
-from fedward.sites.manifest import read_entries
+from fedward.sites.manifest import Entry, read_entries
 from fedward.sites.npz import read_split
-from fedward.sites.site_file import ManifestSite, check_labels, check_rejected, read_site_file
+from fedward.sites.rendering import Window
+from fedward.sites.site_file import ClassWords, ManifestSite, NpzSite, check_labels, check_rejected, read_site_file
+from fedward.sites.table import read_header
 
 LARGEST = 4096
 """Pixels of the longer side; a larger picture is reduced to it, as no browser of a tablet holds more."""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class _Picture:
+    open: Callable[[], Image.Image]
+    levels: Callable[[Image.Image], Levels | None]
+    """Given the picture that ``open`` returns."""
+    in_window: Callable[[Window], Image.Image] | None
+    """None: it has no more than the 8 bits of the picture."""
+    group: str
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 class Pictures:
-    """A PNG for every usable row of a site's CSV, or every image of its npz file.
+    """A PNG for every usable row of a site's CSV, or every image of its npz file, and what else is shown of it.
 
     Args:
         site_file: as for :func:`fedward.sites.load_site`.
         classes: the job's classes.
 
     Raises:
-        DataError: the site file, its CSV or its npz cannot be used, or names classes that the job has not.
+        DataError: the site file, its CSV or its npz cannot be used, names classes that the job has not, or columns
+            that the CSV has not.
     """
 
     def __init__(self, site_file: Path, classes: Sequence[str]) -> None:
         file = read_site_file(site_file)
         check_labels(file, classes)
+        _check_reading(file, classes)
         self.site, self.classes = file.site, classes
-        self.names: dict[str, str] = {}
+        self.words = {name: file.reading.classes.get(name, ClassWords()) for name in classes}
+        """Class -> how readers are told of it."""
+        self.names: dict[str, str] = dict(file.labels) if isinstance(file, ManifestSite) else {}
         """The site's own words for classes -> the classes."""
-        self._images: dict[str, Callable[[], Image.Image]]
-        if isinstance(file, ManifestSite):
-            entries, rejected, total = read_entries(file, classes)
-            check_rejected(file, rejected, total)
-            self.names = dict(file.labels)
-            self._images = {entry.sample_id: partial(open_file, entry.path, file.rendering) for entry in entries}
-        else:
-            self._images = {
-                f"{split}-{index}": partial(as_image, image)
-                for split in SPLITS
-                for index, image in enumerate(read_split(file, split)[0])
-            }
+        self._pictures = _listed(file, classes) if isinstance(file, ManifestSite) else _held(file)
+        self._groups: dict[str, list[str]] = defaultdict(list)
+        for name, picture in self._pictures.items():
+            self._groups[picture.group].append(name)
 
     @property
     def ids(self) -> frozenset[str]:
         """The ids of the site's images."""
-        return frozenset(self._images)
+        return frozenset(self._pictures)
 
-    def png(self, sample_id: str) -> bytes:
-        """Return an image as PNG, its longer side at most :data:`LARGEST`.
+    def group(self, sample_id: str) -> list[str]:
+        """Return the ids of all images of the same group, this one among them, in the order of the site's file."""
+        return self._groups[self._pictures[sample_id].group]
+
+    def facts(self, sample_id: str) -> tuple[tuple[str, str], ...]:
+        """Return the columns that the site shows, and what stands there; empty cells are left out."""
+        return self._pictures[sample_id].facts
+
+    def png(self, sample_id: str, longest: int = LARGEST, window: Window | None = None) -> bytes:
+        """Return an image as PNG, its longer side at most ``longest`` pixels.
 
         Raises:
             DataError: the site has no such image, or its file is broken.
         """
-        where = f"site {self.site}, image {sample_id}"
-        if sample_id not in self._images:
-            remedy = "Check the site file; ids must stay the same from run to run."
-            raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy)
-        try:
-            shown = self._images[sample_id]()
-        except BadRow as bad:
-            remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
-            raise DataError(where, expected="a whole image", found=f"{bad}", remedy=remedy) from None
+        shown = self._read(sample_id, lambda picture: _drawn(picture, window))
         if shown.mode not in ("L", "RGB"):
             shown = shown.convert("RGB")
-        shown.thumbnail((LARGEST, LARGEST))
+        shown.thumbnail((longest, longest))
         buffer = io.BytesIO()
         shown.save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()
+
+    def levels(self, sample_id: str) -> Levels | None:
+        """Return the values of a grey image; None for colour.
+
+        Raises:
+            DataError: as :meth:`png`.
+        """
+        return self._read(sample_id, lambda picture: picture.levels(picture.open()))
+
+    def _read(self, sample_id: str, what: Callable[[_Picture], _T]) -> _T:
+        where = f"site {self.site}, image {sample_id}"
+        if sample_id not in self._pictures:
+            remedy = "Check the site file; ids must stay the same from run to run."
+            raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy)
+        try:
+            return what(self._pictures[sample_id])
+        except BadRow as bad:
+            remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
+            raise DataError(where, expected="a whole image", found=f"{bad}", remedy=remedy) from None
+
+
+def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
+    """Refuse a part ``reading`` that names what there is not, or that would show the answer."""
+    if unknown := sorted(set(file.reading.classes) - set(classes)):
+        where, expected = f"site {file.site}, field reading.classes", f"classes of the job ({', '.join(classes)})"
+        remedy = "Name the job's classes with --classes, or correct the site file."
+        raise DataError(where, expected=expected, found=", ".join(unknown), remedy=remedy)
+    if not isinstance(file, ManifestSite):
+        return
+    header, where = read_header(file.manifest, file.site), f"site {file.site}, field reading.columns"
+    if missing := [name for name in file.reading.columns if name not in header]:
+        expected, remedy = f"columns of the CSV ({', '.join(header):.500})", "Correct the site file."
+        raise DataError(where, expected=expected, found=", ".join(missing), remedy=remedy)
+    if file.columns.label in file.reading.columns:
+        found, remedy = file.columns.label, "Leave it out: readers would see the answer."
+        raise DataError(where, expected="columns that do not hold the label", found=found, remedy=remedy)
+
+
+def _listed(file: ManifestSite, classes: Sequence[str]) -> dict[str, _Picture]:
+    entries, rejected, total = read_entries(file, classes)
+    check_rejected(file, rejected, total)
+    return {entry.sample_id: _of_entry(entry, file) for entry in entries}
+
+
+def _of_entry(entry: Entry, file: ManifestSite) -> _Picture:
+    several = file.frames or file.slices  # of such files a window is for all, not for what is shown
+    return _Picture(
+        open=partial(open_file, entry.path, file.rendering),
+        levels=levels_of_picture if several else partial(levels_of, entry.path, own=file.window),
+        in_window=None if several else partial(in_window, entry.path),
+        group=entry.group,
+        facts=tuple((name, entry.cells[name]) for name in file.reading.columns if entry.cells[name]),
+    )
+
+
+def _held(file: NpzSite) -> dict[str, _Picture]:
+    """Return the images of an npz file, each of which is a group."""
+    images = {f"{split}-{index}": image for split in SPLITS for index, image in enumerate(read_split(file, split)[0])}
+    return {name: _Picture(partial(as_image, image), levels_of_picture, None, name) for name, image in images.items()}
+
+
+def _drawn(picture: _Picture, window: Window | None) -> Image.Image:
+    return picture.open() if window is None or picture.in_window is None else picture.in_window(window)

@@ -1,7 +1,7 @@
 """A site whose data is a CSV and a folder of images: read, checked row by row, split by group, decoded."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,8 @@ class Entry:
     group: str
     split: str
     """Empty where the CSV does not say."""
+    cells: Mapping[str, str]
+    """The whole row, by column."""
 
     def rejected(self, reason: str, *, counted: bool = True) -> Rejected:
         """Return the row as one that is not used."""
@@ -146,6 +148,7 @@ def _check(record: Record, file: ManifestSite, classes: Sequence[str]) -> Entry:
         label=classes.index(name) if name else -1,
         group=_group(record, file),
         split=(split or "").lower(),
+        cells=cells,
     )
 
 

@@ -2,23 +2,25 @@
 
 import logging
 import unicodedata
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from itertools import zip_longest
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from flask import Flask, Response, jsonify, render_template, request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from werkzeug.exceptions import HTTPException
 
-from fedward.annotation.desk import Desk, Message, Stale
+from fedward.annotation.desk import Desk, Message, Stale, View
 from fedward.annotation.page.guard import Guard
-from fedward.annotation.pictures import Pictures
+from fedward.annotation.pictures import LARGEST, Pictures
 from fedward.annotation.records import NO_FORMULA, is_formula
 from fedward.errors import DataError
 
-KEYS = "1234567890abdeghijklmnopqrtvwxyz"
-"""Keys of the classes in turn; c, f, s and u mean cannot tell, fit, skip and undo."""
+KEYS = "1234567890abdeghijkmopqrtvyz"
+"""Keys of the classes in turn; c, f, l, n, s, u, w and x mean something else."""
+_MOST = 24
+"""Images of one group that are shown beside the one in question."""
 _REFUSALS = {
     403: "This page opens only with its full address, as “fedward annotate” wrote it. "
     "It may have been started anew since: then it has a new address.",
@@ -66,6 +68,20 @@ class _Answer(_Body):
         return self
 
 
+class _Drawn(BaseModel):
+    """How an image is to be drawn."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    longest: int = Field(LARGEST, ge=16, le=LARGEST)
+    centre: float | None = None
+    width: float | None = Field(None, gt=0)
+
+    @property
+    def window(self) -> tuple[float, float] | None:
+        """Centre and width, if both are given."""
+        return None if self.centre is None or self.width is None else (self.centre, self.width)
+
+
 class _Undo(_Body):
     answer: int
 
@@ -86,7 +102,9 @@ class Page:
         app.get("/")(self.start)
         app.get("/favicon.ico")(self.icon)
         app.get("/state")(self.state)
+        app.get("/given")(self.given)
         app.get("/image")(self.image)
+        app.get("/levels")(self.levels)
         app.post("/answer")(self.answer)
         app.post("/undo")(self.undo)
         app.errorhandler(Stale)(self.stale)
@@ -100,7 +118,8 @@ class Page:
         return render_template(
             "page.html",
             site=self.pictures.site,
-            choices=list(zip_longest(self.pictures.classes, KEYS[: len(self.pictures.classes)], fillvalue="")),
+            choices=(choices := self._choices()),
+            defined=any(choice["definition"] for choice in choices),
             readers=self.desk.rules.readers,
             message=message,
             form_secret="" if message else self.guard.form_secret,
@@ -112,15 +131,30 @@ class Page:
 
     def state(self) -> Response:
         """Return what waits for a reader."""
-        return self._view(_NAME.validate_python(request.args.get("annotator", "")), request.args.get("showing", ""))
+        again = request.args.get("again") == "true"
+        return self._view(_reader(), request.args.get("showing", ""), again=again)
+
+    def given(self) -> Response:
+        """Return what a reader has answered."""
+        return jsonify([asdict(each) for each in self.desk.given(_reader())])
 
     def image(self) -> Answer:
         """Return one of the site's images as PNG."""
+        how = _Drawn.model_validate(request.args.to_dict())
+        return self._of_image(
+            lambda name: Response(self.pictures.png(name, how.longest, how.window), mimetype="image/png")
+        )
+
+    def levels(self) -> Answer:
+        """Return the range of values of a grey image, and the window it is shown with; null for colour."""
+        return self._of_image(lambda name: jsonify((found := self.pictures.levels(name)) and asdict(found)))
+
+    def _of_image(self, what: Callable[[str], Response]) -> Answer:
         sample_id = request.args.get("id", "")
         if sample_id not in self.pictures.ids:
             return _sorry("There is no such image here.", 404)
         try:
-            return Response(self.pictures.png(sample_id), mimetype="image/png")
+            return what(sample_id)
         except DataError as error:
             _log.error("%s", error)
             return _sorry("This image cannot be shown.", 404)
@@ -140,7 +174,7 @@ class Page:
 
     def stale(self, error: Stale) -> Answer:
         """Return why nothing was changed, and what waits now."""
-        return jsonify({"message": str(error), "view": asdict(self.desk.view(error.annotator))}), 409
+        return jsonify({"message": str(error), "view": self._seen(self.desk.view(error.annotator))}), 409
 
     def refuse(self, error: HTTPException) -> tuple[str | Response, int]:
         """Return a sentence instead of the page or its data."""
@@ -148,8 +182,29 @@ class Page:
         text = _REFUSALS.get(code, "There is nothing here. Open the page by its full address.")
         return (self.start(text), code) if request.path == "/" else _sorry(text, code)
 
-    def _view(self, annotator: str, showing: str = "") -> Response:
-        return jsonify(asdict(self.desk.view(annotator, showing)))
+    def _view(self, annotator: str, showing: str = "", *, again: bool = False) -> Response:
+        return jsonify(self._seen(self.desk.view(annotator, showing, again=again)))
+
+    def _seen(self, view: View) -> dict[str, Any]:
+        """Return a view with what the site has of its image: chosen cells of the CSV, and the images of its group."""
+        if view.image is None:
+            return asdict(view) | {"facts": [], "group": [], "more": 0}
+        name = view.image.sample_id
+        group = list(dict.fromkeys([name, *view.together, *self.pictures.group(name)]))
+        more = max(0, len(group) - _MOST)
+        return asdict(view) | {"facts": self.pictures.facts(name), "group": group[:_MOST], "more": more}
+
+    def _choices(self) -> list[dict[str, str]]:
+        words, classes = self.pictures.words, self.pictures.classes
+        keys = [*KEYS, *[""] * len(classes)]
+        return [
+            {"name": name, "key": key, "title": words[name].title or name, "definition": words[name].definition}
+            for name, key in zip(classes, keys, strict=False)
+        ]
+
+
+def _reader() -> str:
+    return _NAME.validate_python(request.args.get("annotator", ""))
 
 
 def _not_understood(error: ValidationError) -> Answer:

@@ -1,46 +1,36 @@
-// The page of one reader: shows what waits, sends answers until the server has them, zooms the image.
+// The page of one reader: shows what waits, and sends answers until the server has them.
+
+import * as given from "./given.js";
+import * as grey from "./grey.js";
+import { get, post } from "./server.js";
+import * as strip from "./strip.js";
+import * as viewer from "./viewer.js";
 
 const $ = (id) => document.getElementById(id);
-const secret = document.querySelector("meta[name=form-secret]").content;
-const stage = $("stage"), image = $("image");
 const choices = [...document.querySelectorAll(".choice")];
+const others = [...document.querySelectorAll("[data-kind]")]; // answers that are no class
+const titles = Object.fromEntries(choices.map((button) => [button.dataset.label, button.dataset.title]));
+const titleOf = (text) => titles[text] ?? text;
 const LOOK_AGAIN = 10_000; // milliseconds, while nothing waits
-const LONGEST_WAIT = 5_000; // milliseconds between attempts to send
+const AFTER_TROUBLE = 5_000; // milliseconds until the server is asked again
 
 let reader = localStorage.getItem("fedward-reader") ?? ""; // of this tab: others may have other readers
 let view = null; // what the server said last
-let shown = null; // id of the image on the stage
-let ready = false; // the image on the stage can be seen, and nothing is being sent
+let shown = null; // id of the image in question
+let again = false; // the reader looks at an answer of theirs
+let ready = false; // the image in question has been seen, and nothing is being sent
 let sending = false; // an answer is on its way, in the name of the reader
-let broken = false; // the image on the stage cannot be shown
+let broken = false; // the image in question cannot be shown
 let turn = 0; // answers of the server that come late are for an older turn
+const looked = { before: 0, since: null }; // milliseconds at the question, in a window that can be seen
 
 // The token has done its work: a cookie keeps it. It should not stay where a shoulder or a screenshot sees it.
 history.replaceState(null, "", "/");
 
 // --- the server
 
-function newKey() {
-  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
 function trouble(text) {
   $("trouble").textContent = text;
-}
-
-/** Send an answer until the server has stored or refused it; it carries a key, so arriving twice does no harm. */
-async function post(path, body) {
-  const message = JSON.stringify({ annotator: reader, key: newKey(), ...body });
-  for (let wait = 500; ; wait = Math.min(2 * wait, LONGEST_WAIT)) {
-    try {
-      const answer = await fetch(path, { method: "POST", body: message, headers: { "X-Form-Secret": secret } });
-      if (answer.status < 500) return { status: answer.status, content: await answer.json() };
-      trouble(`Not saved yet, trying again. ${(await answer.json()).message}`);
-    } catch {
-      trouble("Not saved yet: the program does not answer. Leave this page open; it tries again by itself.");
-    }
-    await new Promise((resolve) => setTimeout(resolve, wait));
-  }
 }
 
 async function send(path, body, text, button) {
@@ -49,15 +39,17 @@ async function send(path, body, text, button) {
   setReady(false);
   setSending(true);
   button.classList.add("chosen");
-  const { status, content } = await post(path, body);
+  const { status, content } = await post(path, { annotator: reader, ...body }, trouble);
   button.classList.remove("chosen");
   setSending(false);
   trouble("");
+  again = false;
   if (status === 200) {
     render(content, text);
   } else {
     trouble(status === 409 ? content.message : `Not saved. ${content.message}`);
     if (content.view) render(content.view, "");
+    else setReady(true);
   }
 }
 
@@ -65,15 +57,14 @@ async function look(showing = shown ?? "") {
   if (!reader) return;
   const mine = ++turn;
   try {
-    const answer = await fetch(`/state?${new URLSearchParams({ annotator: reader, showing })}`);
-    const content = await answer.json();
+    const { ok, content } = await get("/state", { annotator: reader, showing, again });
     if (mine !== turn) return;
-    trouble(answer.ok ? "" : content.message);
-    if (answer.ok) render(content);
+    trouble(ok ? "" : content.message);
+    if (ok) render(content);
   } catch {
     if (mine !== turn) return;
     trouble("The program does not answer. Answers so far are saved.");
-    setTimeout(() => mine === turn && look(showing), LONGEST_WAIT);
+    setTimeout(() => mine === turn && look(showing), AFTER_TROUBLE);
   }
 }
 
@@ -81,40 +72,85 @@ async function look(showing = shown ?? "") {
 
 function render(next, text) {
   view = next;
-  const asked = view.image;
+  if (view.own === null) again = false;
+  const asked = view.image, several = view.together.length > 1;
   $("bar").max = Math.max(view.total, 1);
   $("bar").value = view.decided;
   $("count").textContent = `${view.decided} of ${view.total}`;
   $("waiting").textContent = view.skipped ? `${view.waiting} (${view.skipped} skipped)` : view.waiting;
   $("mine").textContent = view.mine;
   $("undecidable").textContent = view.undecidable;
-  $("agreement").textContent = view.read_twice ? `${view.unanimous} of ${view.read_twice}` : "–";
-  $("about").textContent = asked ? `Image ${asked.sample_id} · asked by ${asked.strategy}, round ${asked.round}` : "";
+  if ($("agreement")) {
+    const kappa = view.kappa === null ? "" : `, κ ${view.kappa.toFixed(2)}`;
+    $("agreement").textContent = view.read_twice ? `${view.unanimous} of ${view.read_twice}${kappa}` : "–";
+    $("disputed").textContent = view.disputed;
+  }
+  const more = several ? ` and ${view.together.length - 1} more` : "";
+  $("about").textContent = asked ? `Image ${asked.sample_id}${more} · ${asked.strategy}, round ${asked.round}` : "";
+  $("facts").replaceChildren(...(view.facts ?? []).map(fact));
+  $("facts").hidden = !view.facts?.length;
+  notice();
+  for (const button of choices) button.setAttribute("aria-pressed", String(button.dataset.label === view.own));
+  for (const button of others) button.setAttribute("aria-pressed", String(button.dataset.kind === view.own));
   if (text !== undefined) $("said").textContent = text;
-  $("undo").setAttribute("aria-label", view.last ? `Undo: ${view.last.text}` : "Undo");
-  $("undo").querySelector("span").textContent = view.last ? `Undo: ${view.last.text}` : "Undo";
-  show(asked ? asked.sample_id : null);
+  const last = view.last ? `Undo: ${titleOf(view.last.text)}` : "Undo";
+  $("undo").setAttribute("aria-label", last);
+  $("undo").title = last;
+  $("undo").querySelector("span").textContent = last;
+  show(asked ? asked.sample_id : null, several);
 }
 
-function show(id) {
-  $("question").textContent = id === null ? "Nothing is waiting for you" : "What does this image show?";
+function fact([name, value]) {
+  const group = document.createElement("div");
+  const part = (tag, text) => Object.assign(document.createElement(tag), { textContent: text });
+  group.append(part("dt", name), part("dd", value));
+  return group;
+}
+
+function notice() {
+  const texts = [];
+  if (view.adjudicates) texts.push("Readers differ here. Your answer decides.");
+  if (view.own !== null) texts.push(`You said: ${titleOf(view.own)}. Another answer replaces it.`);
+  $("notice").textContent = texts.join(" ");
+  $("back").hidden = view.own === null;
+}
+
+function show(id, several) {
+  $("question").textContent =
+    id === null ? "Nothing is waiting for you" : `What does this ${several ? "lesion" : "image"} show?`;
   if (id === null) {
-    const done = view.total ? "All images are done. Thank you." : "No images have been asked for yet.";
+    const all = view.decided === view.total ? "All images are done." : "You have answered all that waits for you.";
+    const done = view.total ? `${all} Thank you.` : "No images have been asked for yet.";
     explain(`${done} New ones appear here by themselves.`);
   }
-  if (id !== null && id === shown && !broken) return setReady(image.complete);
+  strip.fill(id === null ? [] : view.group, view.together, view.more, put);
+  strip.mark(viewer.current());
+  if (id !== null && id === shown && !broken) return setReady(!$("image").hidden);
   shown = id;
-  broken = false;
-  setReady(id === null);
-  image.hidden = true;
-  if (id === null) return image.removeAttribute("src");
-  explain("");
-  load(id);
+  Object.assign(looked, { before: 0, since: document.hidden ? null : performance.now() });
+  if (id !== null) explain("");
+  put(id);
 }
 
-function load(id) {
-  image.alt = `Image ${id}`;
-  image.src = `/image?${new URLSearchParams({ id })}`;
+/** Put the image in question, or another one of its group, on the stage. */
+function put(id) {
+  broken = false;
+  viewer.show(id, {
+    seen() {
+      explain("");
+      setReady(true);
+    },
+    failed() {
+      broken = true;
+      explain("This image cannot be shown. Skip it, or choose “Unusable”, and tell your IT its number.");
+      setReady(true);
+    },
+    late() {
+      explain("The image does not come. This page tries again by itself.");
+    },
+  });
+  strip.mark(id);
+  setReady(id === null);
 }
 
 function explain(text) {
@@ -124,145 +160,67 @@ function explain(text) {
 
 function setReady(value) {
   ready = value;
-  const seen = ready && shown !== null;
-  for (const button of choices) button.setAttribute("aria-disabled", !seen || broken);
-  for (const name of ["cannot", "skip"]) $(name).setAttribute("aria-disabled", !seen);
+  const aside = shown !== null && !view.together.includes(viewer.current());
+  const open = ready && shown !== null && !aside;
+  $("aside").hidden = !aside;
+  for (const button of choices) button.setAttribute("aria-disabled", !open || broken);
+  for (const button of [...others, $("skip")]) button.setAttribute("aria-disabled", !open);
   $("undo").setAttribute("aria-disabled", !ready || !view?.last);
 }
 
 /** Keep the reader, and ask before the page is left, until the server has said what became of the answer. */
 function setSending(value) {
   sending = value;
-  $("reader").setAttribute("aria-disabled", sending);
+  for (const name of ["reader", "own"]) $(name).setAttribute("aria-disabled", sending);
 }
 
 window.addEventListener("beforeunload", (event) => {
   if (sending) event.preventDefault();
 });
 
-image.addEventListener("load", () => {
-  image.hidden = false;
-  explain("");
-  fit();
-  setReady(true);
-});
-image.addEventListener("error", async () => {
-  const id = shown;
-  if (id === null) return;
-  const answer = await fetch(image.src).catch(() => null);
-  if (id !== shown) return;
-  if (answer?.status === 404) {
-    broken = true;
-    explain("This image cannot be shown. Skip it, or choose “Cannot tell”, and tell your IT its number.");
-    return setReady(true);
-  }
-  explain("The image does not come. This page tries again by itself.");
-  setTimeout(() => id === shown && load(id), LONGEST_WAIT);
-});
-
 // --- answers
 
+function seconds() {
+  const now = looked.since === null ? 0 : performance.now() - looked.since;
+  return Math.round((looked.before + now) / 100) / 10;
+}
+
 function answer(button, kind, label, text) {
-  if (shown === null || (kind === "label" && broken)) return;
-  send("/answer", { sample_id: shown, kind, label, seen: view.seen }, text, button);
+  if (button.getAttribute("aria-disabled") === "true") return;
+  send("/answer", { sample_id: shown, kind, label, seen: view.seen, seconds: seconds() }, text, button);
 }
 
 function undo() {
-  if (view?.last) send("/undo", { answer: view.last.answer }, `Taken back: ${view.last.text}.`, $("undo"));
+  if (!view?.last) return;
+  const text = `Taken back: ${titleOf(view.last.text)}.`;
+  send("/undo", { answer: view.last.answer }, text, $("undo"));
 }
 
 for (const button of choices) {
-  const label = button.dataset.label;
-  button.addEventListener("click", () => answer(button, "label", label, `Saved: ${label}.`));
+  const { label, title } = button.dataset;
+  button.addEventListener("click", () => answer(button, "label", label, `Saved: ${title}.`));
 }
-$("cannot").addEventListener("click", () => answer($("cannot"), "cannot tell", null, "Saved: cannot tell."));
+for (const button of others) {
+  const { kind } = button.dataset;
+  button.addEventListener("click", () => answer(button, kind, null, `Saved: ${kind}.`));
+}
 $("skip").addEventListener("click", () => answer($("skip"), "skip", null, "Skipped; it comes again at the end."));
 $("undo").addEventListener("click", undo);
 
-// --- the image: its own pixels times `scale`, moved by x and y
-
-const place = { scale: 1, x: 0, y: 0 };
-const fingers = new Map();
-
-function smallest() {
-  return Math.min(stage.clientWidth / image.naturalWidth, stage.clientHeight / image.naturalHeight);
+function listGiven() {
+  if (sending || !reader) return;
+  given.open(reader, titleOf, (id) => {
+    again = true;
+    look(id);
+  });
 }
 
-function fit() {
-  put(smallest(), 0, 0);
-}
-
-function put(scale, x, y) {
-  if (!image.naturalWidth || image.hidden) return;
-  place.scale = Math.min(Math.max(scale, smallest()), Math.max(16 * smallest(), 8));
-  place.x = within(x, stage.clientWidth, place.scale * image.naturalWidth);
-  place.y = within(y, stage.clientHeight, place.scale * image.naturalHeight);
-  image.style.transform = `translate(${place.x}px, ${place.y}px) scale(${place.scale})`;
-  stage.style.touchAction = zoomed() ? "none" : "pan-y"; // a whole image lets a finger scroll the page
-  $("scale").textContent = `${Math.round(100 * place.scale)} %`;
-}
-
-/** Return the offset that leaves no empty border at one side while the other is cut off. */
-function within(offset, room, size) {
-  return size <= room ? (room - size) / 2 : Math.min(0, Math.max(room - size, offset));
-}
-
-function zoom(factor, x = stage.clientWidth / 2, y = stage.clientHeight / 2) {
-  const before = place.scale;
-  const scale = Math.min(Math.max(before * factor, smallest()), Math.max(16 * smallest(), 8));
-  put(scale, x - ((x - place.x) * scale) / before, y - ((y - place.y) * scale) / before);
-}
-
-function zoomed() {
-  return place.scale > 1.001 * smallest();
-}
-
-function at(event) {
-  const box = stage.getBoundingClientRect();
-  return { x: event.clientX - box.left, y: event.clientY - box.top };
-}
-
-function middle() {
-  const [a, b = a] = [...fingers.values()];
-  return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, width: Math.hypot(a.x - b.x, a.y - b.y) };
-}
-
-stage.addEventListener("wheel", (event) => {
-  event.preventDefault();
-  const { x, y } = at(event);
-  const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 33 : 1;
-  zoom(Math.exp(-0.002 * lines * event.deltaY), x, y);
-}, { passive: false });
-stage.addEventListener("pointerdown", (event) => {
-  stage.setPointerCapture(event.pointerId);
-  fingers.set(event.pointerId, at(event));
+$("own").addEventListener("click", listGiven);
+$("back").addEventListener("click", () => {
+  again = false;
+  look("");
 });
-stage.addEventListener("pointermove", (event) => {
-  if (!fingers.has(event.pointerId)) return;
-  const before = middle();
-  fingers.set(event.pointerId, at(event));
-  const now = middle();
-  put(place.scale, place.x + now.x - before.x, place.y + now.y - before.y);
-  if (before.width && now.width) zoom(now.width / before.width, now.x, now.y);
-});
-for (const end of ["pointerup", "pointercancel"]) {
-  stage.addEventListener(end, (event) => fingers.delete(event.pointerId));
-}
-stage.addEventListener("dblclick", (event) => {
-  const { x, y } = at(event);
-  if (zoomed()) fit();
-  else zoom(3, x, y);
-});
-$("in").addEventListener("click", () => zoom(1.5));
-$("out").addEventListener("click", () => zoom(1 / 1.5));
-$("fit").addEventListener("click", fit);
-
-let whole = true; // the image fitted the stage before the stage changed its size
-new ResizeObserver(() => {
-  if (whole) fit();
-  else put(place.scale, place.x, place.y);
-}).observe(stage);
-new MutationObserver(() => (whole = !zoomed())).observe(image, { attributeFilter: ["style"] });
+$("aside").addEventListener("click", () => put(shown));
 
 // --- the reader
 
@@ -287,8 +245,9 @@ $("who").querySelector("form").addEventListener("submit", () => {
   reader = $("name").value.trim();
   localStorage.setItem("fedward-reader", reader);
   $("said").textContent = "";
+  again = false;
   greet();
-  stage.focus();
+  $("stage").focus();
   look("");
 });
 
@@ -300,15 +259,26 @@ $("shortcuts").addEventListener("change", (event) => {
   localStorage.setItem("fedward-shortcuts", event.target.checked ? "on" : "off");
 });
 
+function besides(places) {
+  const id = strip.beside(viewer.current(), places);
+  if (id !== undefined) put(id);
+}
+
 const STEP = 60; // pixels an arrow key moves the image
 const commands = {
   c: () => $("cannot").click(),
+  x: () => $("unusable").click(),
+  n: () => $("none").click(),
   s: () => $("skip").click(),
   u: undo,
-  f: fit,
-  "+": () => zoom(1.5),
-  "=": () => zoom(1.5),
-  "-": () => zoom(1 / 1.5),
+  l: listGiven,
+  w: grey.toggle,
+  f: viewer.fit,
+  ",": () => besides(-1),
+  ".": () => besides(1),
+  "+": () => viewer.zoom(1.5),
+  "=": () => viewer.zoom(1.5),
+  "-": () => viewer.zoom(1 / 1.5),
   "?": () => $("keys").showModal(),
 };
 const arrows = { ArrowLeft: [STEP, 0], ArrowRight: [-STEP, 0], ArrowUp: [0, STEP], ArrowDown: [0, -STEP] };
@@ -320,13 +290,13 @@ document.addEventListener("keydown", (event) => {
     if (key === "z" && !event.repeat) undo();
     return;
   }
-  if (arrows[key] && zoomed()) {
-    put(place.scale, place.x + arrows[key][0], place.y + arrows[key][1]);
+  if (arrows[key] && viewer.zoomed()) {
+    viewer.move(...arrows[key]);
     return event.preventDefault();
   }
   if (!$("shortcuts").checked) return;
   const choice = choices.find((button) => button.dataset.key === key);
-  const repeatable = "+=-".includes(key);
+  const repeatable = "+=-,.".includes(key);
   if ((!choice && !commands[key]) || (event.repeat && !repeatable)) return;
   event.preventDefault();
   if (choice) choice.click();
@@ -336,7 +306,13 @@ document.addEventListener("keydown", (event) => {
 // --- begin, and look again when another tab or the site's job may have changed something
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && ready) look();
+  const now = performance.now();
+  if (document.hidden && looked.since !== null) {
+    Object.assign(looked, { before: looked.before + now - looked.since, since: null });
+  } else if (!document.hidden) {
+    looked.since ??= now;
+    if (ready) look();
+  }
 });
 window.addEventListener("focus", () => {
   if (ready) look();

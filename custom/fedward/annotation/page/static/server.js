@@ -1,0 +1,34 @@
+// Talks to the program that serves the page.
+
+const secret = document.querySelector("meta[name=form-secret]").content;
+const LONGEST_WAIT = 5_000; // milliseconds between attempts to send
+
+function newKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Return the address of an image, `how` it is to be drawn. */
+export function imageAddress(id, how = {}) {
+  return `/image?${new URLSearchParams({ id, ...how })}`;
+}
+
+/** Return status and content of an address; throws where the program does not answer. */
+export async function get(path, words) {
+  const answer = await fetch(`${path}?${new URLSearchParams(words)}`);
+  return { ok: answer.ok, content: await answer.json() };
+}
+
+/** Send a message until it is stored or refused; it carries a key, so arriving twice does no harm. */
+export async function post(path, body, trouble) {
+  const message = JSON.stringify({ key: newKey(), ...body });
+  for (let wait = 500; ; wait = Math.min(2 * wait, LONGEST_WAIT)) {
+    try {
+      const answer = await fetch(path, { method: "POST", body: message, headers: { "X-Form-Secret": secret } });
+      if (answer.status < 500) return { status: answer.status, content: await answer.json() };
+      trouble(`Not saved yet, trying again. ${(await answer.json()).message}`);
+    } catch {
+      trouble("Not saved yet: the program does not answer. Leave this page open; it tries again by itself.");
+    }
+    await new Promise((resolve) => setTimeout(resolve, wait));
+  }
+}

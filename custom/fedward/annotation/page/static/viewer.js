@@ -1,0 +1,141 @@
+// The picture on the stage: its own pixels times `scale`, moved by x and y.
+
+import * as grey from "./grey.js";
+import { imageAddress } from "./server.js";
+
+const $ = (id) => document.getElementById(id);
+const stage = $("stage"), image = $("image");
+const place = { scale: 1, x: 0, y: 0 };
+const fingers = new Map();
+const AGAIN = 5_000; // milliseconds until a picture that did not come is asked for again
+
+let onStage = null; // id of the picture that is or will be seen
+let told = { seen() {}, failed() {}, late() {} };
+
+// --- one picture after the other
+
+/** Put a picture on the stage. Then one of three is called: `seen`, `failed` for good, or `late` and once more. */
+export function show(id, calls) {
+  onStage = id;
+  told = calls;
+  image.hidden = true;
+  grey.forget();
+  if (id === null) return image.removeAttribute("src");
+  image.alt = `Image ${id}`;
+  image.src = imageAddress(id);
+}
+
+/** Return the id of the picture on the stage, null for none. */
+export function current() {
+  return onStage;
+}
+
+image.addEventListener("load", () => {
+  if (grey.drawn()) return; // the same picture, in another window
+  image.hidden = false;
+  fit();
+  grey.look(onStage);
+  told.seen();
+});
+image.addEventListener("error", async () => {
+  const id = onStage;
+  if (id === null) return;
+  const answer = await fetch(image.src).catch(() => null);
+  if (id !== onStage) return;
+  if (answer?.status === 404) return told.failed();
+  told.late();
+  setTimeout(() => id === onStage && (image.src = imageAddress(id)), AGAIN);
+});
+
+// --- zoom
+
+function smallest() {
+  return Math.min(stage.clientWidth / image.naturalWidth, stage.clientHeight / image.naturalHeight);
+}
+
+export function fit() {
+  put(smallest(), 0, 0);
+}
+
+function put(scale, x, y) {
+  if (!image.naturalWidth || image.hidden) return;
+  place.scale = Math.min(Math.max(scale, smallest()), Math.max(16 * smallest(), 8));
+  place.x = within(x, stage.clientWidth, place.scale * image.naturalWidth);
+  place.y = within(y, stage.clientHeight, place.scale * image.naturalHeight);
+  image.style.transform = `translate(${place.x}px, ${place.y}px) scale(${place.scale})`;
+  stage.style.touchAction = zoomed() ? "none" : "pan-y"; // a whole image lets a finger scroll the page
+  $("scale").textContent = `${Math.round(100 * place.scale)} %`;
+}
+
+/** Return the offset that leaves no empty border at one side while the other is cut off. */
+function within(offset, room, size) {
+  return size <= room ? (room - size) / 2 : Math.min(0, Math.max(room - size, offset));
+}
+
+export function zoom(factor, x = stage.clientWidth / 2, y = stage.clientHeight / 2) {
+  const before = place.scale;
+  const scale = Math.min(Math.max(before * factor, smallest()), Math.max(16 * smallest(), 8));
+  put(scale, x - ((x - place.x) * scale) / before, y - ((y - place.y) * scale) / before);
+}
+
+export function zoomed() {
+  return place.scale > 1.001 * smallest();
+}
+
+export function move(x, y) {
+  put(place.scale, place.x + x, place.y + y);
+}
+
+// --- mouse and fingers
+
+function at(event) {
+  const box = stage.getBoundingClientRect();
+  return { x: event.clientX - box.left, y: event.clientY - box.top };
+}
+
+function middle() {
+  const [a, b = a] = [...fingers.values()];
+  return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, width: Math.hypot(a.x - b.x, a.y - b.y) };
+}
+
+stage.addEventListener("wheel", (event) => {
+  event.preventDefault();
+  const { x, y } = at(event);
+  const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 33 : 1;
+  zoom(Math.exp(-0.002 * lines * event.deltaY), x, y);
+}, { passive: false });
+stage.addEventListener("pointerdown", (event) => {
+  stage.setPointerCapture(event.pointerId);
+  if (event.button === 2) return grey.grab(event);
+  fingers.set(event.pointerId, at(event));
+});
+stage.addEventListener("pointermove", (event) => {
+  if (grey.drag(event) || !fingers.has(event.pointerId)) return;
+  const before = middle();
+  fingers.set(event.pointerId, at(event));
+  const now = middle();
+  move(now.x - before.x, now.y - before.y);
+  if (before.width && now.width) zoom(now.width / before.width, now.x, now.y);
+});
+for (const end of ["pointerup", "pointercancel"]) {
+  stage.addEventListener(end, (event) => {
+    grey.release();
+    fingers.delete(event.pointerId);
+  });
+}
+stage.addEventListener("contextmenu", (event) => grey.known() && event.preventDefault());
+stage.addEventListener("dblclick", (event) => {
+  const { x, y } = at(event);
+  if (zoomed()) fit();
+  else zoom(3, x, y);
+});
+$("in").addEventListener("click", () => zoom(1.5));
+$("out").addEventListener("click", () => zoom(1 / 1.5));
+$("fit").addEventListener("click", fit);
+
+let whole = true; // the image fitted the stage before the stage changed its size
+new ResizeObserver(() => {
+  if (whole) fit();
+  else put(place.scale, place.x, place.y);
+}).observe(stage);
+new MutationObserver(() => (whole = !zoomed())).observe(image, { attributeFilter: ["style"] });
