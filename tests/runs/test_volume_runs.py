@@ -91,7 +91,7 @@ def test_sites_report_patients(finished):
     assert len(data.test) == 36
 
 
-def test_an_evaluation_is_the_runs_by_patient_and_may_be_by_image(finished, tmp_path, monkeypatch, capsys):
+def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch, capsys):
     run, root, _ = finished
     model = fedward.load_model(run)
     for site in ("site-1", "site-3"):
