@@ -66,7 +66,7 @@ def test_a_folder_is_read_with_what_is_below(finished: Finished, folder: Path, t
     model = fedward.load_model(finished.run)
     expected = model(model.read([folder / row["image"] for row in found]))
     torch.testing.assert_close(numbers(found), expected, atol=1e-6, rtol=0)
-    assert "1 files are left out" in capsys.readouterr().err
+    assert "those of images: 1 of the files" in capsys.readouterr().err
 
 
 def test_one_image(finished: Finished, folder: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_has_a_row(finished: Finished, folder: Path, tmp_pat
     expected = model(model.read([folder / name for name in whole]))
     torch.testing.assert_close(numbers([found[name] for name in whole]), expected, atol=1e-6, rtol=0)
     assert "6 images: " in (said := capsys.readouterr()).out
-    assert "3 images have no prediction" in said.err
+    assert "no prediction for 3 of the images" in said.err
 
 
 def test_doubtful_images_are_marked(finished: Finished, tmp_path: Path, capsys) -> None:

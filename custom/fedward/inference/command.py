@@ -130,12 +130,12 @@ def _predict(options: argparse.Namespace) -> int:
     asked = images_at(options.images, model.experiment.data, dict(options.columns), options.folder, rendering)
     outcome = write_predictions(model, asked, options.out, options.refer_below)
     if asked.others:
-        print(f"{asked.others} files are left out, as their endings are not those of images", file=sys.stderr)
+        print(f"left out, as their endings are not those of images: {asked.others} of the files", file=sys.stderr)
     refer = "" if options.refer_below is None else f", {outcome.to_refer} to refer"
     means = f" (means over {outcome.images} images)" if outcome.kind == "files" else ""
     print(f"{outcome.files} {outcome.kind}{means}{refer}: {options.out}")
     if outcome.unusable:
-        text = f"fedward: {outcome.unusable} {outcome.kind} have no prediction; the column problem says why"
+        text = f"fedward: no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says why"
         print(text, file=sys.stderr)
     return 1 if outcome.unusable else 0
 
