@@ -218,9 +218,13 @@ function listGiven() {
 $("own").addEventListener("click", listGiven);
 $("back").addEventListener("click", () => {
   again = false;
+  $("stage").focus();
   look("");
 });
-$("aside").addEventListener("click", () => put(shown));
+$("aside").addEventListener("click", () => {
+  $("stage").focus();
+  put(shown);
+});
 
 // --- the reader
 

@@ -1,0 +1,178 @@
+"""The page checked by axe-core in each of its states, and read by keyboard alone.
+
+axe-core is a tool of npm and no part of this repository. Without it, its tests are skipped.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium.webdriver.common.keys import Keys
+
+from chromium import Server, Tab
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+_READING = """kind: manifest
+folder: .
+columns: {group: patient}
+reading:
+  readers: 2
+  columns: [age]
+  lesion: lesion
+  classes: {MEL: {title: Melanoma, definition: A tumour.}}
+"""
+_CHECK = """
+const done = arguments[arguments.length - 1];
+const rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+const words = (each) => `${each.impact} ${each.id}: ${each.nodes.map((node) => node.html)}`;
+axe.run(document, { runOnly: rules }).then(({ passes, violations }) => {
+  done(passes.length ? violations.map(words) : ["axe-core has checked nothing"]);
+});
+"""
+
+
+@pytest.fixture
+def address(make_clinic: Callable[[int], Any]) -> Iterator[str]:
+    """A page on six images, the first of which is grey; three lesions of two patients."""
+    clinic = make_clinic(6)
+    rows = ["sample_id,image,label,patient,lesion,age"]
+    rows += [f"{name},images/{name}.png,,p{index // 4},l{index // 2},50" for index, name in enumerate(clinic.ids)]
+    (clinic.site_file.parent / "manifest.csv").write_text("\n".join(rows))
+    grey = np.linspace(1000, 5000, 1200).astype(np.uint16).reshape(30, 40)
+    Image.fromarray(grey).save(clinic.site_file.parent / "images" / "s00.png")
+    clinic.site_file.write_text(_READING)
+    clinic.ask(*clinic.ids)
+    server = Server(clinic.site_file, ("MEL", "NV", "BCC"))
+    yield server.address
+    server.process.kill()
+    server.process.communicate()
+
+
+def found_by_axe(tab: Tab) -> list[str]:
+    if not tab.run("return 'axe' in window"):
+        tab.run(AXE.read_text())
+    tab.browser.set_script_timeout(600)
+    found: list[str] = tab.browser.execute_async_script(_CHECK)
+    return found
+
+
+@pytest.mark.skipif(
+    not AXE.exists(), reason="needs axe-core: npm install --prefix . --no-save --no-package-lock axe-core"
+)
+@pytest.mark.parametrize(
+    ("width", "height", "scheme"), [(1366, 625, "light"), (844, 390, "light"), (1024, 768, "dark")]
+)
+def test_axe_finds_nothing_in_any_state(tab: Tab, address: str, width: int, height: int, scheme: str) -> None:
+    tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    tab.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    found = {}
+    tab.browser.get(address)
+    tab.until(lambda: tab.find("who").is_displayed())
+    found["name"] = found_by_axe(tab)
+    tab.open(address)
+    tab.until(lambda: tab.find("window").is_displayed())
+    found["question"] = found_by_axe(tab)
+    tab.press("w")
+    found["window"] = found_by_axe(tab)
+    tab.press(Keys.ESCAPE + "?")
+    found["help"] = found_by_axe(tab)
+    tab.press(Keys.ESCAPE)
+    tab.run("document.querySelector('#strip [data-id=s03]').click()")
+    tab.until(lambda: tab.find("aside").is_displayed() and tab.find("image").is_displayed())
+    found["another image"] = found_by_axe(tab)
+    tab.run("document.getElementById('aside').click()")
+    tab.wait_for_image()
+    first = tab.answer("1")
+    tab.wait_for_image(other_than=first)
+    tab.press("l")
+    tab.until(lambda: tab.find("given").is_displayed())
+    found["own answers"] = found_by_axe(tab)
+    tab.press(Keys.ENTER)
+    tab.until(lambda: tab.about() == first)
+    found["an answer again"] = found_by_axe(tab)
+    tab.find("back").click()
+    for _ in range(2):
+        tab.wait_for_image(other_than=first)
+        tab.answer("x")
+    tab.until(lambda: "waiting" in tab.text("question"))
+    found["the end"] = found_by_axe(tab)
+    tab.browser.delete_all_cookies()
+    tab.browser.get(address.partition("?")[0])
+    found["without the address"] = found_by_axe(tab)
+    assert {state: each for state, each in found.items() if each} == {}
+
+
+def focus(tab: Tab) -> str:
+    active = tab.browser.switch_to.active_element
+    names = [active.get_attribute(name) for name in ("id", "data-label", "data-id")]
+    return next(filter(None, names), "")
+
+
+def tab_to(tab: Tab, name: str) -> None:
+    """Press Tab until the focus is there; it must be seen."""
+    for _ in range(60):
+        tab.press(Keys.TAB)
+        if focus(tab) == name:
+            break
+    assert focus(tab) == name
+    assert tab.browser.switch_to.active_element.value_of_css_property("outline-style") == "solid"
+
+
+def come_in(tab: Tab, address: str) -> None:
+    """Say who is reading, and switch single keys off, as users of a screen reader or of their voice do."""
+    tab.browser.get(address)
+    tab.until(lambda: tab.find("who").is_displayed())
+    tab.press("Anna" + Keys.ENTER)
+    tab.wait_for_image()
+    tab_to(tab, "help")
+    tab.press(Keys.ENTER)
+    tab_to(tab, "shortcuts")
+    tab.press(Keys.SPACE + Keys.ESCAPE)
+    assert focus(tab) == "help"
+
+
+def test_images_are_looked_at_by_keyboard_alone(tab: Tab, address: str) -> None:
+    come_in(tab, address)
+    tab.until(lambda: tab.find("window").is_displayed())
+    tab_to(tab, "window")
+    tab.press(Keys.ENTER)
+    assert focus(tab) == "centre"
+    tab.press(Keys.ARROW_RIGHT)
+    tab_to(tab, "width")
+    tab_to(tab, "reset")
+    tab.press(Keys.ENTER + Keys.ESCAPE)
+    assert focus(tab) == "window"
+    tab_to(tab, "s03")
+    tab.press(Keys.ENTER)
+    tab.until(lambda: tab.find("aside").is_displayed() and tab.find("image").is_displayed())
+    tab_to(tab, "aside")
+    tab.press(Keys.ENTER)
+    assert focus(tab) == "stage"
+    tab.wait_for_image()
+
+
+def test_answers_are_given_and_changed_by_keyboard_alone(tab: Tab, address: str) -> None:
+    come_in(tab, address)
+    tab_to(tab, "NV")
+    first = tab.answer(Keys.ENTER)
+    tab.wait_for_image(other_than=first)
+    assert focus(tab) == "NV", "the focus stays where the next answer is"
+    tab_to(tab, "own")
+    tab.press(Keys.ENTER)
+    tab.until(lambda: tab.find("given").is_displayed())
+    tab.press(Keys.ENTER)
+    tab.until(lambda: tab.about() == first)
+    tab.wait_for_image()
+    tab_to(tab, "back")
+    tab.press(Keys.ENTER)
+    tab.until(lambda: tab.about() not in ("", first))
+    assert focus(tab) == "stage"
+    tab.wait_for_image()
+    tab_to(tab, "none")
+    tab.answer(Keys.SPACE)
+    assert tab.text("mine") == "2"
