@@ -93,8 +93,8 @@ MAY_USE: dict[str, set[str]] = {
         *("security", "server", "sites", "storage", "terminal", "tracking", "training"),
     },
     "operation": {
-        *("client", "config", "digests", "errors", "evaluation", "faults", "flare", "jobs", "methods", "protocol"),
-        *("report", "server", "sites", "storage", "terminal", "training"),
+        *("client", "config", "digests", "errors", "evaluation", "faults", "flare", "jobs", "methods", "private"),
+        *("protocol", "report", "server", "sites", "storage", "terminal", "training"),
     },
     "bench": {
         *("client", "config", "digests", "errors", "evaluation", "faults", "jobs", "local", "methods", "operation"),

@@ -8,6 +8,9 @@ from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.methods import METHODS
 from fedward.nets import build
 
+TRAINING = tuple(method for method in METHODS if method != "survey")
+"""The methods of which a model comes."""
+
 _OPTIONS = {"warm_up": 1, "committee": 2, "threshold": 0.0, "query_every": 1, "steps": 1}
 _OPTIONS |= {"pretraining_rounds": 1, "pretraining_warm_up": 0, "queue": 16}
 """Of the methods that have them."""
@@ -23,7 +26,7 @@ def tiny(method: str = "fedperl", **changes: Any) -> Experiment:
     fields = METHODS[method].settings_type.model_fields
     options: dict[str, Any] = {"rounds": 3, "batch": 8}
     options |= _PASSES if fields["images_per_round"].default is None else _VIRTUAL_CLIENTS
-    options = {"batch": 8} if method == "oneshot" else options
+    options = {"batch": 8} if method in ("oneshot", "survey") else options
     options |= {name: value for name, value in _OPTIONS.items() if name in fields}
     base: dict[str, Any] = {
         "method": method,

@@ -24,6 +24,10 @@ _COMMANDS = {
     "submit": ("flare.command:add_submit", "send a clinical job to a running federation, wait, fetch its run"),
     "approve": ("flare.command:add_approve", "let a job run at a site whose policy asks for approval"),
     "doctor": ("operation.command:add_doctor", "check a site's data, or a FLARE startup kit, before it joins"),
+    "survey": (
+        "operation.command:add_survey",
+        "count what sites hold, before they train: classes, patients, brightness",
+    ),
     "status": ("operation.command:add_status", "tell how far a run is, or all jobs that run in a federation"),
     "report": ("operation.command:add_report", "write report.html of a run anew"),
     "evaluate": (

@@ -95,6 +95,7 @@ JOBS: dict[str, Callable[[], Experiment]] = {
     "selffed": partial(_self_supervised, pretraining_rounds=8),
     "selffed_scratch": partial(_self_supervised, pretraining_rounds=0),
     "oneshot": partial(_job, "oneshot", {}, 1, 0.2, trainable="head"),
+    "survey": partial(_job, "survey", {}, 1, 0.2),
 }
 """What makes each job's experiment, which imports its method and torch.
 
@@ -103,7 +104,8 @@ of ``fedavg_full`` takes 32 labelled images, as one of ``ssfl`` and ``fedperl`` 
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
 ``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
 ``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights.
-``oneshot`` makes a head for a random encoder: on images of your own, choose a pretrained one."""
+``oneshot`` makes a head for a random encoder: on images of your own, choose a pretrained one.
+``survey`` trains nothing."""
 
 
 def site_names(count: int) -> list[str]:

@@ -149,6 +149,7 @@ _METHODS = {
     "fedal": "fedal:FedAL",
     "selffed": "selffed:SelfFed",
     "oneshot": "oneshot:OneShot",
+    "survey": "survey:Survey",
 }
 _SWIN_SIZES = (28, 32, 64, 224)
 _NETWORKS = {

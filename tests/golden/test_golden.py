@@ -28,7 +28,7 @@ from fedward.methods.groups import GroupedState
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
 from fedward.storage.run_folder import RunFolder
-from tiny import tiny
+from tiny import TRAINING, tiny
 
 SITES = ["site-1", "site-6", "site-9"]
 """Two communities and a loner."""
@@ -148,10 +148,10 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str,
     folder = tmp_path_factory.mktemp("golden")
     environment = {**os.environ, **PORTABLE, "PYTHONPATH": str(TRACES.parents[1])}
     subprocess.run([sys.executable, __file__, str(folder)], env=environment, check=True)
-    return {method: json.loads((folder / f"{method}.json").read_text()) for method in METHODS}
+    return {method: json.loads((folder / f"{method}.json").read_text()) for method in TRAINING}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", TRAINING)
 def test_two_rounds_give_the_golden_numbers(method: str, traces: dict[str, list[dict[str, Any]]]) -> None:
     found = traces[method]
     if reason := os.environ.get("FEDWARD_BLESS"):
@@ -162,7 +162,7 @@ def test_two_rounds_give_the_golden_numbers(method: str, traces: dict[str, list[
 
 def test_every_golden_trace_is_checked_and_has_a_reason() -> None:
     content = json.loads(TRACES.read_text())
-    assert set(content) == set(METHODS)
+    assert set(content) == set(TRAINING)
     assert all(trace["reason"].strip() for trace in content.values())
 
 
@@ -214,6 +214,6 @@ def test_a_difference_is_found_and_named() -> None:
 
 if __name__ == "__main__":
     with mock.patch("fedward.local.write_report"), mock.patch("os.fsync"):
-        for name in METHODS:
+        for name in TRAINING:
             made = trace(name, Path(sys.argv[1]) / name)
             Path(sys.argv[1], f"{name}.json").write_text(json.dumps(made))

@@ -13,15 +13,15 @@ import fedward
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
-from fedward.methods import METHODS, method_of
+from fedward.methods import method_of
 from fedward.storage.initial import initial_model
 from fedward.training.networks import Networks
 from finished_run import finished_run, new_run
 from run_files import weights
-from tiny import tiny
+from tiny import TRAINING, tiny
 
 CASES: dict[str, Experiment] = {
-    **{method: tiny(method) for method in METHODS},
+    **{method: tiny(method) for method in TRAINING},
     "MCDAL's heads": tiny("fedal", options={"sampler": "mcdal"}),
     "MCDAL's heads behind a frozen encoder": tiny("fedal", trainable="head", options={"sampler": "mcdal"}),
     "FEAL's loss": tiny("fedal", options={"sampler": "feal", "loss": "evidential"}),

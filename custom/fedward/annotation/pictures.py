@@ -15,10 +15,11 @@ from fedward.errors import DataError
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.images import open_file
+from fedward.sites.job_checks import check_labels, check_rejected
 from fedward.sites.manifest import Entry, read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.rendering import Window
-from fedward.sites.site_file import ClassWords, ManifestSite, NpzSite, check_labels, check_rejected, read_site_file
+from fedward.sites.site_file import ClassWords, ManifestSite, NpzSite, read_site_file
 from fedward.sites.table import read_header
 
 LARGEST = 4096

@@ -12,6 +12,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase
+from fedward.methods.workflow import SURVEY
 from fedward.protocol import wire
 from fedward.protocol.requests import Request, TaskRequest
 from fedward.protocol.wire import Message
@@ -125,7 +126,7 @@ class Admission:
 
     def _check_first_model(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         """Compare the model of the first exchange with the one it has to be: a fresh one, or the weights allowed."""
-        if policy.starting_weights == "any" or (request.round, request.part) != (1, 0):
+        if policy.starting_weights == "any" or (request.round, request.part) != (1, 0) or request.task == SURVEY:
             return
         if request.weights:
             allowed, same = "those that the request names", wire.model_digest(arrays) == request.weights

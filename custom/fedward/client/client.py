@@ -14,10 +14,11 @@ from fedward.client.pseudo_labels import Quality
 from fedward.client.queries import Queries
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
+from fedward.client.survey import survey_at
 from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.workflow import State
+from fedward.methods.workflow import SURVEY, State
 from fedward.nets.trainable import HEAD
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.fields import RefusedError
@@ -115,7 +116,18 @@ class Client:
         meta = {"site": self.name, "round": request.meta.get("round"), "error": public_text(error)}
         return Message(meta | ({"refused": True} if isinstance(error, JobRefusedError) else {}))
 
+    def _survey(self, asked: TaskRequest, request: Message) -> Message:
+        """Return what the site's images are; WireError unless the job is a survey and asks for that alone."""
+        if asked.task != SURVEY or asked.evaluate or not self._algorithm.requirements.survey:
+            where, expected = f"task {shown(asked.task)}", "a survey in a job that is one, and there nothing else"
+            raise WireError(where, expected=expected, found="another", remedy="Send a job for each.")
+        meta = {"site": self.name, "round": asked.round, "survey": survey_at(self.source)}
+        meta |= {"synthetic": True} if self.source.file is None else {}
+        return self._checked(Message(meta), request, {})
+
     def _work(self, asked: TaskRequest, request: Message, aborted: Aborted) -> Message:
+        if asked.task == SURVEY or self._algorithm.requirements.survey:
+            return self._survey(asked, request)
         self.source.require_same(asked.run)
         self.source.record(asked.run, described(self._networks.device))
         with threads_limited(self.data.threads):

@@ -16,7 +16,7 @@ field                        content
 ``versions``                 of the server and of this site
 ``gave``                     SHA-256 of the update that left, as it left
 ``dtype``, ``norm``          float32 or float16, and its L2 norm as the server reads it, unless it was encrypted
-``labelled`` ...             counts that left, and the SHA-256 of the metrics
+``labelled`` ...             counts that left, and the SHA-256 of the metrics and of a survey
 ``error``                    the text that left in place of an answer
 ``ledger``                   last hash of the site's privacy ledger, where it has one
 ===========================  =========================================================================================
@@ -146,7 +146,7 @@ class SiteLog:
             "dtype": ("float16" if halved else "float32") if plain else None,
             "norm": wire.norm(update) if plain else None,
             **{name: meta.get(name) for name in _COUNTS},
-            **{name: digest(meta[name]) if meta.get(name) else None for name in ("metrics", "binned")},
+            **{name: digest(meta[name]) if meta.get(name) else None for name in ("metrics", "binned", "survey")},
             "error": meta.get("error"),
         }
 

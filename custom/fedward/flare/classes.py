@@ -21,6 +21,7 @@ CONTROLLERS = {
     "fedal": "fedward.flare.workflows.FedALController",
     "selffed": "fedward.flare.workflows.SelfFedController",
     "oneshot": "fedward.flare.workflows.OneShotController",
+    "survey": "fedward.flare.workflows.SurveyController",
 }
 """Method -> its controller."""
 AVERAGING = "fedward.flare.workflows.AveragingController"

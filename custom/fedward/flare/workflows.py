@@ -47,6 +47,13 @@ class OneShotController(ExperimentController, method="oneshot"):
     """
 
 
+class SurveyController(ExperimentController, method="survey"):
+    """Asks the sites once what their images are, and trains nothing.
+
+    Arguments: :class:`~fedward.methods.survey.SurveySettings`.
+    """
+
+
 class AveragingController(ExperimentController):
     """Averages the participants' models in every round, by the weights of the method: the baselines.
 

@@ -57,6 +57,8 @@ class Requirements:
     """Whether sites look at their labelled images as they are, and at no views and no other training images."""
     common_classes: bool = False
     """Whether sites leave out labelled images of rare classes, as what they send tells of each class by itself."""
+    survey: bool = False
+    """Whether sites count what their images are, in place of training: there is no model, and policies ask."""
     one_process: str = ""
     """Why several processes cannot share a site's training; empty where they can."""
     server_images: frozenset[Literal["validation", "training", "pictures"]] = frozenset()

@@ -16,6 +16,9 @@ State: TypeAlias = Mapping[str, torch.Tensor]
 SCORE = "score"
 """Task of an exchange in which sites train nothing, but report how the scores of their images are distributed."""
 
+SURVEY = "survey"
+"""Task of an exchange without a model, in which sites count what their images are."""
+
 
 @dataclass(frozen=True)
 class ClientTask:
@@ -67,11 +70,13 @@ class ClientUpdate:
     """Where the site was asked to score its images: how many have a score in each of equal intervals."""
     due: int = 0
     """Labels the site would ask for next if each got its share by size; below 0 if it had more before."""
+    survey: Mapping[str, Any] | None = None
+    """Where the site was asked to count what its images are: the counts, as JSON."""
 
     @property
     def useful(self) -> bool:
         """Whether the site did what it was asked for."""
-        return self.steps > 0 or bool(self.scores)
+        return self.steps > 0 or bool(self.scores) or self.survey is not None
 
 
 @dataclass(frozen=True)

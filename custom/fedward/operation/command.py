@@ -1,4 +1,4 @@
-"""``fedward doctor``, ``status``, ``report``, ``audit``, ``runs``, ``prune``, ``revoke``.
+"""``fedward doctor``, ``survey``, ``status``, ``report``, ``audit``, ``runs``, ``prune``, ``revoke``.
 
 Imports nothing heavy before it runs.
 """
@@ -9,13 +9,9 @@ import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedward.errors import ConfigError, DataError, FedwardError
 from fedward.terminal import subcommand
-
-if TYPE_CHECKING:
-    from fedward.config import DataSpec
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +31,23 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     classes = f"the job's classes, in its order ({beside} {' '.join(data.classes)})"
     add("--classes", nargs="+", metavar="CLASS", help=f"with a site file: {classes}")
     add("--out", type=Path, default=Path(), help="with a site file: folder for the contact sheet (default: this one)")
+
+
+def add_survey(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``survey``."""
+    add = subcommand(parser, _survey)
+    add("files", type=Path, nargs="+", metavar="SITE_FILE", help="files that describe sites' data, or a folder of them")
+    out = "folder for survey.html and survey.json (default: survey)"
+    add("--out", type=Path, default=Path("survey"), metavar="FOLDER", help=out)
+    add("--image-size", type=int, metavar="PIXELS", help="height and width in pixels at which images are measured")
+    add(
+        "--classes",
+        nargs="+",
+        metavar="CLASS",
+        help="the job's classes, in its order (default: of data.json, or eight)",
+    )
+    pictures = "show images of each class in the page, which then must stay at the site; of one site alone"
+    add("--pictures", action="store_true", help=pictures)
 
 
 def add_status(parser: argparse.ArgumentParser) -> None:
@@ -141,11 +154,13 @@ def _doctor(options: argparse.Namespace) -> int:
         from fedward.flare.kits import doctor
 
         return doctor.run(options.subject, Path(options.job) if options.job else None)
+    from fedward.operation.data_spec import data_spec
     from fedward.sites.doctor import run
 
     if options.job:
         return _with_job(options)
-    return max(run(options.subject, _data_spec(options), options.out), _look_at_device(options.subject))
+    spec = data_spec(options.subject.parent, "fedward doctor", classes=options.classes, image_size=options.image_size)
+    return max(run(options.subject, spec, options.out), _look_at_device(options.subject))
 
 
 def _with_job(options: argparse.Namespace) -> int:
@@ -161,21 +176,12 @@ def _with_job(options: argparse.Namespace) -> int:
     return max(run(options.subject, experiment.data, options.out, about), _look_at_device(options.subject))
 
 
-def _data_spec(options: argparse.Namespace) -> "DataSpec":
-    """Return how the options, or what is said of the images of all sites, describe them."""
-    from pydantic import ValidationError
+def _survey(options: argparse.Namespace) -> int:
+    from fedward.operation.survey import named_files, survey
 
-    from fedward.config import DataSpec
-    from fedward.faults import explain, names_in
-    from fedward.sites.data_file import read_data_file
-
-    given = {"classes": options.classes, "image_size": options.image_size}
-    known = read_data_file(options.subject.parent) or {}
-    known |= {name: value for name, value in given.items() if value is not None}
-    try:
-        return DataSpec.model_validate(known)
-    except ValidationError as error:
-        raise explain(error, "fedward doctor", known, names_in(DataSpec)) from error
+    files = named_files(options.files)
+    print(survey(files, options.out, options.classes, options.image_size, pictures=options.pictures))
+    return 0
 
 
 def _look_at_device(site_file: Path) -> int:

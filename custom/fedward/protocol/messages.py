@@ -56,6 +56,43 @@ class BinnedCounts(Part):
     confidence: Annotated[list[Number], FailFast(), Expected("finite numbers")]
 
 
+_Fives: TypeAlias = Annotated[int, Field(ge=0, le=10_000_000, multiple_of=5), Expected("a count in fives")]
+_ListOfFives: TypeAlias = Annotated[list[_Fives], FailFast(), Expected("counts in fives")]
+_Pixels: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000), Expected("a number of pixels")]
+
+
+class ImageSize(Part):
+    """Images of one size on disk."""
+
+    width: _Pixels
+    height: _Pixels
+    images: _Fives
+
+
+class SurveyCounts(Part):
+    """What a site's images are; :func:`~fedward.client.survey.survey_of` says what is counted.
+
+    Lists by class are in the job's order, intervals those of :mod:`fedward.evaluation.in_fives`.
+    """
+
+    labelled: _ListOfFives
+    unlabelled: _Fives
+    val: _ListOfFives
+    test: _ListOfFives
+    """Images by class; unlabelled ones are of no class."""
+    patients: _ListOfFives
+    """In training, validation and testing; empty where the site does not say whose images are."""
+    sizes: Annotated[list[ImageSize], FailFast()]
+    sides: _ListOfFives
+    grey: _Fives
+    colour: _Fives
+    brightness: _ListOfFives
+    contrast: _ListOfFives
+    repeated: _Fives
+    """Validation and test images that are also in another split."""
+    columns: Annotated[dict[str, Annotated[dict[str, _Fives], Few]], Few, Expected("counts in fives by value")]
+
+
 class LabelCounts(Part):
     """A site's labels under active learning."""
 
@@ -95,6 +132,14 @@ class WaitingAnswer(_Reply):
 
 class MeanAnswer(_Reply):
     """Of a site that has decrypted a sum of updates."""
+
+
+class SurveyAnswer(_Reply):
+    """Of a site that has counted what its images are."""
+
+    survey: SurveyCounts
+    synthetic: Annotated[bool, Said, Expected("true")] = False
+    """Its images are drawn by fedward, and not those that a site file names."""
 
 
 class Answer(_Reply):

@@ -22,12 +22,12 @@ import torch
 
 from fedward.digests import arrays_digest
 from fedward.errors import WireError
-from fedward.methods.workflow import SCORE, Exchange, State
+from fedward.methods.workflow import SCORE, SURVEY, Exchange, State
 from fedward.protocol.encoding import decode, encode
 from fedward.protocol.fields import refusal
 from fedward.protocol.requests import TaskRequest
 
-UNTRAINED = ("idle", SCORE)
+UNTRAINED = ("idle", SCORE, SURVEY)
 """Tasks after which a site has no update."""
 KEY = "key"
 """Field of an encrypted answer: the fingerprint of the key its ciphertexts were made with."""
@@ -90,7 +90,7 @@ def sent(arrays: Mapping[str, Arrays]) -> dict[str, Any]:
     first = next(iter(arrays.values()), None)
     peers = {site: peers_digest(models) for site, models in arrays.items()}
     return {
-        "model": model_digest(first) if first else None,
+        "model": None if first is None else model_digest(first),
         "peers": {site: found for site, found in peers.items() if found},
     }
 

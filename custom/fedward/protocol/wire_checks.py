@@ -15,10 +15,20 @@ from fedward.errors import WireError
 from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.methods.algorithm import Requirements
-from fedward.methods.workflow import SCORE, State
+from fedward.methods.workflow import SCORE, SURVEY, State
 from fedward.protocol.binned_checks import check_binned
 from fedward.protocol.fields import parse, refusal
-from fedward.protocol.messages import Answer, ErrorAnswer, MeanAnswer, Metric, ReplyT, Split, WaitingAnswer
+from fedward.protocol.messages import (
+    Answer,
+    ErrorAnswer,
+    MeanAnswer,
+    Metric,
+    ReplyT,
+    Split,
+    SurveyAnswer,
+    WaitingAnswer,
+)
+from fedward.protocol.survey_checks import check_survey
 from fedward.protocol.wire import CIPHER_VALUES, LARGEST_CIPHER, UNTRAINED, Message, norm, shapes, uploaded_names
 from fedward.terminal import shown
 
@@ -36,7 +46,7 @@ def check_answer(
     metrics: Sequence[str] = (),
     *,
     encrypted: bool = False,
-) -> Answer | ErrorAnswer | WaitingAnswer:
+) -> Answer | ErrorAnswer | SurveyAnswer | WaitingAnswer:
     """Return what an answer says, if it holds what the wire list allows and the request asked for.
 
     Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes can be checked.
@@ -53,6 +63,10 @@ def check_answer(
             return _without_arrays(ErrorAnswer, answer, site, round_)
         if "waiting" in answer.meta:
             return _without_arrays(WaitingAnswer, answer, site, round_)
+        if request.meta["task"] == SURVEY:
+            told = _without_arrays(SurveyAnswer, answer, site, round_)
+            check_survey(f"survey of {site}", told.survey, len(classes))
+            return told
         said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], needs.reported)
         _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes, metrics)

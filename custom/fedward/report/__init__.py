@@ -12,6 +12,8 @@ __all__ = ["Run", "write_report"]
 def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     """Write ``report.html``, and ``clinician.html`` beside it, into a run folder; return the path of the first.
 
+    Of a survey there is ``report.html`` alone.
+
     The pages need no network and no other file. The report's one script sorts tables and shows values under the
     pointer; its policy admits no other. The pages show what the folder holds so far, so a running, killed or failed
     run has them too.
@@ -25,9 +27,13 @@ def write_report(folder: Path, compare: Sequence[Path] = ()) -> Path:
     """
     from fedward.report.page import render  # here, because figures need matplotlib and a console does not
     from fedward.report.sheet import render_sheet
+    from fedward.report.survey import of_run, render_survey
 
     run = Run.load(folder)
-    pages = {REPORT: render(run, [Run.load(other) for other in compare]), SHEET: render_sheet(run)}
+    if run.info.method == "survey":
+        pages = {REPORT: render_survey(of_run(run))}
+    else:
+        pages = {REPORT: render(run, [Run.load(other) for other in compare]), SHEET: render_sheet(run)}
     for name, page in pages.items():
         partial = folder / f"{name}.partial"
         partial.write_text(page, encoding="utf-8")

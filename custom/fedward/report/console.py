@@ -16,7 +16,7 @@ from fedward.storage.rows import RoundRow
 from fedward.terminal import Printer, printable
 
 WIDTH = 80
-FILES = ("run.json", "metrics.jsonl", "best.safetensors", "model.safetensors")
+FILES = ("run.json", "metrics.jsonl", "surveys.jsonl", "best.safetensors", "model.safetensors")
 _LEGEND = (
     "replied: of the sites asked. val: {} on validation {}s of the model that a round starts from, mean of sites "
     "[lowest, highest]. kept: share of pseudo-labels that are used. MB: of all sites."

@@ -9,7 +9,7 @@ from typing import Any
 from fedward.evaluation.selection import MetricRow
 from fedward.report.metrics import Metrics
 from fedward.storage.info import RunInfo, read_info
-from fedward.storage.rows import LOGS, BinnedRow, ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, read_rows
+from fedward.storage.rows import LOGS, BinnedRow, ByteRow, GroupRow, PeerRow, QueryRow, RoundRow, SurveyRow, read_rows
 
 
 def natural(name: str) -> list[str | int]:
@@ -29,6 +29,7 @@ class Run:
     groups: tuple[GroupRow, ...]
     queries: tuple[QueryRow, ...]
     bytes: tuple[ByteRow, ...]
+    surveys: tuple[SurveyRow, ...]
     notes: tuple[str, ...]
     """What a reader should know about the files, e.g. a last line cut off by a kill."""
 

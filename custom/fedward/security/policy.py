@@ -50,8 +50,8 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    methods: Names = tuple(METHODS.builtin)
-    """Methods that may run; ``any``: all of fedward's."""
+    methods: Names = tuple(name for name in METHODS.builtin if name != "survey")
+    """Methods that may train; ``any``: all of fedward's."""
     nets: Names = (*NETWORKS.builtin, *_LITE, "resnet18", "resnet50")
     """Networks that may be trained; ``any``: all of fedward's, timm's and MONAI's."""
     extensions: Names = ()
@@ -82,6 +82,8 @@ class Policy(BaseModel):
     """Height and width in pixels of decoded images; None: any that a job may have."""
     maximum_questions: int | None = Field(500, ge=0)
     """Labels that one run may ask for here in active learning, the first ones among them; None: any number."""
+    surveys: bool = False
+    """Whether jobs may ask what this site's images are (``survey``): how many there are of each class, how bright."""
     noise: Literal["optional", "required"] = "optional"
     """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
     starting_weights: Literal["none", "any"] | tuple[Sha256, ...] = "none"
@@ -108,6 +110,7 @@ OPEN = Policy(
     maximum_images=None,
     maximum_image_size=None,
     maximum_questions=None,
+    surveys=True,
     starting_weights="any",
     weights_files="any",
 )
@@ -135,6 +138,9 @@ def read_policy(file: Path) -> Policy:
         return Policy.model_validate({} if content is None else content)
     except ValidationError as error:
         raise explain(error, where, content, names_in(Policy)) from error
+
+
+_FOREIGN, _NO_METHOD = "is of another package, see extensions", "trains nothing, see surveys"
 
 
 class Finding(NamedTuple):
@@ -171,9 +177,13 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
     lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
     file = None if isinstance(experiment.pretrained, bool) else experiment.pretrained.sha256
     lone_asked = f"the job says {lone}" if lone else "the job sends none"
+    survey = algorithm.requirements.survey
     return [
-        _named("methods", policy.methods, experiment.method, "method" in foreign),
-        _named("nets", policy.nets, experiment.net, "network" in foreign),
+        _named(
+            "methods", policy.methods, experiment.method, _NO_METHOD if survey else _FOREIGN * ("method" in foreign)
+        ),
+        _named("nets", policy.nets, experiment.net, _FOREIGN * ("network" in foreign)),
+        _surveys(policy.surveys, survey),
         extension_finding(policy, used),
         _at_least("minimum_sites", policy.minimum_sites, known.sites, "all that are connected", says="the run has"),
         _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
@@ -223,11 +233,17 @@ def extension_finding(policy: Policy, used: Sequence[Extension]) -> Finding:
     return Finding("extensions", allowed, f"the job needs {asked}", kept)
 
 
-def _named(rule: str, names: Names, name: str, foreign: bool) -> Finding:
+def _named(rule: str, names: Names, name: str, elsewhere: str) -> Finding:
+    """Return what a rule of names says of one; ``elsewhere`` names the rule for those that this one is not about."""
     allowed = "any" if names == "any" else ", ".join(names) or "none"
-    if foreign:
-        return Finding(rule, allowed, f"{name} is of another package, see extensions", True)
+    if elsewhere:
+        return Finding(rule, allowed, f"{name} {elsewhere}", True)
     return Finding(rule, allowed, f"the job says {name[:100]}", names == "any" or name in names)
+
+
+def _surveys(allowed: bool, asked: bool) -> Finding:
+    said = f"the job {'asks' if asked else 'does not ask'} what this site's images are"
+    return Finding("surveys", "allowed" if allowed else "none", said, allowed or not asked)
 
 
 def _at_least(rule: str, limit: int, number: int | None, all_: str = "", says: str = "the job says") -> Finding:

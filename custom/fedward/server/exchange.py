@@ -10,7 +10,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import ClientUpdate, Exchange, State
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.claims import Claims
-from fedward.protocol.messages import Answer, ErrorAnswer, WaitingAnswer
+from fedward.protocol.messages import Answer, ErrorAnswer, SurveyAnswer, WaitingAnswer
 from fedward.protocol.transport import Transport
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
@@ -33,6 +33,7 @@ class Result:
     requests: dict[str, Message]
     updates: dict[str, ClientUpdate] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
+    surveys: dict[str, SurveyAnswer] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Why there is no update."""
     refused: set[str] = field(default_factory=set)
@@ -155,15 +156,20 @@ class Communicator:
         if isinstance(checked, WaitingAnswer):
             result.waiting[site] = checked.waiting
             return
+        if isinstance(checked, SurveyAnswer):
+            result.surveys[site] = checked
+            counts = checked.survey.model_dump()
+            result.updates[site] = ClientUpdate(site, exchange.model, 0, 0, 0, survey=counts)
+            return
         self._claims.check(checked, request.meta)
         result.bytes_up[site], result.answers[site] = answer.nbytes, checked
-        state, counts = exchange.model, (checked.labelled, checked.unlabelled)
+        state, images = exchange.model, (checked.labelled, checked.unlabelled)
         if checked.steps:
             state = self._trained(exchange, site, answer, result)
         elif (task := request.meta["task"]) not in wire.UNTRAINED:
-            result.failed[site] = _NOTHING_TO_DO.format(task, *counts)
+            result.failed[site] = _NOTHING_TO_DO.format(task, *images)
         scores, due = checked.scores or (), checked.due or 0
-        result.updates[site] = ClientUpdate(site, state, *counts, checked.steps, scores, due)
+        result.updates[site] = ClientUpdate(site, state, *images, checked.steps, scores, due)
 
     def _trained(self, exchange: Exchange, site: str, answer: Message, result: Result) -> State:
         """Return a site's trained model as it lies on disk, or the mean of all, once, where the sites encrypt."""

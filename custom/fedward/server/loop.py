@@ -188,6 +188,9 @@ class _Loop:
         """Evaluate the last model, save it, and return what the run came to."""
         run, failed = self._run, dict[str, str]()
         """Site -> why it did not evaluate the last model."""
+        if self._algorithm.requirements.survey:
+            run.set_status("finished", summary := Summary(rounds=state.round))
+            return summary
         if not self._algorithm.requirements.untrained:
             failed = self._carry_out(Exchange(state.round + 1, state.evaluated, {}), run.sites).failed
         run.save_global("model", state.evaluated, {"round": state.round})
@@ -216,7 +219,7 @@ class _Loop:
         evaluate &= evaluation_turn(self._algorithm, exchange.round - 1) == (exchange.round, 0)
         result = self._carry_out(exchange, self._run.sites if evaluate else [])
         refused = {site: result.failed[site] for site in result.refused}
-        self.consent.require(exchange.round, result.answers, refused)
+        self.consent.require(exchange.round, {*result.answers, *result.surveys}, refused)
         self._empty = 0 if result.useful else self._empty + 1
         if self._empty >= _EMPTY_EXCHANGES_IN_A_ROW:
             expected = f"at least {self._experiment.minimum_replies} usable replies"

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from fedward.sites.assemble import divide
 from fedward.sites.data import Images, Rejected, SiteData
+from fedward.sites.job_checks import check_labels, check_rejected
 from fedward.sites.manifest import load_manifest
 from fedward.sites.npz import load_npz
 from fedward.sites.site_file import (
     SERVER,
     ManifestSite,
-    check_labels,
-    check_rejected,
     find_site_file,
     named_sites,
     read_site_file,

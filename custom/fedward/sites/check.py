@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedward.errors import DataError
+from fedward.sites.job_checks import check_labels, check_rejected
 from fedward.sites.manifest import read_entries
-from fedward.sites.site_file import ManifestSite, check_labels, check_rejected, find_site_file, read_site_file
+from fedward.sites.site_file import ManifestSite, find_site_file, read_site_file
 
 
 def site_problems(names: Sequence[str], folders: Sequence[Path], classes: Sequence[str]) -> dict[str, str]:

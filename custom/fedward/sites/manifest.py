@@ -84,7 +84,8 @@ def _entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry], l
         where, remedy = f"site {file.site}, field folder", "Fix the path in the site file, or connect the disk."
         raise DataError(where, expected="a folder of images", found=f"none at {file.folder}", remedy=remedy)
     columns = file.columns
-    named = (columns.sample_id, columns.image, columns.label, columns.group, columns.split, *file.where)
+    own = (columns.sample_id, columns.image, columns.label, columns.group, columns.split)
+    named = (*own, *file.where, *file.survey_columns)
     records, rejected = read_table(file.manifest, [name for name in named if name is not None], file.site)
     if file.where or file.share:  # nobody knows whose a malformed row is
         rejected = [row._replace(counted=False) for row in rejected]

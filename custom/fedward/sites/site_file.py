@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from fedward.errors import ConfigError, DataError, did_you_mean, reason_of
 from fedward.faults import faults, names_in
-from fedward.sites.data import SPLITS, Annotation, Rejected
+from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.rendering import Frames, Rendering, Slices
 from fedward.yaml_text import read_yaml
 
@@ -153,6 +152,8 @@ class ManifestSite(_SiteFile):
     """The site's label -> the job's class, empty for none; a label that is not named here must be a class itself."""
     ignore_labels: tuple[str, ...] = ()
     """The site's labels whose rows are not used at all."""
+    survey_columns: Annotated[tuple[str, ...], Field(max_length=10)] = ()
+    """Columns, such as the camera, of which a survey tells how many images have which value; by default none."""
     window: tuple[Annotated[float, Field(allow_inf_nan=False)], Width] | None = None
     """Centre and width for grey DICOM images and volumes, after the rescale; unset: each file's own, or percentiles."""
     frames: Frames | None = None
@@ -169,6 +170,13 @@ class ManifestSite(_SiteFile):
     def _labels_of_files(self) -> "ManifestSite":
         if self.annotation == "queue" and (self.frames or self.slices):
             raise ValueError("annotation: none or oracle, as with frames or slices a label is of a file")
+        return self
+
+    @model_validator(mode="after")
+    def _names_nobody(self) -> "ManifestSite":
+        naming = {self.columns.sample_id, self.columns.image, self.columns.group or ""}
+        if told := sorted(naming & set(self.survey_columns)):
+            raise ValueError(f"survey_columns without {', '.join(told)}, which names images or patients")
         return self
 
 
@@ -229,41 +237,6 @@ def _checked(content: object, where: str) -> ManifestSite | NpzSite:
         expected, remedy = "max_rejected, its new name", "Rename it in the site file."
     where = f"{where}, field {first.field or 'kind'}"
     raise DataError(where, expected=expected, found=first.found + more, remedy=remedy)
-
-
-def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
-    """Refuse a site file that maps labels to classes which the job has not, or that does not say what numbers mean.
-
-    Raises:
-        DataError: it does; names them.
-    """
-    if isinstance(file, NpzSite) and not file.labels:
-        where, expected = f"site {file.site}, field labels", "the class of each number in the file"
-        numbered = ", ".join(f"{number}: {name}" for number, name in enumerate(classes))
-        remedy = f"If they are numbered as in the job, write labels: {{{numbered}}}."
-        raise DataError(where, expected=expected, found="nothing", remedy=remedy)
-    if unknown := sorted(set(file.labels.values()) - {"", *classes}):
-        own = [*dict.fromkeys(filter(None, file.labels.values()))]
-        named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
-        expected, found = f"classes of the job ({', '.join(classes)})", ", ".join(unknown)
-        remedy = f'Name them in the job (--set "data.classes={named}"), or map the labels to classes of the job.'
-        raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
-
-
-def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], total: int) -> None:
-    """Refuse a site with too many rejected rows.
-
-    Raises:
-        DataError: more than ``max_rejected`` of the ``total`` rows, not counting those that are not ``counted``; lists
-            the first five.
-    """
-    counted = [row for row in rejected if row.counted]
-    if len(counted) > file.max_rejected * total:
-        first = "; ".join(f"row {row.row} ({row.sample_id}): {row.reason}" for row in counted[:5])
-        where = f"site {file.site}, {file.manifest if isinstance(file, ManifestSite) else file.file}"
-        expected = f"at most {file.max_rejected:.0%} of {total} rows unusable"
-        remedy = "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in the site file."
-        raise DataError(where, expected=expected, found=f"{len(counted)}, the first: {first}", remedy=remedy)
 
 
 def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:

@@ -145,6 +145,29 @@ class ByteRow:
 
 @with_config(CLOSED)
 @dataclass(frozen=True)
+class SurveyRow:
+    """One row of surveys.jsonl: what one site's images are, in fives; see ``messages.SurveyCounts``."""
+
+    round: int
+    site: str
+    labelled: _Counts
+    unlabelled: int
+    val: _Counts
+    test: _Counts
+    patients: _Counts
+    """In training, validation and testing; empty where the site does not say."""
+    sizes: Annotated[tuple[Mapping[str, int], ...], Field(strict=False)]
+    sides: _Counts
+    grey: int
+    colour: int
+    brightness: _Counts
+    contrast: _Counts
+    repeated: int
+    columns: Mapping[str, Mapping[str, int]]
+
+
+@with_config(CLOSED)
+@dataclass(frozen=True)
 class PseudoLabelRow:
     """What a site notes for itself of one training: how good its pseudo-labels are, by labels that the run hides."""
 
@@ -164,7 +187,9 @@ class PseudoLabelRow:
     """Of the site's model after the training, on these images."""
 
 
-Row: TypeAlias = MetricRow | BinnedRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow | PseudoLabelRow
+Row: TypeAlias = (
+    MetricRow | BinnedRow | RoundRow | PeerRow | GroupRow | QueryRow | BudgetRow | ByteRow | SurveyRow | PseudoLabelRow
+)
 RowT = TypeVar("RowT", bound=Row)
 
 LOGS: Mapping[str, type[Row]] = {
@@ -176,6 +201,7 @@ LOGS: Mapping[str, type[Row]] = {
     "queries": QueryRow,
     "budgets": BudgetRow,
     "bytes": ByteRow,
+    "surveys": SurveyRow,
 }
 """Name of a log, without ``.jsonl`` -> type of its rows."""
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (*LOGS.values(), PseudoLabelRow)}

@@ -1,0 +1,44 @@
+"""Whether a job can use a site file: its labels are classes of the job, and few of its rows are unusable."""
+
+from collections.abc import Sequence
+
+import yaml
+
+from fedward.errors import DataError
+from fedward.sites.data import Rejected
+from fedward.sites.site_file import ManifestSite, NpzSite
+
+
+def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
+    """Refuse a site file that maps labels to classes which the job has not, or that does not say what numbers mean.
+
+    Raises:
+        DataError: it does; names them.
+    """
+    if isinstance(file, NpzSite) and not file.labels:
+        where, expected = f"site {file.site}, field labels", "the class of each number in the file"
+        numbered = ", ".join(f"{number}: {name}" for number, name in enumerate(classes))
+        remedy = f"If they are numbered as in the job, write labels: {{{numbered}}}."
+        raise DataError(where, expected=expected, found="nothing", remedy=remedy)
+    if unknown := sorted(set(file.labels.values()) - {"", *classes}):
+        own = [*dict.fromkeys(filter(None, file.labels.values()))]
+        named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
+        expected, found = f"classes of the job ({', '.join(classes)})", ", ".join(unknown)
+        remedy = f'Name them in the job (--set "data.classes={named}"), or map the labels to classes of the job.'
+        raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
+
+
+def check_rejected(file: ManifestSite | NpzSite, rejected: Sequence[Rejected], total: int) -> None:
+    """Refuse a site with too many rejected rows.
+
+    Raises:
+        DataError: more than ``max_rejected`` of the ``total`` rows, not counting those that are not ``counted``; lists
+            the first five.
+    """
+    counted = [row for row in rejected if row.counted]
+    if len(counted) > file.max_rejected * total:
+        first = "; ".join(f"row {row.row} ({row.sample_id}): {row.reason}" for row in counted[:5])
+        where = f"site {file.site}, {file.manifest if isinstance(file, ManifestSite) else file.file}"
+        expected = f"at most {file.max_rejected:.0%} of {total} rows unusable"
+        remedy = "Fix the rows, the site's labels or the job's data.classes, or raise max_rejected in the site file."
+        raise DataError(where, expected=expected, found=f"{len(counted)}, the first: {first}", remedy=remedy)

@@ -1,0 +1,157 @@
+"""``fedward survey``: counts and a page of site files on one machine, and pictures that stay where they are."""
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedward import cli
+from fedward.config import DataSpec
+from fedward.evaluation.in_fives import LEVELS, SIDES
+from fedward.report.survey import Surveyed, render_survey
+from fedward.report.survey_words import conclusions, flags, median
+from fedward.storage.rows import SurveyRow
+from surveyed import CLASSES, Held, write_hospital
+
+HELD: list[Held] = [
+    ("MEL", "train", 10, 60, "a*", "X"),
+    ("NV", "train", 10, 60, "a*", "<b>Y"),
+    ("NV", "test", 5, 60, "b*", "X"),
+    ("DF", "test", 3, 250, "c*", "Z"),
+]
+
+
+def run(*arguments: object) -> int:
+    return cli.main(["survey", *map(str, arguments), "--classes", *CLASSES, "--image-size", "16"])
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("sites")
+    held: dict[str, list[Held]] = {"site-2": HELD, "site-10": [*HELD, ("DF", "train", 25, 60, "d*", "X")]}
+    return [write_hospital(folder / site, rows, survey_columns=["camera"]) for site, rows in held.items()]
+
+
+def test_it_writes_a_page_and_json(sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*sites, "--out", tmp_path / "out") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out" / "survey.html")
+    told = json.loads((tmp_path / "out" / "survey.json").read_text())
+    assert [(row["site"], row["labelled"], row["test"]) for row in told["sites"]] == [
+        ("site-2", [10, 10, 0], [0, 5, 0]),
+        ("site-10", [10, 10, 25], [0, 5, 0]),
+    ]
+    page = (tmp_path / "out" / "survey.html").read_text()
+    assert "site-2 has no DF: none, or fewer than five with a label in each split." in page
+    assert "&lt;b&gt;Y" in page
+    assert "<b>Y" not in page
+    assert "data:image" not in page
+    assert "s0" not in re.findall(r"\bs\d+\b", page), "no sample is named"
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()}
+    assert modes == {0o600}
+
+
+def test_a_folder_of_site_files_is_all_of_them(sites: list[Path], tmp_path: Path) -> None:
+    assert run(sites[0].parent, "--out", tmp_path / "one") == 0
+    one, two = (tmp_path / name / "survey.html" for name in ("one", "two"))
+    assert run(sites[0], "--out", tmp_path / "two") == 0
+    assert one.read_text() == two.read_text()
+
+
+@pytest.mark.proves("lead", "looking for pictures in a survey", "only a page that a site writes for itself has some")
+def test_pictures_are_of_one_site_and_its_page_says_so(
+    sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*sites, "--pictures", "--out", tmp_path / "all") == 2
+    assert "Name one site file: pictures stay where they are." in capsys.readouterr().err
+    assert not (tmp_path / "all").exists()
+    assert run(sites[1], "--pictures", "--out", tmp_path / "own") == 0
+    page = (tmp_path / "own" / "survey.html").read_text()
+    assert page.count("data:image/png") == 10 + 15 + 24, "of a class 24 at most"
+    assert "It stays at this site." in page
+    assert "data:" not in (tmp_path / "own" / "survey.json").read_text().replace('"data":', "")
+
+
+def test_what_cannot_be_surveyed_is_told(sites: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(sites[0], sites[0]) == 2
+    assert "expected each site once" in capsys.readouterr().err
+    assert run(tmp_path) == 2
+    assert "expected a folder with a file SITE.yaml for each site" in capsys.readouterr().err
+    assert run(tmp_path / "none.yaml", "--out", tmp_path / "out") == 1
+    assert "site none" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+# --- words
+
+
+def row(site: str, labelled: list[int], dark: bool = False, **changes: object) -> SurveyRow:
+    counts = [0] * LEVELS
+    counts[4 if dark else 12] = 100
+    sides = [0] * (len(SIDES) - 1)
+    sides[3] = 100
+    fields: dict[str, object] = {
+        **{"unlabelled": 50, "val": labelled, "test": labelled, "patients": [], "sizes": [], "sides": sides},
+        **{"grey": 0, "colour": 100, "brightness": counts, "contrast": counts, "repeated": 0, "columns": {}},
+    }
+    return SurveyRow(1, site, labelled, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_flags_name_what_spoils_a_training() -> None:
+    small = [0, 100, *[0] * (len(SIDES) - 3)]
+    rows = [
+        row("a", [50, 30, 0]),
+        row("b", [50, 0, 0], repeated=10, grey=100, colour=0, sides=small),
+        row("c", [0, 0, 0], dark=True),
+    ]
+    found = flags(rows, CLASSES)
+    assert conclusions(rows, CLASSES) == [
+        "3 sites hold 280 training images, 130 of them with a label (46 %), 130 for validation and 130 for testing.",
+        "MEL is the commonest class, with 77 % of the labels: a model must beat that.",
+    ]
+    assert [sentence.split(":")[0] for sentence in found] == [
+        "No site tells of images of DF",
+        "Without labelled training images",
+        "b has no NV",
+        "c has no MEL or NV",
+        "At b at least 10 validation or test images are also in another split, pixel by pixel. Results on known images "
+        "say nothing about new ones; `fedward doctor` lists them.",
+        "Without validation images",
+        "Without test images",
+        "c's images are darker than those of most sites",
+        "c's images are of less contrast than those of most sites",
+        "b's images are smaller than those of most sites",
+        "Most images of b are grey, those of the other sites are in colour.",
+        "Only a has labelled training images of NV",
+    ]
+
+
+def test_sites_that_are_alike_raise_no_flag() -> None:
+    assert flags([row("a", [50, 30, 20]), row("b", [50, 30, 20])], CLASSES) == []
+    assert flags([], CLASSES) == conclusions([], CLASSES) == []
+
+
+def test_labels_without_training_images_are_scarce() -> None:
+    (scarce, missing) = (
+        flags([row("a", [15, 30, 0], test=[5, 5, 5])], CLASSES)[1],
+        flags([row("a", [50, 50, 0])], CLASSES),
+    )
+    assert scarce == "Labels are scarce, fewer than 20 at all sites together: MEL (15)."
+    assert missing == ["No site tells of images of DF: leave such classes out of the job, or have some labelled."]
+
+
+def test_medians_by_hand() -> None:
+    assert median([0, 10, 0], (0, 1, 2, 3)) == 1.5
+    assert median([5, 10, 5], (0, 1, 2, 3)) == 1.5
+    assert median([30, 10], (0, 1, 2)) == pytest.approx(2 / 3)
+
+
+def test_a_page_of_forty_sites_shows_all_in_tables() -> None:
+    rows = [row(f"site-{number}", [50, 30, 20]) for number in range(40)]
+    page = render_survey(Surveyed("moles", DataSpec(classes=CLASSES).classes, rows, "here"))
+    assert all(page.count(f'<th scope="row">site-{number}</th>') == 5 for number in range(40))
+    assert "Line: of all 30 sites shown here" in page
+    assert page.count("<svg") == 60
+    assert np.char.count(page, "nan") == 0

@@ -1,0 +1,136 @@
+"""What the server takes as a site's survey: possible counts of the job's classes, and nothing else."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from asking import requests
+from clients import new_client
+from fedward.errors import WireError
+from fedward.methods import METHODS, method_of, settings_of
+from fedward.methods.workflow import SURVEY, ClientTask, Exchange
+from fedward.protocol.fields import RefusedError
+from fedward.protocol.messages import SurveyAnswer
+from fedward.protocol.wire import Message
+from fedward.protocol.wire_checks import check_answer
+from tiny import tiny
+
+SITE, CLASSES = "site-1", ("A", "B")
+NEEDS = METHODS["survey"](settings_of("survey", {})).requirements
+COUNTS: dict[str, Any] = {
+    **{"labelled": [5, 10], "unlabelled": 20, "val": [0, 5], "test": [5, 5]},
+    **{"patients": [10, 5, 5], "sizes": [{"width": 40, "height": 30, "images": 50}], "grey": 0, "colour": 50},
+    **{"sides": [0, 50, 0, 0, 0, 0, 0, 0], "brightness": [50, *[0] * 19], "contrast": [*[0] * 19, 50], "repeated": 0},
+    "columns": {"camera": {"X": 20, "Y": 25}},
+}
+FINE = {"site": SITE, "round": 1, "survey": COUNTS}
+
+
+def request(task: str = SURVEY) -> Message:
+    return requests(tiny("survey"), Exchange(1, {}, {SITE: ClientTask(task)}, evaluate=False))[SITE]
+
+
+def check(meta: Any, task: str = SURVEY) -> Any:
+    return check_answer(Message(meta), SITE, request(task), NEEDS, CLASSES)
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    content = copy.deepcopy(FINE)
+    *parents, last = ("survey", *path.split("/"))
+    place: Any = content
+    for parent in parents:
+        place = place[parent]
+    place[last] = value
+    return content
+
+
+def test_possible_counts_are_taken() -> None:
+    answer = check(FINE)
+    assert isinstance(answer, SurveyAnswer)
+    assert answer.survey.model_dump() == COUNTS
+    check(changed("patients", []))
+    check(changed("brightness", [70, *[0] * 19]))  # each of 6 counts may have lost 4 images, so that there are 74
+
+
+HOSTILE: dict[str, tuple[str, Any]] = {
+    "a count below 0": ("unlabelled", -5),
+    "a count of four": ("unlabelled", 4),
+    "a count that is no multiple of five": ("grey", 7),
+    "a count by class below 0": ("labelled", [-5, 5]),
+    "a count as text": ("labelled", ["5", 5]),
+    "a count as a float": ("colour", 5.0),
+    "true for a count": ("repeated", True),
+    "NaN": ("unlabelled", float("nan")),
+    "too many images": ("unlabelled", 10**12),
+    "text for a list": ("brightness", "0" * 20),
+    "a class more": ("labelled", [5, 5, 5]),
+    "a huge list": ("contrast", [0] * 1_000_000),
+    "an interval less": ("sides", [0] * 7),
+    "more images by brightness than there are": ("brightness", [75, *[0] * 19]),
+    "more images by colour than there are": ("grey", 30),
+    "more patients than images": ("patients", [50, 5, 5]),
+    "two numbers of patients": ("patients", [5, 5]),
+    "more repeated images than there are": ("repeated", 30),
+    "more columns than may be": ("columns", {f"c{number}": {} for number in range(11)}),
+    "more values than may be": ("columns", {"camera": {f"v{number}": 5 for number in range(21)}}),
+    "thousands of columns": ("columns", {f"c{number}": {} for number in range(5000)}),
+    "a long value": ("columns", {"camera": {"x" * 61: 5}}),
+    "a value with a line break": ("columns", {"camera": {"x\ny": 5}}),
+    "a value without images": ("columns", {"camera": {"X": 0}}),
+    "one to four images of a value": ("columns", {"camera": {"X": 3}}),
+    "more images of a column than there are": ("columns", {"camera": {"X": 45, "Y": 45}}),
+    "a size twice": ("sizes", [{"width": 4, "height": 3, "images": 5}] * 2),
+    "six sizes": ("sizes", [{"width": 4, "height": 3 + n, "images": 5} for n in range(6)]),
+    "a size of text": ("sizes", [{"width": "4", "height": 3, "images": 5}]),
+    "a further field": ("ids", ["patient-1"]),
+}
+
+
+@pytest.mark.proves("site", "a survey with counts below 0, of 1 to 4, texts, huge lists or further fields", "refused")
+@pytest.mark.parametrize(("path", "value"), HOSTILE.values(), ids=HOSTILE)
+def test_impossible_counts_are_refused(path: str, value: Any) -> None:
+    with pytest.raises(RefusedError):
+        check(changed(path, value))
+
+
+def test_a_survey_answers_a_survey_alone() -> None:
+    with pytest.raises(RefusedError):
+        check(FINE, "train")
+    trained = {"site": SITE, "round": 1, "labelled": 1, "unlabelled": 1, "steps": 0, "train": {}, "metrics": []}
+    for meta in (trained, {**FINE, "labelled": 7}, {**FINE, "metrics": []}):
+        with pytest.raises(RefusedError):
+            check(meta)
+    with pytest.raises(RefusedError):
+        check_answer(Message(FINE, {"diff/a": None}), SITE, request(), NEEDS, CLASSES)  # type: ignore[dict-item]
+
+
+@pytest.mark.proves(
+    "lead",
+    "asking for a survey in a job that trains, or for a training in a survey",
+    "the site refuses, no image is read",
+)
+@pytest.mark.parametrize(
+    ("method", "task", "evaluate"), [("fedavg", SURVEY, False), ("survey", "train", False), ("survey", SURVEY, True)]
+)
+def test_a_job_asks_for_one_of_the_two(method: str, task: str, evaluate: bool, tmp_path: Any) -> None:
+    experiment = tiny(method)
+    asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask(task)}), [SITE] if evaluate else [])[SITE]
+    client = new_client(SITE, experiment, tmp_path)
+    answer = client.handle(asked)
+    assert "a survey in a job that is one, and there nothing else" in answer.meta["error"]
+    assert "data" not in vars(client)
+
+
+def test_what_a_site_answers_is_what_the_server_takes(tmp_path: Any) -> None:
+    experiment = tiny("survey")
+    asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask(SURVEY)}, evaluate=False))[SITE]
+    assert not asked.arrays, "no model travels"
+    answer = new_client(SITE, experiment, tmp_path).handle(asked)
+    needs = method_of(experiment).requirements
+    told = check_answer(answer, SITE, asked, needs, experiment.data.classes)
+    assert isinstance(told, SurveyAnswer)
+    assert told.synthetic
+    assert set(answer.meta) == {"site", "round", "survey", "synthetic"}
+    with pytest.raises(WireError):
+        check_answer(answer, SITE, asked, needs, CLASSES)

@@ -1,0 +1,150 @@
+"""Surveys as jobs: both engines tell the same, each site decides, and no model comes of it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from asking import requests
+from clients import new_client
+from fedward.client.admission import Admission
+from fedward.config import Experiment
+from fedward.errors import RunError
+from fedward.local import LocalTransport, run_local
+from fedward.methods import method_of
+from fedward.methods.workflow import SURVEY, ClientTask, Exchange
+from fedward.operation.audit_check import verify
+from fedward.protocol.transport import Deliver
+from fedward.protocol.wire import Message
+from fedward.security.policy import OPEN, Policy
+from running import run_experiment
+from surveyed import SPEC, Held, write_hospital
+from tiny import clinical, tiny
+
+SITES = ["site-1", "site-2", "site-3"]
+
+
+def hospitals(folder: Path) -> list[Path]:
+    """Write three sites: one without melanomas, one that is dark, one with a class of its own."""
+    held: dict[str, list[Held]] = {
+        "site-1": [("NV", "train", 30, 160, "a*", "X"), ("NV", "test", 10, 160, "b*", "X")],
+        "site-2": [("NV", "train", 20, 40, "a*", "X"), ("MEL", "train", 20, 40, "m*", "X")],
+        "site-3": [("MEL", "train", 20, 160, "a*", "Y"), ("DF", "train", 25, 160, "d*", "Y")],
+    }
+    files = [write_hospital(folder / site, rows, survey_columns=["camera"]) for site, rows in held.items()]
+    return [file.rename(folder / file.name) for file in map(_absolute, files)]
+
+
+def _absolute(file: Path) -> Path:
+    file.write_text(file.read_text().replace("folder: images", f"folder: {file.parent / 'images'}"))
+    return file
+
+
+def experiment(**changes: object) -> Experiment:
+    return tiny("survey", data=SPEC, synthetic=None, minimum_replies=2, timeout=60, **changes)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hospitals(tmp_path_factory.mktemp("sites"))[0].parent
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Path:
+    return run_local(experiment(), tmp_path_factory.mktemp("survey") / "run", sites=SITES, site_folders=[files])
+
+
+def test_a_run_leaves_counts_a_page_and_no_model(run: Path) -> None:
+    rows = [json.loads(line) for line in (run / "surveys.jsonl").read_text().splitlines()]
+    assert [(row["site"], row["labelled"], row["test"]) for row in rows] == [
+        ("site-1", [0, 30, 0], [0, 10, 0]),
+        ("site-2", [20, 20, 0], [0, 0, 0]),
+        ("site-3", [20, 0, 25], [0, 0, 0]),
+    ]
+    info = json.loads((run / "run.json").read_text())
+    assert (info["status"], info["summary"]) == ("finished", {"rounds": 1})
+    assert info["synthetic"] == dict.fromkeys(SITES, False)
+    assert not list(run.glob("*.safetensors"))
+    logs = [next((run / "sites" / site / "answers").glob("*.jsonl")) for site in SITES]
+    assert "3 lines of sites' logs" in str(verify(run, logs))
+
+
+def test_the_page_says_what_follows(run: Path) -> None:
+    page = (run / "report.html").read_text()
+    assert "site-1 has no MEL or DF" in page
+    assert "Only site-3 has labelled training images of DF" in page
+    assert "site-2&#39;s images are darker than those of most sites: median 0.17 against 0.68" in page
+    assert "Without test images: site-2 and site-3" in page
+    assert "data:image" not in page
+    assert not (run / "clinician.html").exists()
+
+
+def test_a_run_that_was_killed_asks_again(files: Path, tmp_path: Path, run: Path) -> None:
+    class Killed(LocalTransport):
+        def exchange(self, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
+            super().exchange(requests, timeout, lambda *_: None)
+            raise KeyboardInterrupt
+
+    job, folder = experiment(), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(job, folder, Killed(job, SITES, folder / "sites", [files]), engine="local")
+    run_local(None, folder, resume=True, site_folders=[files])
+    assert (folder / "surveys.jsonl").read_text() == (run / "surveys.jsonl").read_text()
+
+
+# --- policies
+
+
+def client_of(folder: Path, files: Path, site: str, policy: Policy, job: Experiment) -> Callable[[Message], Message]:
+    admission = Admission(site, job, method_of(job), folder, lambda: policy)
+    handle: Callable[[Message], Message] = new_client(site, job, folder, [files], admission=admission).handle
+    return handle
+
+
+@pytest.mark.proves("lead", "a survey of a hospital whose policy says nothing of surveys", "refused, no image is read")
+def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
+    job = clinical("survey", data=SPEC)
+    exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
+    message = requests(job, exchange)["site-1"]
+    message = Message({**message.meta, "members": 3}, message.arrays)
+    for number, policy in enumerate((Policy(), Policy(methods="any"), OPEN.model_copy(update={"surveys": False}))):
+        refused = client_of(tmp_path / f"{number}", files, "site-1", policy, job)(message).meta
+        assert refused["refused"]
+        assert "surveys: none, the job asks what this site's images are" in refused["error"]
+    told = client_of(tmp_path / "told", files, "site-1", Policy(surveys=True), job)(message).meta
+    assert told["survey"]["labelled"] == [0, 30, 0]
+
+
+class Choosy(LocalTransport):
+    """The in-process engine, with sites that do not want to be surveyed."""
+
+    def __init__(self, job: Experiment, folder: Path, files: Path, unwilling: set[str]) -> None:
+        super().__init__(job, SITES, folder, [files])
+        policy = {site: Policy(surveys=site not in unwilling, minimum_replies=2) for site in SITES}
+        self.client = lambda site: new_client(  # type: ignore[method-assign,assignment]
+            site,
+            job,
+            folder / site,
+            [files],
+            admission=Admission(site, job, method_of(job), folder / site, lambda: policy[site]),
+        )
+
+
+def test_who_refuses_is_named_and_told_of_nowhere(files: Path, tmp_path: Path) -> None:
+    job = experiment()
+    run_experiment(job, tmp_path / "run", Choosy(job, tmp_path / "sites", files, {"site-2"}), engine="local")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Sites that told nothing" in page
+    assert "policy of site-2: expected what its rules allow, found surveys: none" in page
+    rows = (tmp_path / "run" / "surveys.jsonl").read_text().splitlines()
+    assert [json.loads(row)["site"] for row in rows] == ["site-1", "site-3"]
+
+
+def test_too_few_answers_are_not_used(files: Path, tmp_path: Path) -> None:
+    job = experiment()
+    transport = Choosy(job, tmp_path / "sites", files, {"site-2", "site-3"})
+    with pytest.raises(RunError, match="surveys: none"):
+        run_experiment(job, tmp_path / "run", transport, engine="local")
+    assert not (tmp_path / "run" / "surveys.jsonl").read_text()
+    assert "failed" in (tmp_path / "run" / "report.html").read_text()
