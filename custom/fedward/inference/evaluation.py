@@ -69,7 +69,7 @@ def evaluate(
         require_one_label(data.site, images)
         images = reportable(images)
         if not len(images):
-            expected = f"a class with at least {SMALLEST_COUNT} labelled images in its {split} split"
+            expected = f"a class with at least {SMALLEST_COUNT} labelled {unit}s in its {split} split"
             remedy = "Name another split with --split, or set more images apart in the site file (split)."
             raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
         found = _predicted(model, data, images)

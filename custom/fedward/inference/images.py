@@ -116,7 +116,7 @@ def _rows(path: Path, columns: Mapping[str, str], folder: Path) -> list[_Listed]
 
 
 def _of_files(listed: Sequence[_Listed], spec: DataSpec, rendering: Rendering) -> Iterator[Block]:
-    step = _FEW if rendering.frames or rendering.slices else _BLOCK
+    step = _FEW if rendering.several else _BLOCK
     for start in range(0, len(listed), step):
         block = listed[start : start + step]
         there = [place for place, each in enumerate(block) if not each.problem]

@@ -18,6 +18,7 @@ from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import as_image
 from fedward.sites.dicom import is_dicom
 from fedward.sites.headers import header_notes, patient_numbers
+from fedward.sites.identifying import identifying_notes
 from fedward.sites.manifest import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
 
@@ -39,7 +40,7 @@ class Report:
     leaks: tuple[str, ...]
     notes: tuple[str, ...]
     headers: tuple[str, ...] = ()
-    """Of DICOM files."""
+    """What of a person may be in the files."""
     job: tuple[str, Sequence[str]] = ("", ())
     """A title, and what a job would do there."""
 
@@ -57,7 +58,7 @@ class Report:
         for title, items in (
             ("LEAKS (must be fixed)", self.leaks),
             ("Notes", self.notes),
-            ("DICOM headers (told here only)", self.headers),
+            ("Headers and pictures (told here only)", self.headers),
             self.job,
             (f"Rejected: {len(data.rejected)} rows", [*rejected, *more]),
         ):
@@ -81,11 +82,12 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     data = load_site(site_file, spec, cache)
     leaks, repeats = _duplicates(data)
     file = read_site_file(site_file)
-    entries = read_entries(file, spec.classes)[0] if isinstance(file, ManifestSite) else []
-    paths = {entry.sample_id: entry.path for entry in entries if is_dicom(entry.path)}
-    headers = (
-        header_notes([*paths.values()], isinstance(file, ManifestSite) and file.window is not None) if paths else []
-    )
+    if not isinstance(file, ManifestSite):
+        return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
+    files = {entry.sample_id: entry.path for entry in read_entries(file, spec.classes)[0]}
+    paths = {sample: path for sample, path in files.items() if is_dicom(path)}
+    headers = header_notes([*paths.values()], file.window is not None) if paths else []
+    headers += identifying_notes(files, file.rendering)
     return Report(data, tuple(leaks + _patients(data, paths)), tuple(_notes(data) + repeats), tuple(headers))
 
 
@@ -200,11 +202,13 @@ def _notes(data: SiteData) -> list[str]:
     absent = [name for index, name in enumerate(data.classes) if index not in present]
     if absent and present:
         notes.append(f"no labelled, val or test image of {', '.join(absent)}")
+    unit = "patients" if data.test.groups else "images"
     for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):
-        counts = Counter(int(label) for label in images.labels)
+        units = {(group, int(label)) for group, label in zip(images.groups or images.ids, images.labels, strict=True)}
+        counts = Counter(label for _, label in units)
         small = [f"{data.classes[index]} {counts[index]}" for index in sorted(present) if counts[index] < TINY]
         if len(images) and small:
-            notes.append(f"{name}: fewer than {TINY} images of {', '.join(small)}")
+            notes.append(f"{name}: fewer than {TINY} {unit} of {', '.join(small)}")
     if not len(data.labelled):
         notes.append("no training label is seen: the site can only take part in methods for unlabelled sites")
     return notes

@@ -55,6 +55,11 @@ class Rendering(NamedTuple):
     slices: Slices | None = None
     """None: volumes are refused."""
 
+    @property
+    def several(self) -> bool:
+        """Whether a file may become several images."""
+        return bool(self.frames or self.slices)
+
     def plain(self) -> dict[str, Any]:
         """Return what is set, as fields of a site file."""
         fields = {

@@ -80,7 +80,7 @@ class Pool:
             "image_size": min(max(self.side, SMALLEST_SIDE), LARGEST_SIDE),
             "channels": self.channels,
             "views": "upright" if self.channels == 1 or self.rendering.slices else "mirrored",
-            **({"evaluate_by": "patient"} if self.rendering.frames or self.rendering.slices else {}),
+            **({"evaluate_by": "patient"} if self.rendering.several else {}),
         }
 
 

@@ -1,6 +1,7 @@
 """What whoever cuts a data set reads on the console: a line for each site, and what to know and do next."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -14,6 +15,8 @@ from fedward.sites.partition.pool import Cut, Pool, Rows
 from fedward.sites.split import apportion
 
 _WIDTH = 80
+_EVALUATED = 5
+"""Images of a class in a split that an evaluation needs, or patients."""
 _HEAD = ("train", "labelled", "val", "test", "groups", "classes", "commonest class")
 
 
@@ -43,6 +46,13 @@ def _row(pool: Pool, mine: Mapping[str, Rows], share: float) -> tuple[str, ...]:
     return (f"{sizes['train']}", *map(str, cells), f"{np.count_nonzero(counts)}/{len(counts)}", most)
 
 
+def _rare(pool: Pool, rows: Rows) -> bool:
+    """Return whether a class has too few patients, or images that stand alone, among these rows to be evaluated."""
+    patients = {(pool.groups[row] if pool.rendering.several else row, int(pool.labels[row])) for row in rows}
+    counts = Counter(label for _, label in patients)
+    return any(count < _EVALUATED for count in counts.values())
+
+
 def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
     spec: dict[str, Any] = pool.data_spec()
     notes = list(pool.notes)
@@ -55,6 +65,12 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
         if part:
             count = f"at most {part.at_most}" if part.at_most else "as many"
             notes += [f"A {kind} becomes {count} images with its label. The table counts files."]
+    if rare := [site for site, mine in cut.items() if any(_rare(pool, mine[split]) for split in ("val", "test"))]:
+        unit = "patients" if "evaluate_by" in spec else "images"
+        notes += [
+            f"{len(rare)} of {len(cut)} sites have fewer than {_EVALUATED} {unit} of a class for validation or for "
+            "testing. The class is not evaluated there. Fewer sites have more each."
+        ]
     if not pool.grouped:
         notes += ["No column says which images are of one patient or lesion: each is taken to stand alone."]
     kind = "grey" if spec["channels"] == 1 else "RGB"

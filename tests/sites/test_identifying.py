@@ -1,0 +1,95 @@
+"""What may name a person in files: the doctor tells fields and pictures, and no value."""
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
+
+from dicom_files import save
+from fedward.sites.doctor import examine
+from fedward.sites.identifying import has_text_lines, identifying_notes
+from fedward.sites.rendering import PLAIN, Rendering, Slices
+from fedward.sites.synthetic import synthetic_site
+from nifti_files import body, nibabel, write
+
+SECRET = "Mueller 4711"
+
+
+def scan(size=200):
+    """Return a noisy disc in black, as of a body."""
+    x, y = np.meshgrid(*[np.linspace(-1, 1, size)] * 2)
+    noise = np.random.default_rng(0).normal(120, 25, (size, size))
+    return np.where(x**2 + y**2 < 0.7, noise, 0).clip(0, 255).astype(np.uint8)
+
+
+def written(pixels, text=SECRET, size=12, colour=255, at=(3, 3)):
+    image = Image.fromarray(pixels)
+    ImageDraw.Draw(image).text(at, text, fill=colour, font=ImageFont.load_default(size))
+    return np.asarray(image)
+
+
+@pytest.mark.parametrize("size", [10, 14, 24])
+def test_lines_of_text_are_found(size):
+    assert has_text_lines(written(scan(), size=size))
+    assert has_text_lines(written(np.full((200, 200), 230, np.uint8), size=size, colour=0, at=(20, 90)))
+
+
+def test_pictures_without_text_are_left_alone():
+    ramp = np.tile(np.arange(256, dtype=np.uint8), (100, 1))
+    noise = np.random.default_rng(1).integers(0, 256, (100, 100), np.uint8)
+    ruler = scan()
+    ruler[20:180:10, 5:15] = 255
+    for picture in (scan(), ramp, noise, ruler, np.zeros((50, 50), np.uint8), np.zeros((9, 1), np.uint8)):
+        assert not has_text_lines(picture)
+
+
+def test_drawn_lesions_have_no_text():
+    from fedward.config import DataSpec, SyntheticData
+
+    data = synthetic_site("site-1", DataSpec(image_size=64), SyntheticData(images=40), 1)
+    assert not any(
+        has_text_lines(np.asarray(Image.fromarray(pixels).convert("L"))) for pixels in data.unlabelled.pixels
+    )
+
+
+def files(folder):
+    """Return six files of several kinds, all with a name somewhere but the first."""
+    exif = Image.Exif()
+    exif[0x013B], exif[0x010E] = SECRET, SECRET  # Artist, ImageDescription
+    text = PngImagePlugin.PngInfo()
+    text.add_text(SECRET, SECRET)
+    plain = Image.fromarray(scan())
+    plain.save(folder / "plain.png")
+    plain.save(folder / "camera.jpg", exif=exif)
+    plain.save(folder / "text.png", pnginfo=text)
+    Image.fromarray(written(scan())).save(folder / "burned.png")
+    volume = write(folder / "volume.nii", body(), descrip=SECRET)
+    image = nibabel.load(volume)
+    image.header.extensions.append(nibabel.nifti1.Nifti1Extension("comment", SECRET.encode()))
+    nibabel.save(image, folder / "volume.nii.gz")
+    save(folder / "burned.dcm", written(scan()), PatientName=SECRET)
+    (folder / "broken.png").write_bytes((folder / "text.png").read_bytes()[:60])
+    return {path.name: path for path in sorted(folder.iterdir())}
+
+
+def test_fields_are_told_by_name_and_count(tmp_path):
+    fields, pictures = identifying_notes(files(tmp_path), Rendering(slices=Slices()))
+    told = "EXIF Artist 1, EXIF ImageDescription 1, NIfTI descrip 2, NIfTI extension 1, PNG text 1."
+    assert told in fields
+    assert "picture of 2 of 8 files looked at, such as burned.dcm, burned.png." in pictures
+    assert "Mueller" not in fields + pictures
+    kept = {name: path for name, path in files(tmp_path).items() if name == "plain.png"}
+    assert identifying_notes(kept, PLAIN) == []
+
+
+def test_the_doctor_tells_them(hospital):
+    names = [row[1] for row in hospital.rows]
+    for name in names[:3]:
+        Image.fromarray(written(scan())).convert("RGB").save(hospital.folder / name)
+    exif = Image.Exif()
+    exif[0x013B] = SECRET
+    Image.fromarray(scan()).save(hospital.folder / names[5], "JPEG", exif=exif)
+    text = " ".join(examine(hospital.write(), hospital.spec).text().split())
+    assert "Headers and pictures (told here only)" in text
+    assert "EXIF Artist 1." in text
+    assert "picture of 3 of 40 files looked at, such as s000, s001, s002." in text
+    assert "Mueller" not in text
