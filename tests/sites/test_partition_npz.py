@@ -226,6 +226,7 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
         "image_size": 16,
         "channels": 1,
         "views": "upright",
+        "evaluate_by": "image",
     }
 
 
