@@ -365,12 +365,17 @@ return [...parts].filter((each) => {
 """
 
 
-@pytest.mark.parametrize(("width", "height"), [(1366, 625), (844, 390), (1024, 768), (768, 1024)])
-def test_image_and_all_answers_are_in_view_at_once(tab: Tab, big_clinic: Any, width: int, height: int) -> None:
-    """On a laptop, a telephone and a tablet, with eight classes and names that are long."""
+@pytest.mark.parametrize(
+    ("width", "height", "classes"),
+    [(1366, 625, 20), (1366, 625, 8), (844, 390, 8), (1024, 768, 20), (768, 1024, 20), (768, 1024, 8)],
+)
+def test_image_and_all_answers_are_in_view_at_once(
+    tab: Tab, big_clinic: Any, width: int, height: int, classes: int
+) -> None:
+    """On a laptop, a telephone and a tablet, with names that are long."""
     with big_clinic.site_file.open("a") as file:
         file.write(f"site: {'Universitätsklinikum Überall, ' * 4}\n")
-    server = Server(big_clinic.site_file, LONG)
+    server = Server(big_clinic.site_file, [*LONG, *(f"lung_opacity_{index}" for index in range(classes - len(LONG)))])
     try:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         tab.command("Emulation.setDeviceMetricsOverride", **size)
