@@ -5,7 +5,6 @@ import re
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedward import cli
@@ -44,7 +43,7 @@ def test_it_writes_a_page_and_json(sites: list[Path], tmp_path: Path, capsys: py
         ("site-10", [10, 10, 25], [0, 5, 0]),
     ]
     page = (tmp_path / "out" / "survey.html").read_text()
-    assert "site-2 has no DF: none, or fewer than five with a label in each split." in page
+    assert "site-2 has no DF: no labels, or fewer than five patients in each split." in page
     assert "&lt;b&gt;Y" in page
     assert "<b>Y" not in page
     assert "data:image" not in page
@@ -154,4 +153,10 @@ def test_a_page_of_forty_sites_shows_all_in_tables() -> None:
     assert all(page.count(f'<th scope="row">site-{number}</th>') == 5 for number in range(40))
     assert "Line: of all 30 sites shown here" in page
     assert page.count("<svg") == 60
-    assert np.char.count(page, "nan") == 0
+
+
+def test_other_values_come_last_and_numbers_in_order() -> None:
+    columns = {"age": {"10": 5, "9": 10, "(others)": 5}}
+    page = render_survey(Surveyed("moles", CLASSES, [row("a", [50, 30, 20], columns=columns)], "here"))
+    headings = re.findall(r'<th scope="col">(9|10|\(others\))</th>', page)
+    assert headings == ["9", "10", "(others)"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
-from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
+from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, OTHERS, SIDES
 from fedward.report import verdict, words
 from fedward.report.drawing import INK, SERIES, axes_of
 from fedward.report.many import MANY
@@ -129,6 +129,7 @@ def _columns(rows: Sequence[SurveyRow]) -> list[tuple[str, list[str], list[tuple
     tables = []
     for name in names:
         telling = [row for row in rows if name in row.columns]
-        values = sorted({value for row in telling for value in row.columns[name]}, key=natural)
+        found = {value for row in telling for value in row.columns[name]}
+        values = sorted(found, key=lambda value: (value == OTHERS, natural(value)))
         tables.append((name, values, [(row.site, [row.columns[name].get(v, 0) for v in values]) for row in telling]))
     return tables

@@ -84,7 +84,7 @@ def _missing(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
         if names := tuple(name for name in known if name not in _held([row], classes)):
             lacking.setdefault(names, []).append(row.site)
     return [
-        f"{_list(sites)} {_has(sites)} no {_list(names, 'or')}: none, or fewer than five with a label in each split."
+        f"{_list(sites)} {_has(sites)} no {_list(names, 'or')}: no labels, or fewer than five patients in each split."
         for names, sites in lacking.items()
     ]
 
