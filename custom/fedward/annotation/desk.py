@@ -195,7 +195,7 @@ class Desk:
             return last.sample_id
 
     def _adjudicates(self, database: sqlite3.Connection, message: Message) -> bool:
-        found = questions(database, self.rules, self._classes)
+        found = questions(database, self.rules, self._classes) if self.rules.readers > 1 else []
         return any(each.adjudicated_by(message.annotator) for each in found if message.sample_id in each.ids)
 
     def _newest(self, database: sqlite3.Connection, annotator: str, sample_id: str) -> int:
