@@ -35,7 +35,7 @@ MAY_USE: dict[str, set[str]] = {
     "sites": {"errors", "faults", "private", "seeds", "terminal", "yaml_text"},
     "annotation": {"config", "errors", "private", "sites", "spreadsheet", "terminal"},
     "methods": {"errors", "registry", "seeds"},
-    "config": {"digests", "errors", "faults", "methods", "nets", "registry"},
+    "config": {"digests", "errors", "evaluation", "faults", "methods", "nets", "registry"},
     "jobs": {"config", "errors", "registry", "yaml_text"},
     "training": {
         *("config", "digests", "errors", "evaluation", "methods", "nets", "private", "registry", "seeds", "sites"),

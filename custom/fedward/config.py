@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedward.digests import digest
 from fedward.errors import ConfigError, did_you_mean
+from fedward.evaluation.names import overall
 from fedward.faults import explain, names_in
 from fedward.registry import METHODS, METRICS, VIEWS, Extension, extensions, image_size
 
@@ -26,6 +27,8 @@ class DataSpec(_Frozen):
 
     name: str = "dermoscopy"
     classes: tuple[str, ...] = Field(DERMOSCOPY, min_length=2)
+    multi_label: bool = False
+    """Whether an image may show several of the classes, or none of them; else it is of one."""
     image_size: int = Field(32, ge=16, le=1024)
     """Height and width in pixels the network sees."""
     channels: Literal[1, 3] = 3
@@ -36,6 +39,12 @@ class DataSpec(_Frozen):
     evaluate_by: Literal["image", "patient"] = "image"
     """What validation and test numbers are of. ``patient``: of what a site's file calls a group, each of one label. Its
     answer is the mean of the probabilities of its images."""
+
+    @model_validator(mode="after")
+    def _one_question_an_image(self) -> "DataSpec":
+        if self.multi_label and self.evaluate_by != "image":
+            raise ValueError("evaluate_by=patient needs one label a patient: set evaluate_by=image with multi_label")
+        return self
 
     @field_validator("views")
     @classmethod
@@ -49,6 +58,11 @@ class DataSpec(_Frozen):
         if len(set(classes)) < len(classes):
             raise ValueError("a class is named twice")
         return classes
+
+
+def default_metric(data: DataSpec) -> str:
+    """Return the metric that chooses the best round where a job names none."""
+    return "auroc_macro" if data.multi_label else "accuracy"
 
 
 class WeightsFile(_Frozen):
@@ -91,8 +105,9 @@ class Experiment(_Frozen):
     seed: int = Field(1, ge=0)
     evaluate_every: int = Field(1, ge=1)
     """The global model is evaluated at all sites every so many rounds, before the first and after the last."""
-    key_metric: str = "accuracy"
-    """Validation metric that chooses the best round, the higher the better."""
+    key_metric: str = Field(default_factory=lambda known: default_metric(known.get("data") or DataSpec()))
+    """Validation metric that chooses the best round, the higher the better. In a multi-label job ``auroc_macro``, else
+    ``accuracy``, unless another is named."""
     metrics: tuple[str, ...] = ()
     """Metrics of installed packages, which sites report besides those that every job has."""
     minimum_replies: int = Field(1, ge=1)
@@ -148,6 +163,10 @@ class Experiment(_Frozen):
         if self.update_dtype != "float32" and (reason := algorithm.requirements.exact):
             where, found = f"update_dtype with {self.method}", f"{self.update_dtype}: {reason}"
             raise ConfigError(where, expected="float32", found=found, remedy="Set update_dtype=float32.")
+        if self.data.multi_label and (reason := algorithm.requirements.one_label):
+            where, expected = f"data.multi_label with {self.method}", "losses that take several labels an image"
+            remedy = "Choose fedavg, ssfl or fedperl, with the defaults of such settings."
+            raise ConfigError(where, expected=expected, found=reason, remedy=remedy)
         if self.secure_aggregation:
             self._must_do_with_means(algorithm)
         if algorithm.settings.robust != "no":
@@ -165,9 +184,11 @@ class Experiment(_Frozen):
 
     @model_validator(mode="after")
     def _known_metrics(self) -> "Experiment":
+        if self.metrics and self.data.multi_label:
+            raise ValueError("metrics: none with data.multi_label, as those of other packages take one label an image")
         for name in self.metrics:
             METRICS.extension(name)
-        if self.key_metric not in (known := (*METRICS.builtin, *self.metrics)):
+        if self.key_metric not in (known := (*overall(self.data.multi_label), *self.metrics)):
             like = did_you_mean(self.key_metric, known)
             raise ValueError(f"key_metric={self.key_metric!r} must be one of {', '.join(known)}{like}")
         if repeated := {name for name in self.metrics if name in METRICS.builtin or self.metrics.count(name) > 1}:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedward.config import DataSpec, Experiment, SyntheticData
+from fedward.config import DataSpec, Experiment, SyntheticData, default_metric
 from fedward.errors import ConfigError, did_you_mean, reason_of
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
@@ -135,12 +135,15 @@ def load_experiment(
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
     the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML. ``data`` has fields of its
     ``data``, as changes that come before the others. Other classes than those of a shipped job are of another data set:
-    without a name of its own it is called ``images``.
+    without a name of its own it is called ``images``. Where images have several labels, the best round is chosen by
+    another metric, unless a change names one.
     """
     known = {f"data.{key}": value for key, value in (data or {}).items()}
     changed = known | dict(map(key_and_value, changes))
     if is_shipped(job) and "data.classes" in changed:
         changed.setdefault("data.name", "images")
+    if is_shipped(job) and changed.get("data.multi_label") is True:
+        changed.setdefault("key_metric", default_metric(DataSpec(multi_label=True)))
     return changed_experiment(job, changed, clinical)
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from fedward.errors import ConfigError, did_you_mean
-from fedward.evaluation.names import OVERALL
+from fedward.evaluation.names import MULTI_LABEL, OVERALL
 
 if TYPE_CHECKING:
     from fedward.evaluation.classification import MetricFunction
@@ -171,7 +171,8 @@ _SAMPLERS = {
     "feal": "feal:FEAL",
 }
 _VIEWS = {name: f"recipes:{name.upper()}" for name in ("rotation_invariant", "mirrored", "upright")}
-_METRICS = dict.fromkeys(OVERALL, "classification:classification_metrics")
+_METRICS = dict.fromkeys(MULTI_LABEL, "multi_label:multi_label_metrics")
+_METRICS |= dict.fromkeys(OVERALL, "classification:classification_metrics")
 
 
 METHODS: "Registry[type[Algorithm[Any]]]" = Registry(

@@ -52,6 +52,9 @@ def _run(options: argparse.Namespace) -> int:
     options.out = options.out or Path("runs") / Path(options.job).stem
     folders = [options.site_files] if options.site_files else []
     named = [name for folder in folders for name in named_sites(folder)]
+    if experiment.data.multi_label and not folders:
+        found, remedy = "data.multi_label=true, and synthetic images show one class each", "Name the sites' files."
+        raise ConfigError("fedward run", expected="--site-files FOLDER", found=found, remedy=remedy)
     sites = (named or simulated_sites(experiment)) if options.sites is None else site_names(options.sites)
     if folders:
         sites = _usable(options, experiment, sites)
@@ -101,7 +104,8 @@ def _experiment(options: argparse.Namespace) -> Experiment:
     if known:
         data = experiment.data
         kind = "grey" if data.channels == 1 else "RGB"
-        about = f"{len(data.classes)} classes, {data.image_size} pixels, {kind}, views {data.views}"
+        several = "several or none an image, " if data.multi_label else ""
+        about = f"{len(data.classes)} classes, {several}{data.image_size} pixels, {kind}, views {data.views}"
         about += "" if data.evaluate_by == "image" else f", evaluated by {data.evaluate_by}"
         _note(options, f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}")
     return experiment
@@ -111,7 +115,7 @@ def _usable(options: argparse.Namespace, experiment: Experiment, sites: list[str
     """Return the sites whose files can be used; they must be all of them unless ``--allow-missing`` is given."""
     from fedward.sites.check import site_problems
 
-    problems = site_problems(sites, [options.site_files], experiment.data.classes)
+    problems = site_problems(sites, [options.site_files], experiment.data)
     alike: dict[str, list[str]] = {}
     for site, problem in problems.items():
         alike.setdefault(problem, []).append(site)

@@ -290,7 +290,7 @@ def test_a_net_that_fails_is_left_training() -> None:
 def test_teaching_changes_no_buffer(objective: FixMatchObjective, peers: int) -> None:
     net, batch = make_net(dropout=0.5), make_batch(peers=peers)
     before = buffers(net)
-    objective.teach(net, batch.weak, batch.peers)
+    objective.teach(net, batch.weak, batch.peers, INPUTS)
     assert_same(buffers(net), before)
     assert all(module.training for module in net.modules())
 

@@ -13,6 +13,7 @@ from run_folders import CLASSES, SITES, write_run
 
 from fedward.errors import RunError
 from fedward.evaluation import best_global, best_per_site, last_rounds
+from fedward.evaluation.names import OVERALL
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.report import Run, comparison, figures, groups, tables, write_report
 from fedward.report.communities import community_order
@@ -78,8 +79,8 @@ def test_numbers_per_site_equal_the_rows(full):
     body = page.tables["table-overall"][1:]
     for line, site in zip(body, SITES, strict=False):
         rows = run.at(site, "test", chosen)
-        assert line == [site, *(shown(rows[name].value) for name in tables.OVERALL)]
-    expected = [fmean(run.at(site, "test", chosen)[name].value for site in SITES) for name in tables.OVERALL]
+        assert line == [site, *(shown(rows[name].value) for name in OVERALL)]
+    expected = [fmean(run.at(site, "test", chosen)[name].value for site in SITES) for name in OVERALL]
     assert body[-1][1:] == [shown(value) for value in expected]
 
 

@@ -63,6 +63,7 @@ def test_an_official_file_is_cut_and_described(tmp_path):
     assert json.loads((tmp_path / "sites" / "data.json").read_text()) == {
         "name": "breast",
         "classes": ["benign", "malignant"],
+        "multi_label": False,
         "image_size": 28,
         "channels": 1,
         "views": "upright",
@@ -174,7 +175,7 @@ def test_numbers_name_classes_from_whichever_on(tmp_path):
         ({}, ("cyst", "cyst"), ConfigError, "two or more classes, each named once, found cyst, cyst"),
         ({"label_names": np.array(["a"])}, (), DataError, "labels from 0 to 0.*found 0 to 2.*Complete label_names"),
         ({"images": np.zeros((90, 4), np.uint8)}, (), DataError, "uint8 images"),
-        ({"labels": np.zeros((90, 14), int)}, (), DataError, "single-label"),
+        ({"labels": np.zeros((90, 14, 2), int)}, (), DataError, "labels .N,. or .N, C."),
         ({"labels": None}, (), DataError, "labels is not a file"),
         ({"images": None}, (), DataError, "train_images and train_labels"),
         ({"groups": np.array([None] * 90)}, (), DataError, "an npz file of arrays"),
@@ -223,6 +224,7 @@ def test_from_a_file_to_a_run_in_two_commands(tmp_path, capsys, monkeypatch):
     assert info["experiment"]["data"] == {
         "name": "breast",
         "classes": ["no", "yes"],
+        "multi_label": False,
         "image_size": 16,
         "channels": 1,
         "views": "upright",

@@ -156,7 +156,11 @@ class Study(_Part):
         common = {**images, **self.settings, **(changes or {})}
         variant = self.variants[cell.variant].settings
         common, variant = ({k: v for k, v in each.items() if _has(known, k)} for each in (common, variant))
-        return changed_experiment(row.job, {**common, **row.settings, **variant, "seed": cell.seed})
+        made = changed_experiment(row.job, {**common, **row.settings, **variant, "seed": cell.seed})
+        if made.data.multi_label:
+            remedy = "Compare single runs: fedward report RUN --compare OTHERS."
+            raise ConfigError(f"study, row {cell.row}", expected="one label an image", found="several", remedy=remedy)
+        return made
 
     def folder(self, cell: Cell) -> str:
         """Return the folder of a cell's site files, below the study's; "" where the images are synthetic."""

@@ -200,12 +200,13 @@ class Client:
         """Return the answer as it may leave. Under secure aggregation its update is encrypted."""
         spec, method = self.experiment, self._algorithm
         listed = (self.name, request, method.requirements, spec.data.classes, spec.metrics)
-        wire_checks.check_answer(answer, *listed)
+        several = spec.data.multi_label
+        wire_checks.check_answer(answer, *listed, multi_label=several)
         if spec.secure_aggregation:
             # The server cannot check the norm of an encrypted update.
             wire_checks.check_norm(self.name, answer, model, spec.largest_update)
             answer = seal(answer, request.meta["task"], method.weight, self.key)
-            wire_checks.check_answer(answer, *listed, encrypted=True)
+            wire_checks.check_answer(answer, *listed, multi_label=several, encrypted=True)
         return wire.encode_update(answer) if spec.update_dtype == "float16" else answer
 
     def _decrypt(self, request: DecryptRequest, sums: Mapping[str, np.ndarray]) -> Message:

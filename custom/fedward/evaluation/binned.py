@@ -6,6 +6,9 @@ sends these counts under the small-count rule (:mod:`fedward.evaluation.small_co
 - Images of a class with fewer than five images are in no count, as they are in no metric.
 - An interval of scores with fewer than five images is merged with its neighbours below it.
 - A cell of the confusion matrix with fewer than five images is withheld.
+
+In a multi-label job each class is counted against its rest, and a class with fewer than five images on either side is
+in no count. There are no cells then, and no highest probability.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +55,7 @@ class Binned:
 
     @property
     def total(self) -> int:
-        """All images."""
+        """All images, where each is of one class."""
         return int(self.images.sum())
 
     @classmethod
@@ -92,9 +95,9 @@ def binned_counts(probabilities: NDArray[np.floating], labels: NDArray[np.intege
     matrix = np.zeros((classes, classes), np.int64)
     np.add.at(matrix, (truth, given), 1)
     found = matrix.diagonal()
-    by_class = [_histogram(scores[:, place], truth == place) for place in range(classes)]
+    by_class = [histogram(scores[:, place], truth == place) for place in range(classes)]
     highest = scores.max(axis=1)
-    sure, right, confidence = _histogram(highest, truth == given, highest)
+    sure, right, confidence = histogram(highest, truth == given, highest)
     shown = [(t, g) for t, g in np.argwhere(matrix >= SMALLEST_COUNT).tolist() if t != g]
     return {
         "images": matrix.sum(axis=1).tolist(),
@@ -109,7 +112,7 @@ def binned_counts(probabilities: NDArray[np.floating], labels: NDArray[np.intege
     }
 
 
-def _histogram(values: NDArray[np.float64], *weights: NDArray[Any]) -> list[NDArray[np.float64]]:
+def histogram(values: NDArray[np.float64], *weights: NDArray[Any]) -> list[NDArray[np.float64]]:
     """Return images by interval of their values (N,), and sums of weights; an interval has five images, or none."""
     interval = np.clip(np.searchsorted(EDGES, values, side="right") - 1, 0, INTERVALS - 1)
     images = np.bincount(interval, minlength=INTERVALS)

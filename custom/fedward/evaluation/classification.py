@@ -70,7 +70,7 @@ def classification_metrics(
         values |= _overall(scores, truth, support, per_class)
     values |= {name: _extra(name, metric, scores, truth) for name, metric in (extra or {}).items()}
     for index, name in enumerate(classes):
-        values |= {f"{kind}/{name}": _mean_defined(per_class[kind][[index]]) for kind in ("f1", "auroc", "auprc")}
+        values |= {f"{kind}/{name}": mean_defined(per_class[kind][[index]]) for kind in ("f1", "auroc", "auprc")}
         values[f"support/{name}"] = float(support[index])
     seen = [name for name, count in zip(classes, support, strict=True) if count]
     return [{"name": name, "value": value, "n": len(truth), "classes": list(seen)} for name, value in values.items()]
@@ -91,8 +91,8 @@ def _overall(
     present = support > 0
     share = support[present] / support.sum()
     weighted = {f"{kind}_weighted": float(per[kind][present] @ share) for kind in ("f1", "precision", "recall")}
-    macro = {f"{kind}_macro": _mean_defined(per[kind]) for kind in ("f1", "auroc", "auprc")}
-    accuracy, balanced = float(np.mean(scores.argmax(axis=1) == truth)), _mean_defined(per["recall"])
+    macro = {f"{kind}_macro": mean_defined(per[kind]) for kind in ("f1", "auroc", "auprc")}
+    accuracy, balanced = float(np.mean(scores.argmax(axis=1) == truth)), mean_defined(per["recall"])
     return {"accuracy": accuracy, "balanced_accuracy": balanced, **weighted, **macro}
 
 
@@ -115,11 +115,11 @@ def per_class_values(scores: Array, truth: NDArray[np.int64], support: NDArray[n
         "auprc": nan.copy(),
     }
     for index in np.flatnonzero(present & (support < len(truth))):
-        table["auroc"][index], table["auprc"][index] = _ranking(scores[:, index], truth == index)
+        table["auroc"][index], table["auprc"][index] = ranking(scores[:, index], truth == index)
     return table
 
 
-def _ranking(scores: Array, inside: NDArray[np.bool_]) -> tuple[float, float]:
+def ranking(scores: Array, inside: NDArray[np.bool_]) -> tuple[float, float]:
     """Return area under the ROC curve and average precision of N scores, by which of them belong to the class.
 
     Equal scores are one step of both curves. Some scores belong to the class and some do not.
@@ -146,15 +146,21 @@ def _checked(
         found = f"{truth.dtype} from {truth.min()} to {truth.max()}"
         remedy = "Evaluate labelled images only, with the classes the net was built for."
         raise DataError(where, expected=f"integer labels 0..{len(classes) - 1}", found=found, remedy=remedy)
-    wrong = ~(np.isfinite(scores) & (scores >= -SLACK) & (scores <= 1 + SLACK))
-    if wrong.any():
-        rows = np.flatnonzero(wrong.any(axis=1))
-        found = f"{len(rows)} of {len(truth)} images with others, first at position {rows[0]}"
-        remedy = "If the model diverged (NaN), lower the learning rate or clip gradients. Of logits take the softmax."
-        raise DataError(where, expected="probabilities in [0, 1]", found=found, remedy=remedy)
+    check_probabilities(scores)
     return scores, truth.astype(np.int64)
 
 
-def _mean_defined(values: Array) -> float | None:
+def check_probabilities(scores: Array) -> None:
+    """Raise DataError unless all of (N, K) are finite and in [0, 1]."""
+    wrong = ~(np.isfinite(scores) & (scores >= -SLACK) & (scores <= 1 + SLACK))
+    if wrong.any():
+        rows = np.flatnonzero(wrong.any(axis=1))
+        found = f"{len(rows)} of {len(scores)} images with others, first at position {rows[0]}"
+        remedy = "If the model diverged (NaN), lower the learning rate or clip gradients. Of logits take the softmax."
+        raise DataError("evaluation", expected="probabilities in [0, 1]", found=found, remedy=remedy)
+
+
+def mean_defined(values: Array) -> float | None:
+    """Return the mean of the values that are not NaN; None where there is none."""
     there = values[~np.isnan(values)]
     return float(there.mean()) if len(there) else None

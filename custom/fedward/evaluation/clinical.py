@@ -47,7 +47,7 @@ class Rates:
 def rates(counts: Binned, place: int) -> Rates:
     """Return the rates of the class at this place."""
     images, found, mistaken = (int(values[place]) for values in (counts.images, counts.found, counts.mistaken))
-    others, missed = counts.total - images, images - found
+    others, missed = int(counts.scores[place].sum()) - images, images - found
     return Rates(
         Share.of(found, images),
         Share.of(others - mistaken, others),

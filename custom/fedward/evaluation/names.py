@@ -11,3 +11,11 @@ OVERALL = (
     "auprc_macro",
 )
 """In the order of the rows; each may choose the best round."""
+
+MULTI_LABEL = ("auroc_macro", "auprc_macro", "f1_macro", "hamming_accuracy", "exact_match")
+"""The same of a multi-label job."""
+
+
+def overall(multi_label: bool) -> tuple[str, ...]:
+    """Return the names for a job."""
+    return MULTI_LABEL if multi_label else OVERALL

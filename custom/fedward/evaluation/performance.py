@@ -1,6 +1,6 @@
 """How well one model does on one set of labelled images, each number with its 95 % interval, for people to read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,9 @@ from fedward.evaluation.binned import EDGES, Binned, binned_counts
 from fedward.evaluation.classification import Array, per_class_values
 from fedward.evaluation.clinical import Share, accuracy, balanced_accuracy, calibration_error, rates
 from fedward.evaluation.intervals import bootstrap_intervals
+from fedward.evaluation.multi_label import THRESHOLD, evaluated, one_versus_rest, per_class
 from fedward.evaluation.small_counts import SMALLEST_COUNT
+from fedward.sites.labels import strata
 
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Of confidence, below which images may be referred to a person."""
@@ -67,6 +69,56 @@ def performance(
         "confusion": {classes[place]: _cells(counts, place) for place in present},
         "calibration_error": calibration_error(counts),
         "referral": referral(counts),
+    }
+
+
+def multi_label_performance(
+    probabilities: NDArray[np.floating],
+    labels: NDArray[np.integer],
+    classes: Sequence[str],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """Return the same where an image may show several classes, or none; each is one question with two answers.
+
+    Args:
+        probabilities: (N, K) in [0, 1]; from 0.5 on the model says that the image shows the class.
+        labels: (N, K) of 0 and 1; of a class or more there are five images on both sides.
+        classes: K names.
+        rng: of the bootstrap.
+
+    Returns:
+        As :func:`performance`, but ``overall`` are the numbers of
+        :func:`~fedward.evaluation.multi_label.multi_label_metrics`, ``classes`` those that are evaluated, and
+        ``confusion``, ``calibration_error`` and ``referral`` None.
+    """
+    scores, truth = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
+    sent, places = one_versus_rest(scores, truth), np.flatnonzero(evaluated(truth)).tolist()
+    if sent is None:
+        raise ValueError(f"no class has {SMALLEST_COUNT} images on both sides")
+    counts, right = Binned.read(sent), (scores >= THRESHOLD)[:, places] == truth[:, places]
+    macro = ("auroc", "auprc", "f1")
+
+    def measured(index: NDArray[np.int64]) -> Array:
+        drawn = truth[index][:, places]
+        both = (drawn.min(axis=0) == 0) & (drawn.max(axis=0) == 1)
+        found = per_class(scores[index][:, places], drawn, both)
+        return np.array([*(np.nanmean(found[kind]) for kind in macro), right[index].mean(), *found["auroc"]])
+
+    estimates = _estimates(measured, strata(truth), rng)
+    names, areas = [*(f"{kind}_macro" for kind in macro), "hamming_accuracy"], estimates[len(macro) + 1 :]
+    exact = int(right.all(axis=1).sum())
+    values = dict(zip(names, estimates, strict=False))
+    overall = {**values, "exact_match": Share.of(exact, len(truth)) if exact >= SMALLEST_COUNT else None}
+    return {
+        "images": len(truth),
+        "overall": {name: _json(value) for name, value in overall.items()},
+        "classes": {
+            classes[place]: {"images": int(counts.images[place]), **asdict(rates(counts, place)), "auroc": _json(auroc)}
+            for place, auroc in zip(places, areas, strict=True)
+        },
+        "confusion": None,
+        "calibration_error": None,
+        "referral": None,
     }
 
 
@@ -135,7 +187,13 @@ def _bootstrapped(
         f1, auroc = (values[name][present] for name in ("f1", "auroc"))
         return np.array([f1.mean(), auroc.mean(), *auroc])
 
-    values, ends = measured(np.arange(len(truth))), bootstrap_intervals(measured, truth, rng)
+    return _estimates(measured, truth, rng)
+
+
+def _estimates(
+    measured: Callable[[NDArray[np.int64]], Array], labels: NDArray[np.int64], rng: np.random.Generator
+) -> list[Estimate | None]:
+    values, ends = measured(np.arange(len(labels))), bootstrap_intervals(measured, labels, rng)
     found = zip(values.tolist(), *ends.tolist(), strict=True)
     return [None if np.isnan(value) else Estimate(value, low, high) for value, low, high in found]
 

@@ -9,6 +9,10 @@ the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a serve
 Not protected: that a class has fewer than five images, and what the training images tell by their number and by
 updates, which noise limits (docs/privacy.md). From it and a site's shares the number of test images may be estimated.
 
+In a multi-label job an image is not left out, as it may show other classes too. A class that fewer than five images
+of a split show, or fewer than five do not, is left out of all numbers there (:mod:`fedward.evaluation.multi_label`):
+they are the same whatever the images show of it.
+
 Labelled training images follow the same rule where a method sends sums of each class by itself (``common_classes`` of
 its requirements): those of a rare class are never used, nor counted.
 
@@ -34,8 +38,10 @@ def reportable(images: Images) -> Images:
     """Return the labelled images of one split that may be evaluated: those of classes with at least five in it.
 
     Where patients are evaluated, a class needs five patients. They are the images themselves where every class has
-    enough, else a copy without the others, in their order.
+    enough, else a copy without the others, in their order. In a multi-label job they are all of them.
     """
+    if images.labels.ndim == 2:
+        return images
     keep = (np.bincount(unit_labels(images)[1]) >= SMALLEST_COUNT)[images.labels]
     return images if keep.all() else images.taken(np.flatnonzero(keep))
 
@@ -46,7 +52,7 @@ def withhold_small_counts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     Their values are None, whether the class is rare or absent, and no row names them among the classes present.
     """
     counts = {_place(row): row["value"] for row in rows if row["name"].startswith("support/")}
-    rare = {place for place, count in counts.items() if count < SMALLEST_COUNT}
+    rare = {place for place, count in counts.items() if count is None or count < SMALLEST_COUNT}
     return [_without(rare, row) for row in rows]
 
 

@@ -59,6 +59,7 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
     colours = ["grey"] if channels == 1 else ["red", "green", "blue"]
     of_image = {"spatial_shape": [size, size], "channel_def": _numbered(colours)}
     of_classes = {"num_channels": len(model.classes), "spatial_shape": [], "channel_def": _numbered(model.classes)}
+    kind = "Multi-label classification" if model.multi_label else "Classification"
     return {
         "schema": _SCHEMA,
         "version": "0.1.0",
@@ -67,7 +68,7 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {name: version(name) for name in ("pillow", "pytorch-ignite")},
-        "task": f"Classification of 2D images as {', '.join(model.classes)}",
+        "task": f"{kind} of 2D images as {', '.join(model.classes)}",
         "description": card.summary,
         "authors": f"the sites {', '.join(card.sites)}",
         "copyright": "not stated",

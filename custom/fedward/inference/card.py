@@ -16,7 +16,12 @@ from fedward.terminal import one_line
 
 RESEARCH_ONLY = "Research alone. It is not a medical device, and not for diagnosis or treatment."
 _SHOWN = ("accuracy", "balanced_accuracy", "f1_macro", "auroc_macro")
+_OF_SEVERAL = ("auroc_macro", "auprc_macro", "f1_macro", "hamming_accuracy")
 
+_OTHERS = (
+    "An image of none of the classes gets probabilities of them all the same.",
+    "A probability below 0.5 for every class says that none of these is seen. It says nothing of other findings.",
+)
 _TEXT = """# Model card: {title}
 
 > {research}
@@ -40,17 +45,17 @@ The run stops at an image that cannot be read, is blank, is DICOM, or has colour
 |---|---|
 | input | {channels} x {size} x {size}, float32 in [0, 1]; larger images are squashed to this size |
 | output | probabilities of {number} classes: {classes} |
-| network | {net}, with its input normalisation and softmax inside |
+| network | {net}, with its input normalisation and {output} inside |
 | temperature | {temperature} |
 
 ## Intended use
 
-Research on images like those of the sites below: of the same kind, from the same kind of device and patients, each of
-one of the classes. Before any use elsewhere, evaluate the model on local images (`fedward evaluate`).
+Research on images like those of the sites below: of the same kind, from the same kind of device and patients{each}.
+Before any use elsewhere, evaluate the model on local images (`fedward evaluate`).
 
 ## Limits
 
-- An image of none of the classes gets probabilities of them all the same.
+- {others}
 - A probability is no measure of doubt unless it was calibrated where it is used.
 - Sites differ. A mean over sites hides those at which the model is poor.
 - The numbers below are of the sites that trained the model. Other hospitals must expect lower ones.
@@ -105,15 +110,16 @@ class ModelCard:
     def summary(self) -> str:
         """In two sentences."""
         method, sites = self.run.info.method, len(self.sites)
+        several = " of which an image may show several or none" if self.model.multi_label else ""
         return (
-            f"A classifier of 2D images into {len(self.model.classes)} classes, trained with {method} in {self.round} "
-            f"rounds of federated learning at {sites} sites. Images stayed at their sites."
+            f"A classifier of 2D images into {len(self.model.classes)} classes{several}, trained with {method} in "
+            f"{self.round} rounds of federated learning at {sites} sites. Images stayed at their sites."
         )
 
     @property
     def means(self) -> dict[str, float]:
         """Mean over sites of each test metric of this model that was measured."""
-        found = {name: mean(self._values(name).values()) for name in _SHOWN}
+        found = {name: mean(self._values(name).values()) for name in self._shown}
         return {name: value for name, value in found.items() if value is not None}
 
     def text(self) -> str:
@@ -130,6 +136,9 @@ class ModelCard:
             classes=", ".join(map(_cell, self.model.classes)),
             net=f"`{spec.net}`",
             temperature=self._temperature(),
+            output="sigmoid" if self.model.multi_label else "softmax",
+            each="" if self.model.multi_label else ", each of one\nof the classes",
+            others=_OTHERS[self.model.multi_label],
             few=SMALLEST_COUNT,
             data=self._data(site_lines(self.run)),
             performance=self._performance(),
@@ -155,10 +164,14 @@ class ModelCard:
         return _table(("site", "labelled", "unlabelled", "validation", "test"), rows)
 
     def _performance(self) -> str:
-        values = {name: self._values(name) for name in _SHOWN}
-        rows = [(site, *(_value(values[name], site) for name in _SHOWN)) for site in self.sites]
-        rows.append(("mean over sites", *(_value(self.means, name) for name in _SHOWN)))
-        return _table(("site", *(OVERALL[name] for name in _SHOWN)), rows)
+        values = {name: self._values(name) for name in self._shown}
+        rows = [(site, *(_value(values[name], site) for name in self._shown)) for site in self.sites]
+        rows.append(("mean over sites", *(_value(self.means, name) for name in self._shown)))
+        return _table(("site", *(OVERALL[name] for name in self._shown)), rows)
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        return _OF_SEVERAL if self.model.multi_label else _SHOWN
 
     def _values(self, name: str) -> dict[str, float | None]:
         return self.run.metrics.values("test", name, self.round)

@@ -10,10 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedward import __version__
-from fedward.errors import DataError
+from fedward.errors import ConfigError, DataError
 from fedward.evaluation.calibration import fit_temperature, log_loss, tempered
 from fedward.evaluation.clinical import calibration_error
-from fedward.evaluation.performance import counted, fold, group_places, performance, referral
+from fedward.evaluation.multi_label import evaluated
+from fedward.evaluation.performance import (
+    counted,
+    fold,
+    group_places,
+    multi_label_performance,
+    performance,
+    referral,
+)
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
 from fedward.evaluation.units import unit_answers
 from fedward.inference.model import TrainedModel
@@ -21,6 +29,7 @@ from fedward.inference.prediction import probabilities_of
 from fedward.seeds import numpy_generator
 from fedward.sites import Images, SiteData, load_site
 from fedward.sites.assemble import require_one_label
+from fedward.sites.labels import class_counts
 from fedward.training.machine import device_of, threads_limited
 
 Split = Literal["test", "val", "train"]
@@ -42,7 +51,7 @@ def evaluate(
     Images of a class with fewer than five in the split are left out before classes are grouped
     (:mod:`fedward.evaluation.small_counts`). Images, or patients, count as independent of each other. In the test split
     also a temperature is fitted, on the site's validation images. All numbers but those under ``temperature`` are of
-    the model as it is.
+    the model as it is. Of a multi-label model no image is left out but classes, and no temperature is fitted.
 
     Args:
         model: of :func:`fedward.load_model`, without a calibration.
@@ -53,10 +62,14 @@ def evaluate(
             (:mod:`fedward.evaluation.units`). By default what the job says.
 
     Raises:
-        ConfigError: groups that are not made of all classes.
+        ConfigError: groups that are not made of all classes, or of a multi-label model.
         DataError: the site's data cannot be used, or no class has five images in the split.
     """
-    classes, unit = model.classes, unit or model.experiment.data.evaluate_by
+    classes, several, unit = model.classes, model.multi_label, unit or model.experiment.data.evaluate_by
+    if several and (groups or unit != "image"):
+        where = "--groups" if groups else f"--by {unit}"
+        remedy = f"Leave {where} away: each class and each image is a question of its own."
+        raise ConfigError(where, expected="none", found="a multi-label model", remedy=remedy)
     spec = model.experiment.data.model_copy(update={"evaluate_by": unit})
     places = group_places(groups, classes) if groups else list(range(len(classes)))
     names = list(groups) if groups else list(classes)
@@ -68,13 +81,17 @@ def evaluate(
         images = data.labelled if split == "train" else getattr(data, split)
         require_one_label(data.site, images)
         images = reportable(images)
-        if not len(images):
+        if not (evaluated(images.labels).any() if several else len(images)):
             expected = f"a class with at least {SMALLEST_COUNT} labelled {unit}s in its {split} split"
+            expected += f", and {SMALLEST_COUNT} without it" if several else ""
             remedy = "Name another split with --split, or set more images apart in the site file (split)."
             raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
         found = _predicted(model, data, images)
-        temperature = _temperature(model, data, images, found, places) if split == "test" else None
-    scores, labels = fold(*unit_answers(found, images), places)
+        fits = split == "test" and not several
+        temperature = _temperature(model, data, images, found, places) if fits else None
+    scores, labels = (found, images.labels) if several else fold(*unit_answers(found, images), places)
+    measure = multi_label_performance if several else performance
+    told = evaluated(labels) if several else class_counts(images.labels, len(classes)) > 0
     return {
         "format": FORMAT,
         "fedward": __version__,
@@ -83,9 +100,9 @@ def evaluate(
         "split": split,
         "unit": unit,
         "groups": {name: list(members) for name, members in groups.items()} if groups else None,
-        "not_evaluated": [name for place, name in enumerate(classes) if place not in images.labels],
-        **performance(scores, labels, names, numpy_generator(0, "bootstrap")),
-        "log_loss": log_loss(scores, labels),
+        "not_evaluated": [name for name, there in zip(classes, told, strict=True) if not there],
+        **measure(scores, labels, names, numpy_generator(0, "bootstrap")),
+        "log_loss": None if several else log_loss(scores, labels),
         "temperature": temperature,
     }
 

@@ -37,7 +37,7 @@ def facts(model: TrainedModel) -> dict[str, str]:
     """Return what an exported file says of itself, name -> text or JSON."""
     channels, size, _ = model.image_shape
     about = {"fedward": __version__, "model_sha256": model.sha256, "method": model.experiment.method}
-    shape = {"image_size": size, "channels": channels, "classes": list(model.classes)}
+    shape = {"image_size": size, "channels": channels, "classes": list(model.classes), "multi_label": model.multi_label}
     return about | {name: json.dumps(value) for name, value in (shape | {"temperature": model.temperature}).items()}
 
 
@@ -52,8 +52,8 @@ def write_torchscript(model: TrainedModel, out: Path) -> None:
 
 
 def traced(model: TrainedModel) -> torch.jit.ScriptModule:
-    """Return a model as TorchScript, with its softmax; RunError where that answers differently."""
-    net = _with_softmax(model)
+    """Return a model as TorchScript, to its probabilities; RunError where that answers differently."""
+    net = _whole(model)
     with quiet(), torch.no_grad():
         script: torch.jit.ScriptModule = torch.jit.trace(net, _images(model, 2), check_trace=False)
     _require_agreement(model, net, script, "TorchScript")
@@ -68,7 +68,7 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
         RunError: torch cannot export the network, or what was written answers differently in ONNX Runtime.
     """
     require_onnx()
-    net, batch = _with_softmax(model), torch.export.Dim("N")
+    net, batch = _whole(model), torch.export.Dim("N")
     with whole(out) as partial:
         try:
             with quiet(), torch.no_grad():
@@ -97,9 +97,9 @@ def _session(file: Path) -> Callable[[Tensor], Tensor]:
     return lambda images: torch.from_numpy(session.run([OUTPUT], {INPUT: images.numpy()})[0])
 
 
-def _with_softmax(model: TrainedModel) -> nn.Module:
-    own = copy.deepcopy(model.tempered).cpu()
-    return nn.Sequential(own, nn.Softmax(dim=1)).eval().requires_grad_(False)
+def _whole(model: TrainedModel) -> nn.Module:
+    own, last = copy.deepcopy(model.tempered).cpu(), nn.Sigmoid() if model.multi_label else nn.Softmax(dim=1)
+    return nn.Sequential(own, last).eval().requires_grad_(False)
 
 
 def _images(model: TrainedModel, number: int) -> Tensor:

@@ -52,8 +52,13 @@ class TrainedModel(nn.Module):
         return self.experiment.data.classes
 
     @property
+    def multi_label(self) -> bool:
+        """Whether an image may show several classes, or none; then each has a probability by itself."""
+        return self.experiment.data.multi_label
+
+    @property
     def tempered(self) -> Tempered:
-        """The network with its temperature, whose softmax the probabilities are."""
+        """The network with its temperature, whose softmax, or sigmoid, the probabilities are."""
         return Tempered(self.net, self.temperature).eval()
 
     @property
@@ -96,7 +101,8 @@ class TrainedModel(nn.Module):
             raise ConfigError("images for a trained model", expected=expected, found=found, remedy=remedy)
         if not len(images):  # many networks cannot compute no images
             return images.new_empty(0, len(self.classes))
-        return torch.softmax(self.tempered(images), dim=1)
+        logits = self.tempered(images)
+        return torch.sigmoid(logits) if self.multi_label else torch.softmax(logits, dim=1)
 
 
 def load_model(
@@ -111,7 +117,7 @@ def load_model(
 
     Raises:
         ConfigError: the run has not finished, trained no classifier, or each site kept its own; a calibration of
-            another model, or one without a temperature.
+            another model, of a multi-label one, or without a temperature.
         RunError: it is no run folder, a file is damaged or not the one that the audit log names, or what was frozen in
             the run is another here.
 
@@ -123,8 +129,11 @@ def load_model(
     file = where / f"{which}.safetensors"
     _require_usable(where, file, info)
     sha256 = _checked_digest(file)
-    temperature = temperature_of(Path(calibration), sha256) if calibration else 1.0
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
+    if calibration and spec.data.multi_label:
+        remedy = "Leave the calibration away: a temperature is for one label an image."
+        raise ConfigError(f"calibration {calibration}", expected="none", found="a multi-label model", remedy=remedy)
+    temperature = temperature_of(Path(calibration), sha256) if calibration else 1.0
     # Where all has trained, the weights that it began with may be nowhere here.
     net = network_of(spec if info.base else spec.model_copy(update={"pretrained": False}))
     if isinstance(net, TrainablePart) and net.base != info.base:

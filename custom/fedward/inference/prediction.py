@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedward import private
+from fedward.evaluation.multi_label import THRESHOLD
 from fedward.inference.images import Asked, Block
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import whole
 from fedward.sites.data import Images
+from fedward.sites.labels import NO_FINDING, SEPARATOR
 from fedward.spreadsheet import inert
 from fedward.training.batches import Pixels
 from fedward.training.evaluation import predict
@@ -45,8 +47,10 @@ def write_predictions(model: TrainedModel, asked: Asked, out: Path, refer_below:
     The probabilities of a file of several images (frames, slices) are the mean of theirs. Columns: ``image``;
     ``prediction``, the class with the largest probability; ``probability/CLASS`` of each class;
     ``refer``, ``yes`` where the largest probability is below ``refer_below`` or there is none, empty without a
-    threshold; ``problem``, why there is no prediction; ``images``, how many the file has. The CSV is its owner's alone,
-    and takes the place of another of its name when all of it is written.
+    threshold; ``problem``, why there is no prediction; ``images``, how many the file has. Of a multi-label model,
+    ``prediction`` is the classes with a probability of 0.5 or more, separated by ``|``, or ``No Finding``, and
+    ``refer`` is ``yes`` where the answer it is least sure of, for a class or against it, is less probable than that.
+    The CSV is its owner's alone, and takes the place of another of its name when all of it is written.
     """
     outcome, device = Outcome(), device_of("auto", "fedward predict")
     model.to(device)
@@ -61,15 +65,16 @@ def write_predictions(model: TrainedModel, asked: Asked, out: Path, refer_below:
             outcome.images += sum(block.counts)
             outcome.unusable += len(block.failed)
             if refer_below is not None:
-                outcome.to_refer += int((probabilities.max(axis=1) < refer_below).sum())
-            rows = _rows(block, probabilities, model.classes, refer_below)
+                outcome.to_refer += int((_confidence(model, probabilities) < refer_below).sum())
+            rows = _rows(block, probabilities, model, refer_below)
             table.writerows([inert(cell) for cell in row] for row in rows)
     return outcome
 
 
 def probabilities_of(model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device) -> NDArray[np.float32]:
     """Return (N, classes) of uint8 images (N, H, W, C); ``model`` is on ``device``."""
-    images = Images(("",) * len(pixels), pixels, np.full(len(pixels), -1))
+    shape = (len(pixels), len(model.classes)) if model.multi_label else len(pixels)
+    images = Images(("",) * len(pixels), pixels, np.full(shape, -1))
     found: NDArray[np.float32] = predict(model.tempered, Pixels.of(images, device)).numpy()
     return found
 
@@ -84,20 +89,28 @@ def _of_files(probabilities: NDArray[np.float32], counts: Sequence[int]) -> NDAr
 
 
 def _rows(
-    block: Block, probabilities: NDArray[np.floating], classes: tuple[str, ...], refer_below: float | None
+    block: Block, probabilities: NDArray[np.floating], model: TrainedModel, refer_below: float | None
 ) -> Iterator[list[str]]:
-    answers = iter(probabilities)
+    answers = zip(probabilities, _confidence(model, probabilities), strict=True)
     for place, name in enumerate(block.names):
         if problem := block.failed.get(place):
-            yield [name, "", *("" for _ in classes), "" if refer_below is None else "yes", problem, "0"]
+            yield [name, "", *("" for _ in model.classes), "" if refer_below is None else "yes", problem, "0"]
             continue
-        found = next(answers)
-        refer = "" if refer_below is None else "yes" if found.max() < refer_below else "no"
-        yield [
-            name,
-            classes[int(found.argmax())],
-            *(f"{value:.6f}" for value in found),
-            refer,
-            "",
-            f"{block.counts[place]}",
-        ]
+        found, sure = next(answers)
+        refer = "" if refer_below is None else "yes" if sure < refer_below else "no"
+        yield [name, _said(model, found), *(f"{value:.6f}" for value in found), refer, "", f"{block.counts[place]}"]
+
+
+def _said(model: TrainedModel, found: NDArray[np.floating]) -> str:
+    """Return the answer by an image's probabilities (K,)."""
+    if not model.multi_label:
+        return model.classes[int(found.argmax())]
+    return SEPARATOR.join(np.array(model.classes)[found >= THRESHOLD]) or NO_FINDING
+
+
+def _confidence(model: TrainedModel, probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return how sure the model is of each image, (N,): of the answer, or of the one of several it is least sure of."""
+    found: NDArray[np.floating] = probabilities.max(axis=1)
+    if model.multi_label:
+        found = np.maximum(probabilities, 1 - probabilities).min(axis=1)
+    return found

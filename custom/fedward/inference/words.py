@@ -12,6 +12,9 @@ _OVERALL = {
     "balanced_accuracy": "balanced accuracy",
     "f1_macro": "macro F1",
     "auroc_macro": "macro AUROC",
+    "auprc_macro": "macro AUPRC",
+    "hamming_accuracy": "Hamming accuracy",
+    "exact_match": "exact match",
 }
 _TABLES = (
     {"sensitivity": "sensitivity", "specificity": "specificity", "auroc": "AUROC"},
@@ -25,18 +28,23 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{found['site']}, {found['split']}: {found['images']} {found['unit']}s"
     yield ""
     for name, title in _OVERALL.items():
-        yield f"{title:<20}{_number(found['overall'][name])}"
-    yield from _calibration(found)
+        if name in found["overall"]:
+            yield f"{title:<20}{_number(found['overall'][name])}"
+    several = found["confusion"] is None  # labels an image
+    if not several:
+        yield from _calibration(found)
     for table in _TABLES:
         yield ""
         yield f"{found['unit'] + 's':>8}  {''.join(f'{title:<17}' for title in table.values())}class"
         for name, of in found["classes"].items():
             yield f"{of['images']:>8}  {''.join(f'{_number(of[key]):<17}' for key in table)}{name}"
     yield ""
-    yield from _confusion(found["confusion"], list(found["groups"] or found["model"]["classes"]), found["unit"])
-    yield ""
-    yield from _referral(found)
-    yield ""
+    if not several:
+        names = list(found["groups"] or found["model"]["classes"])
+        yield from _confusion(found["confusion"], names, found["unit"])
+        yield ""
+        yield from _referral(found)
+        yield ""
     yield from wrap(_notes(found), _WIDTH)
 
 

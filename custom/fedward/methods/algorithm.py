@@ -53,6 +53,8 @@ class Requirements:
     """The only part of a network that a job may train with it; empty where jobs choose."""
     exact: str = ""
     """Why its updates cannot be rounded to float16; empty where they can."""
+    one_label: str = "its losses take one label an image"
+    """Why an image cannot show several classes, or none; empty where it can."""
     plain: bool = False
     """Whether sites look at their labelled images as they are, and at no views and no other training images."""
     common_classes: bool = False

@@ -60,7 +60,7 @@ def class_weights(counts: Tensor) -> Tensor:
 
 
 class Supervised(Stateless):
-    """Class-weighted cross-entropy on the labelled images, and nothing else."""
+    """Cross-entropy on the labelled images, and nothing else."""
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: None = None) -> Losses:
         """Return ``L_sup`` = CE_w(y, f(alpha(x))); Bdair et al., MELBA 2022, eq. (2), first term."""
@@ -70,8 +70,14 @@ class Supervised(Stateless):
 
 
 def supervised_loss(net: nn.Module, images: Tensor, labels: Tensor, inputs: RoundInputs) -> Tensor:
-    """Return the class-weighted cross-entropy of ``net`` on (B, C, H, W) images with (B,) labels."""
-    return F.cross_entropy(inputs.seen_by_losses(net(images)), labels, weight=inputs.class_weights)
+    """Return the cross-entropy of ``net`` on (B, C, H, W) images: class-weighted for labels (B,), for (B, K) binary.
+
+    ``-(1 / B K) Σ_i Σ_c y_ic log σ(z_ic) + (1 - y_ic) log(1 - σ(z_ic))`` is the binary one of a multi-label job.
+    """
+    logits = inputs.seen_by_losses(net(images))
+    if inputs.multi_label:
+        return F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+    return F.cross_entropy(logits, labels, weight=inputs.class_weights)
 
 
 def draw_participants(names: Sequence[str], count: int | None, seed: int, *purpose: str | int) -> list[str]:
@@ -124,7 +130,8 @@ class FedAvg(Algorithm[ServerState]):
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.weight = settings, steps_taken
-        self.requirements = Requirements(losses=frozenset({"loss_supervised"}), server_optimizer=True)
+        losses = frozenset({"loss_supervised"})
+        self.requirements = Requirements(losses, server_optimizer=True, one_label=settings.one_label)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy."""

@@ -24,7 +24,7 @@ from fedward.methods.local import (
     probabilities_in_evaluation_mode,
     strong_pass,
 )
-from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller_of
+from fedward.methods.pseudo_labels import Labeller, PerClass, PseudoLabels, Statistics, labeller_of
 from fedward.methods.pseudo_labels.labeller import pseudo_label, pseudo_label_loss
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 
@@ -46,7 +46,7 @@ class FixMatchObjective(Objective[Statistics]):
 
     def init(self, net: nn.Module, inputs: RoundInputs) -> Statistics:
         """Return what the labeller knows before the first batch."""
-        return self.labeller.init(inputs)
+        return self._labeller(inputs).init(inputs)
 
     def losses(self, net: nn.Module, batch: Batch, inputs: RoundInputs, state: Statistics = NOTHING) -> Losses:
         """Return the terms of Bdair et al., MELBA 2022, eq. (2); ``kept`` is the share of pseudo-labels used."""
@@ -58,9 +58,9 @@ class FixMatchObjective(Objective[Statistics]):
         # Strong views first: the gradient of BatchNorm in evaluation mode reads the running statistics when it is
         # taken, so no training pass may move them after the weak views.
         logits, weight = strong_pass(net, batch.strong, self.settings), self.settings.unlabelled_weight
-        local, teaching = self.teach(net, batch.weak, batch.peers)
-        found = self.label(local.detach(), batch, state)
-        pseudo = self.labeller.loss(inputs.seen_by_losses(logits), found, self.settings.pseudo_label_mean)
+        local, teaching = self.teach(net, batch.weak, batch.peers, inputs)
+        found = self.label(local.detach(), batch, state, inputs)
+        pseudo = self._labeller(inputs).loss(inputs.seen_by_losses(logits), found, self.settings.pseudo_label_mean)
         terms = {**supervised, "loss_pseudo": weight * pseudo, **teaching}
         learns = bool(supervised) or follows or (weight > 0 and found.keep.any())
         after = {"labels": found.labels, "keep": found.keep, **found.statistics}
@@ -78,11 +78,16 @@ class FixMatchObjective(Objective[Statistics]):
         """Return whether the net learns from its weak views, too; here they only make labels."""
         return False
 
-    def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def teach(
+        self, net: nn.Module, weak: Tensor, peers: Tensor | None, inputs: RoundInputs
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the net's probabilities (B, K) of the weak views, and further loss terms; here none."""
         with torch.no_grad():
-            return probabilities_in_evaluation_mode(net, weak), {}
+            return probabilities_in_evaluation_mode(net, weak, inputs.multi_label), {}
 
-    def label(self, local: Tensor, batch: Batch, known: Statistics) -> PseudoLabels:
+    def label(self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs) -> PseudoLabels:
         """Return the pseudo-labels of a batch by the net's probabilities; here the net teaches itself."""
-        return self.labeller.label(local, batch.received, known)
+        return self._labeller(inputs).label(local, batch.received, known)
+
+    def _labeller(self, inputs: RoundInputs) -> Labeller:
+        return PerClass(self.settings.threshold) if inputs.multi_label else self.labeller

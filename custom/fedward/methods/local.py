@@ -37,7 +37,7 @@ class Batch:
     labelled: Tensor | None = None
     """Weak views of labelled images, alpha(x)."""
     labels: Tensor | None = None
-    """(B,) int64."""
+    """(B,) int64; in a multi-label job (B, K) of 0 and 1."""
     weak: Tensor | None = None
     """Weak views of unlabelled images, alpha(u)."""
     strong: Tensor | None = None
@@ -75,6 +75,8 @@ class RoundInputs:
     """(K,) labelled images of each class at the site; None: of none."""
     seen_by_losses: LogitRule = unchanged
     """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`."""
+    multi_label: bool = False
+    """Whether an image may show several classes, or none."""
 
 
 @dataclass(frozen=True)
@@ -238,10 +240,15 @@ def strong_pass(net: nn.Module, images: Tensor, settings: Settings) -> Tensor:
         return logits
 
 
-def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor) -> Tensor:
-    """Return softmax(net(images)) of shape (N, K) in :func:`evaluation_mode`.
+def probabilities_of(logits: Tensor, multi_label: bool) -> Tensor:
+    """Return probabilities (N, K) of logits: softmax over the classes, or the sigmoid of each class by itself."""
+    return torch.sigmoid(logits) if multi_label else torch.softmax(logits, dim=1)
+
+
+def probabilities_in_evaluation_mode(net: nn.Module, images: Tensor, multi_label: bool = False) -> Tensor:
+    """Return :func:`probabilities_of` ``net(images)``, (N, K), in :func:`evaluation_mode`.
 
     Pseudo-labels come from the model as it would answer at the bedside, not from one batch's statistics.
     """
     with evaluation_mode(net):
-        return torch.softmax(net(images), dim=1)
+        return probabilities_of(net(images), multi_label)

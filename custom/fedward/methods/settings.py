@@ -76,6 +76,11 @@ class Settings(BaseModel):
     """Of a moving average of the global model over the rounds, which is evaluated and saved in its place; 0: none."""
 
     @property
+    def one_label(self) -> str:
+        """A setting for one label an image, as ``name=value``; empty where several labels will do."""
+        return changed(self, "class_weighting", "missing_classes")
+
+    @property
     def takes_mean(self) -> bool:
         """Whether the mean of the sites' models is the next global model as it is."""
         return self.server_optimizer == "average" and self.server_learning_rate == 1
@@ -85,6 +90,13 @@ class Settings(BaseModel):
         if self.images_per_round is not None and self.images_per_round % self.batch:
             raise ValueError(f"images_per_round={self.images_per_round} must be a multiple of batch={self.batch}")
         return self
+
+
+def changed(settings: BaseModel, *names: str) -> str:
+    """Return the first of these settings that differs from its default, as ``name=value``; empty where none does."""
+    values = {name: getattr(settings, name) for name in names}
+    defaults = type(settings).model_fields
+    return next((f"{name}={value}" for name, value in values.items() if value != defaults[name].default), "")
 
 
 class AllImages(Settings):

@@ -22,7 +22,8 @@ class SSFL(Algorithm[ServerState]):
     def __init__(self, settings: FixMatchSettings) -> None:
         self.settings, self.weight = settings, steps_taken
         losses = frozenset({"loss_supervised", "loss_pseudo"})
-        self.requirements = Requirements(losses, logs=frozenset({"kept"}), server_optimizer=True)
+        logs = frozenset({"kept"})
+        self.requirements = Requirements(losses, logs, server_optimizer=True, one_label=settings.one_label)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return FixMatch."""

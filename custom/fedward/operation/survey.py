@@ -58,6 +58,9 @@ def survey(
         found, remedy = count(len(files), "site"), "Name one site file: pictures stay where they are."
         raise ConfigError("fedward survey --pictures", expected="one site", found=found, remedy=remedy)
     spec = data_spec(files[0].parent, "fedward survey", classes=classes, image_size=image_size)
+    if spec.multi_label:
+        remedy = "Count these images with fedward doctor SITE_FILE."
+        raise ConfigError("fedward survey", expected="one label an image", found="data.multi_label", remedy=remedy)
     rows, sheet = list[SurveyRow](), list[tuple[str, list[str]]]()
     for file in files:
         data = load_site(file, spec)

@@ -12,15 +12,20 @@ from fedward.protocol.fields import refusal
 from fedward.protocol.messages import BinnedCounts, Metric
 
 
-def check_binned(where: str, sent: BinnedCounts, metrics: Sequence[Metric], classes: int) -> None:
+def check_binned(
+    where: str, sent: BinnedCounts, metrics: Sequence[Metric], classes: int, multi_label: bool = False
+) -> None:
     """Raise RefusedError unless counts are possible ones of the test images that the metrics are of.
 
     ``classes``: how many the job has.
     """
     _check_form(where, sent, classes)
     counts = Binned.read(sent.model_dump())
-    total, wrong = counts.total, counts.images - counts.found
     most = max((row.n for row in metrics if row.split == "test"), default=0)
+    if multi_label:
+        _check_each(where, sent, counts, most)
+        return
+    total, wrong = counts.total, counts.images - counts.found
     _require(where, total <= most, f"no more images than the {most} that metrics are of")
     for name in ("images", "scores", "sure"):
         _enough(f"{where}, {name}", getattr(counts, name))
@@ -38,6 +43,26 @@ def check_binned(where: str, sent: BinnedCounts, metrics: Sequence[Metric], clas
     for name, holds in fits:
         _require(f"{where}, {name}", bool(holds), "counts that fit the others")
     _require(f"{where}, confidence", all(0 <= value <= 1.001 for value in sent.confidence), "numbers from 0 to 1")
+
+
+def _check_each(where: str, sent: BinnedCounts, counts: Binned, images: int) -> None:
+    """Raise RefusedError unless each class is counted against its rest, on all of so many images or on none."""
+    total = counts.scores.sum(axis=1)
+    others, used = total - counts.images, total > 0
+    for name, sides in (("images", counts.images), ("others", others)):
+        enough = (sides[used] >= SMALLEST_COUNT).all() and not sides[~used].any()
+        _require(f"{where}, {name}", bool(enough), f"{SMALLEST_COUNT} images or more of each class that is counted")
+    _enough(f"{where}, scores", counts.scores)
+    fits = [
+        ("scores", (total[used] == images).all()),
+        ("found", (counts.found <= counts.images).all()),
+        ("mistaken", (counts.mistaken <= others).all()),
+        ("inside", (counts.inside <= counts.scores).all() and (counts.inside.sum(axis=1) == counts.images).all()),
+    ]
+    for name, holds in fits:
+        _require(f"{where}, {name}", bool(holds), "counts that fit the others")
+    for name in ("cells", "sure", "right", "confidence"):
+        _require(f"{where}, {name}", not any(getattr(sent, name)), "none in a multi-label job")
 
 
 def _check_form(where: str, sent: BinnedCounts, classes: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, get_args
 import numpy as np
 
 from fedward.errors import WireError
-from fedward.evaluation.names import OVERALL
+from fedward.evaluation.names import overall
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.methods.algorithm import Requirements
 from fedward.methods.workflow import SCORE, SURVEY, State
@@ -45,6 +45,7 @@ def check_answer(
     classes: Collection[str],
     metrics: Sequence[str] = (),
     *,
+    multi_label: bool = False,
     encrypted: bool = False,
 ) -> Answer | ErrorAnswer | SurveyAnswer | WaitingAnswer:
     """Return what an answer says, if it holds what the wire list allows and the request asked for.
@@ -52,7 +53,8 @@ def check_answer(
     Of an ``encrypted`` answer, which has ciphertexts in place of differences, only names and sizes can be checked.
 
     ``needs``: the algorithm's, which say what does not go up after the task, and which means of its training a site
-    sends. ``classes`` of the job. ``metrics``: names of the job's metrics of other packages.
+    sends. ``classes`` of the job; where it is ``multi_label`` an image may show several. ``metrics``: names of the
+    job's metrics of other packages.
 
     Raises:
         RefusedError: it does not.
@@ -69,9 +71,10 @@ def check_answer(
             return told
         said = _said(Answer, answer, site, round_)
         _check_work(said, request.meta["task"], needs.reported)
-        _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes, metrics)
+        names = (*overall(multi_label), *metrics)
+        _check_metrics(f"metrics of {site}", said.metrics, bool(request.meta["evaluate"]), classes, names, multi_label)
         if said.binned is not None:
-            check_binned(f"counts of {site}", said.binned, said.metrics, len(classes))
+            check_binned(f"counts of {site}", said.binned, said.metrics, len(classes), multi_label)
         _check_update(said, answer, request, encrypted, needs.withheld(request.meta["task"]))
         return said
 
@@ -170,13 +173,18 @@ def labels_asked(labels: int | None, free: int) -> int | None:
 
 
 def _check_metrics(
-    where: str, rows: Sequence[Metric], asked: bool, classes: Collection[str], metrics: Sequence[str]
+    where: str,
+    rows: Sequence[Metric],
+    asked: bool,
+    classes: Collection[str],
+    names: Collection[str],
+    multi_label: bool,
 ) -> None:
     if rows and not asked:
         _refuse(where, "none, as the model was not to be evaluated", f"{len(rows)} rows")
-    of_job, overall = frozenset(classes), (*OVERALL, *metrics)
+    of_job = frozenset(classes)
     for row in rows:
-        _check_metric(where, row, of_job, overall)
+        _check_metric(where, row, of_job, names, SMALLEST_COUNT if multi_label else 0)
     if len({(row.split, row.name) for row in rows}) < len(rows):
         _refuse(where, "one row for each split and name", "two for one of them")
     for split in get_args(Split):  # all rows of a split are of the same images
@@ -184,22 +192,23 @@ def _check_metrics(
         if len({(row.n, *row.classes) for row in of_split}) > 1:
             _refuse(f"{where}, {split}", "one number of images and one list of classes", "several")
         counted = sum(row.value or 0 for row in of_split if row.name.startswith("support/"))
-        if of_split and counted > (images := of_split[0].n):
+        if not multi_label and of_split and counted > (images := of_split[0].n):
             _refuse(f"{where}, {split}", "classes with no more images together than all", f"{counted} of {images}")
 
 
-def _check_metric(where: str, row: Metric, classes: frozenset[str], overall: Collection[str]) -> None:
+def _check_metric(where: str, row: Metric, classes: frozenset[str], names: Collection[str], fewest_others: int) -> None:
     kind, _, of = row.name.partition("/")
-    if row.name not in overall and not (kind in _CLASS_METRICS and of in classes):
-        expected = f"one of {sorted(overall)}, or of {list(_CLASS_METRICS)} and a class of the job"
+    if row.name not in names and not (kind in _CLASS_METRICS and of in classes):
+        expected = f"one of {sorted(names)}, or of {list(_CLASS_METRICS)} and a class of the job"
         _refuse(f"{where}, name", expected, shown(row.name))
     if not classes.issuperset(row.classes) or len(set(row.classes)) < len(row.classes):
         _refuse(f"{where}, classes", "classes of the job, each once", shown(row.classes))
     if row.value is None:
         return
     if kind == "support":
-        if row.value != int(row.value) or not SMALLEST_COUNT <= row.value <= row.n:
-            expected = f"a count from {SMALLEST_COUNT} to the images, or nothing"
+        if row.value != int(row.value) or not SMALLEST_COUNT <= row.value <= row.n - fewest_others:
+            less = f" less {fewest_others}" if fewest_others else ""
+            expected = f"a count from {SMALLEST_COUNT} to the images{less}, or nothing"
             _refuse(f"{where}, {row.name}", expected, f"{row.value} of {row.n}")
     elif not -_ROUNDING <= row.value <= 1 + _ROUNDING:
         _refuse(f"{where}, {row.name}", "a number from 0 to 1, or nothing", f"{row.value}")

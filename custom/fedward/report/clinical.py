@@ -128,16 +128,21 @@ class Clinical:
         sites = [Answers(site, run.classes, told[site]) for site in run.info.sites if site in told]
         return cls(Answers("All sites", run.classes, Binned.added(list(told.values()))), sites)
 
-    def pictures(self) -> Mapping[str, Markup | dict[str, Markup]]:
-        """Return the figures of all sites together."""
+    def pictures(self, multi_label: bool = False) -> Mapping[str, Markup | dict[str, Markup]]:
+        """Return the figures of all sites together; those of the highest probability where there is one right class."""
         counts, place = self.pooled.counts, self.pooled.classes.index
         names = sorted((line.images, line.name) for line in self.pooled.lines)[-_CURVES:]
         shown = [line.name for line in self.pooled.lines if (line.images, line.name) in names]
         roc = {name: clinical.roc(counts, place(name)) for name in shown}
         recall = {name: clinical.precision_recall(counts, place(name)) for name in shown}
-        return {
+        curves = {
             "roc": figures.roc({name: curve for name, curve in roc.items() if curve}),
             "recall": figures.precision_recall({name: curve for name, curve in recall.items() if curve}),
+        }
+        if multi_label:
+            return curves
+        return {
+            **curves,
             "reliability": figures.reliability(clinical.reliability(counts)),
             "referral": figures.referral(*clinical.risk_coverage(counts)),
         }

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 from markupsafe import Markup
 
 from fedward.evaluation.binned import INTERVALS
+from fedward.evaluation.names import overall
 from fedward.evaluation.selection import POOLED
 from fedward.report import (
     alone,
@@ -46,7 +47,8 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
     own, others = alone.split(run, others)
     joining = alone.compared(run, own)
     compared = comparison.comparisons([run, *others], key) if others else []
-    overall = {name: tables.test_values(run, name, choices.reported) for name in tables.OVERALL}
+    metrics = overall(run.multi_label)
+    values = {name: tables.test_values(run, name, choices.reported) for name in metrics}
     return {
         "run": run,
         "key": tables.title_of(key),
@@ -71,10 +73,10 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "choices": choices,
         "pooled": key in POOLED,
         "protocols": _protocols(choices, shown),
-        "overall": overall,
-        "metrics": tables.OVERALL,
+        "overall": values,
+        "metrics": {name: tables.OVERALL[name] for name in metrics},
         "clinical": answers,
-        "pictures": answers.pictures() if answers else {},
+        "pictures": answers.pictures(run.multi_label) if answers else {},
         "intervals": INTERVALS,
         "classes": tables.class_lines(run, choices.reported),
         "rounds": tables.merged_rounds(run),
@@ -104,7 +106,7 @@ def _first_screen(run: Run, choices: tables.Choices, answers: clinical.Clinical 
         "synthetic": synthetic,
         "origin": origin,
         "unit": verdict.unit(run),
-        "verdict": verdict.verdict(run, baseline, answers.pooled.never if answers else ()),
+        "verdict": verdict.verdict(run, choices, baseline, answers.pooled.never if answers else ()),
         "baseline": baseline,
         "over_sites": verdict.over_sites(choices.end),
         "worst": verdict.worst(choices.end),

@@ -77,6 +77,11 @@ class Run:
         return str((self.info.experiment.get("data") or {}).get("evaluate_by", "image"))
 
     @property
+    def multi_label(self) -> bool:
+        """Whether an image may show several of the classes, or none."""
+        return bool((self.info.experiment.get("data") or {}).get("multi_label"))
+
+    @property
     def key_metric(self) -> str:
         """The validation metric that chooses the best round."""
         return str(self.info.experiment.get("key_metric") or "accuracy")

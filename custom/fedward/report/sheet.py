@@ -39,12 +39,12 @@ def _content(run: Run) -> dict[str, Any]:
         "sites": sites,
         "labelled": sum(line.labelled or 0 for line in sites),
         "unlabelled": sum(line.unlabelled or 0 for line in sites),
-        "verdict": verdict.verdict(run, baseline, found.pooled.never if found else ()),
+        "verdict": verdict.verdict(run, choices, baseline, found.pooled.never if found else ()),
         "baseline": baseline,
         "clinical": found,
         "lines": [line for line in every if line in shown],
         "left_out": len(every) - len(shown),
-        "range": _range(found.sites) if found else None,
+        "range": _range(found.sites) if found and not run.multi_label else None,
         "limits": _limits(run, found),
     }
 
@@ -72,7 +72,9 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
         *filter(None, (words.nothing_to_judge(run.info.untrained), words.kept_at_sites(run))),
         "It was tested at the sites that trained it. At another hospital, with other cameras or patients, it may be "
         "worse.",
-        "It always answers with one of its classes, also for an image of something else.",
+        "It says nothing of what else an image may show."
+        if run.multi_label
+        else "It always answers with one of its classes, also for an image of something else.",
         "It was trained once. Another training of the same kind may give other numbers.",
     ]
     return [sentence.format(_list(names)) for names, sentence in told if names] + always

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fedward.evaluation.names import overall
 from fedward.evaluation.selection import (
     MetricRow,
     Selection,
@@ -29,8 +30,10 @@ OVERALL = {
     "recall_weighted": "weighted recall",
     "auroc_macro": "macro AUROC",
     "auprc_macro": "macro AUPRC",
+    "hamming_accuracy": "Hamming accuracy",
+    "exact_match": "exact match",
 }
-"""Metric -> how a person calls it."""
+"""Metric -> how a person calls it, of all jobs."""
 
 
 def title_of(metric: str) -> str:
@@ -98,7 +101,7 @@ def site_lines(run: Run) -> list[SiteLine]:
     failed = Counter(site for row in run.rounds for site, reason in row.failed.items() if not took_no_step(reason))
     failed.update(run.info.summary.not_evaluated.keys())
     newest = [run.metrics.newest("train", name) for name in ("labelled", "unlabelled")]
-    newest += [run.metrics.newest(split, "accuracy") for split in ("val", "test")]
+    newest += [run.metrics.newest(split, overall(run.multi_label)[0]) for split in ("val", "test")]
     absent = {name: _none_of(run, name) for name in run.classes}
     lines = []
     for site in run.info.sites:

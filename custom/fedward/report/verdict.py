@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedward.evaluation.intervals import Interval, mean_and_interval, proportion_interval
-from fedward.evaluation.selection import Selection, kept_round
+from fedward.evaluation.selection import Selection, kept_round, mean
 from fedward.report.comparison import Comparison
 from fedward.report.run import Run
 from fedward.report.tables import Choices, test_values, title_of
 from fedward.report.words import count, named
 
+_CHANCE = 0.5
+"""AUROC of guessing."""
 _COMPARED = 5
 """So many other runs have a sentence each."""
 
@@ -67,13 +69,17 @@ def _recognised(run: Run, name: str, round_: int) -> bool:
     return any(test_values(run, f"f1/{name}", round_).values())
 
 
-def verdict(run: Run, found: Baseline | None, never: Collection[str] = ()) -> Verdict | None:
+def verdict(run: Run, choices: Choices, found: Baseline | None, never: Collection[str] = ()) -> Verdict | None:
     """Return what a reader must know of the selected model; None where it cannot be judged.
+
+    Where an image may show several classes, or none, it is by the AUROC: see :func:`_of_several`. Else:
 
     good: more images are labelled rightly than by always answering the commonest class, by the whole interval, and of
     every class some are recognised. poor: neither that, nor is the balanced accuracy above that of guessing. mixed:
     all else. ``never``: classes that are known to be never predicted.
     """
+    if run.multi_label:
+        return _of_several(run, choices.reported, never)
     if found is None or run.info.untrained:
         return None
     always = f"always answering {found.common}"
@@ -88,6 +94,32 @@ def verdict(run: Run, found: Baseline | None, never: Collection[str] = ()) -> Ve
     if _tells_apart(run, found.round):
         return Verdict("mixed", f"It tells classes apart, but is right no more often than {always}.{missed}", told)
     return Verdict("poor", f"Of no use: not better than {always}.{missed}", told)
+
+
+def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict | None:
+    """Return what a reader must know of a multi-label model; None where it cannot be judged.
+
+    good: its macro AUROC is above chance, by the interval over sites, so is the mean AUROC of each class, and it says
+    each class of some images. mixed: the first alone. poor: else.
+    """
+    values = test_values(run, "auroc_macro", round_)
+    if not values or run.info.untrained:
+        return None
+    found = mean_and_interval([*values.values()])
+    interval = "" if found.low is None else f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
+    told = (
+        f"The macro AUROC of the selected model (round {round_}) is {found.mean:.3f} on average over "
+        f"{count(found.n, 'site')}{interval}. Guessing would reach 0.5."
+    )
+    if (found.mean if found.low is None else found.low) <= _CHANCE:
+        return Verdict("poor", "Of no use: not better than guessing.", told)
+    by_class = {name: mean(test_values(run, f"auroc/{name}", round_).values()) for name in run.classes}
+    guessed = [name for name, value in by_class.items() if value is not None and value <= _CHANCE]
+    but = [f"not for {', '.join(guessed)}"] if guessed else []
+    but += [f"it says of no image that it shows {', '.join(never)}"] if never else []
+    if but:
+        return Verdict("mixed", f"Better than guessing, but {', and '.join(but)}.", told)
+    return Verdict("good", "Better than guessing, for every class that was tested.", told)
 
 
 def _missed(missed: Mapping[str, int], never: Collection[str], unit: str) -> str:

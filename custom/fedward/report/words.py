@@ -63,10 +63,11 @@ def _ranking(run: Run, choices: Choices) -> str | None:
     if not values:
         return None
     average = fmean(values.values())
+    pair = "with a finding and one without it" if run.multi_label else "of a diagnosis and one of another"
     return (
         f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has a macro "
-        f"AUROC of {average:.3f} on test {run.unit}s ({spread(values)}). Shown one {run.unit} of a diagnosis and one "
-        f"of another, it ranks the right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
+        f"AUROC of {average:.3f} on test {run.unit}s ({spread(values)}). Shown one {run.unit} {pair}, it ranks the "
+        f"right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
     )
 
 
@@ -106,7 +107,7 @@ def _last(run: Run, choices: Choices) -> str | None:
     last = choices.last
     if last.test is None or last.round is None:
         return None
-    auroc = test_values(run, "auroc_macro", last.round)
+    auroc = test_values(run, "auroc_macro", last.round) if last.metric != "auroc_macro" else {}
     ranking = f" and a macro AUROC of {fmean(auroc.values()):.3f}" if auroc else ""
     same = " It is the selected model." if last.round == choices.reported else ""
     final = run.info.status == "finished" and last.round == (run.info.summary.rounds or last.round)

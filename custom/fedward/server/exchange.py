@@ -148,7 +148,7 @@ class Communicator:
         if spec.update_dtype == "float16":
             answer = wire.decode_update(answer, wire.shapes(request, needs.withheld(request.meta["task"])))
         listed = (needs, spec.data.classes, spec.metrics)
-        checked = wire_checks.check_answer(answer, site, request, *listed)
+        checked = wire_checks.check_answer(answer, site, request, *listed, multi_label=spec.data.multi_label)
         if isinstance(checked, ErrorAnswer):
             result.failed[site] = reason(checked.error)
             result.refused |= {site} if checked.refused else set()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedward.sites.assemble import divide
 from fedward.sites.data import Images, Rejected, SiteData
-from fedward.sites.job_checks import check_labels, check_rejected
+from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.manifest import load_manifest
 from fedward.sites.npz import load_npz
 from fedward.sites.site_file import (
@@ -63,7 +63,7 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None, labe
     from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
 
     file = read_site_file(site_file)
-    check_labels(file, spec.classes)
+    check_label_fields(file, spec)
     rows, pixels, rejected, total = (
         load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)
     )

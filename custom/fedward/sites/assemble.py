@@ -8,6 +8,7 @@ import numpy.typing as npt
 from fedward.errors import DataError
 from fedward.sites.data import SPLITS, Images, Labels, Row, SiteData
 from fedward.sites.decoding import Pixels
+from fedward.sites.labels import known, strata
 from fedward.sites.split import labelled_share
 
 
@@ -51,9 +52,9 @@ def divide(
     train = np.flatnonzero(split == 0)
     seen = np.zeros(len(split), np.bool_)
     if isinstance(labelled, float):
-        seen[train] = labelled_share(labels[train], labelled, rng)
+        seen[train] = labelled_share(strata(labels[train]), labelled, rng)
     else:
-        seen[train] = _named(site, [rows[int(i)].sample_id for i in train], labels[train], set(labelled))
+        seen[train] = _named(site, [rows[int(i)].sample_id for i in train], known(labels[train]), set(labelled))
     row_of = np.repeat(np.arange(len(rows)), [len(row.parts) for row in rows])
     split, seen, labels = split[row_of], seen[row_of], labels[row_of]
 
@@ -91,10 +92,9 @@ def require_one_label(site: str, images: Images) -> None:
         raise DataError(f"site {site}", expected=expected, found=told, remedy=remedy)
 
 
-def _named(site: str, ids: Sequence[str], labels: Labels, named: set[str]) -> npt.NDArray[np.bool_]:
+def _named(site: str, ids: Sequence[str], labelled: npt.NDArray[np.bool_], named: set[str]) -> npt.NDArray[np.bool_]:
     """Return which training images are among the named ones; DataError where one of these has no label here."""
-    known = {name for name, label in zip(ids, labels, strict=True) if label >= 0}
-    if unknown := sorted(named - known):
+    if unknown := sorted(named - {name for name, there in zip(ids, labelled, strict=True) if there}):
         expected = "ids of training images that have a label"
         found = f"{len(unknown)} others, such as {unknown[0]!r:.80}"
         remedy = "Take them out of the list, or give a share of the labels."

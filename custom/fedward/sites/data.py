@@ -8,8 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.sites.decoding import Pixels
+from fedward.sites.labels import known
 
+Label: TypeAlias = int | tuple[int, ...]
+"""Of one image: the class index, -1 = none; in a multi-label job 0 or 1 for each of K classes, all -1 = none."""
 Labels: TypeAlias = npt.NDArray[np.int64]
+"""Of N images: (N,), or in a multi-label job (N, K)."""
 
 Annotation: TypeAlias = Literal["none", "oracle", "queue"]
 """Who gives labels that a job asks for: nobody; the data itself, whose labels a job sees once it asked for them, as in
@@ -24,9 +28,9 @@ NO_LABEL_TO_EVALUATE = "not used: it has no label, and its group is in a split t
 class Images:
     """N images in memory or on disk, with the labels a method may see.
 
-    ``pixels`` is uint8 (N, H, W, C), C = 1 or 3, and may be a read-only memmap; ``labels`` is int64 (N,), an index into
-    the job's classes or -1 for none. ``ids`` are the site's own sample ids: they never leave the site. ``groups`` says
-    what is evaluated as one, such as the images of a patient; it is empty where each image is evaluated alone.
+    ``pixels`` is uint8 (N, H, W, C), C = 1 or 3, and may be a read-only memmap; ``labels`` are :data:`Labels`. ``ids``
+    are the site's own sample ids: they never leave the site. ``groups`` says what is evaluated as one, such as the
+    images of a patient; it is empty where each image is evaluated alone.
     """
 
     ids: tuple[str, ...]
@@ -59,8 +63,7 @@ class Row(NamedTuple):
     """One file that a site lists, or one image of an array."""
 
     sample_id: str
-    label: int
-    """Class index; -1 = none."""
+    label: Label
     split: str
     """One of :data:`SPLITS`."""
     group: str = ""
@@ -121,18 +124,20 @@ class SiteData:
     refused: frozenset[str] = frozenset()
     """Unlabelled images that people found unusable, or of none of the classes: nothing trains on them."""
 
-    def with_labels(self, labels: Mapping[str, int]) -> "SiteData":
+    def with_labels(self, labels: Mapping[str, Label]) -> "SiteData":
         """Return the same images, of which those named have these labels and no other training image has any.
 
         Training images keep their order: first those that have a label here, then the others.
         """
         parts = (self.labelled, self.unlabelled)
         ids = [name for part in parts for name in part.ids]
-        known = np.array([labels.get(name, -1) for name in ids], np.int64)
+        shape = self.labelled.labels.shape[1:]
+        none = np.full(shape, -1).tolist()
+        given = np.array([labels.get(name, none) for name in ids], np.int64).reshape(len(ids), *shape)
 
         def images(chosen: npt.NDArray[np.bool_]) -> Images:
             cut = len(self.labelled)
             pixels = np.concatenate([self.labelled.pixels[chosen[:cut]], self.unlabelled.pixels[chosen[cut:]]])
-            return Images(tuple(name for name, take in zip(ids, chosen, strict=True) if take), pixels, known[chosen])
+            return Images(tuple(name for name, take in zip(ids, chosen, strict=True) if take), pixels, given[chosen])
 
-        return replace(self, labelled=images(known >= 0), unlabelled=images(known < 0))
+        return replace(self, labelled=images(known(given)), unlabelled=images(~known(given)))

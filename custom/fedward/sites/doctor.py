@@ -1,7 +1,7 @@
 """What a site should know about its data before it joins: counts, what was rejected, leaks, and a contact sheet."""
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from fedward.sites.decoding import as_image
 from fedward.sites.dicom import is_dicom
 from fedward.sites.headers import header_notes, patient_numbers
 from fedward.sites.identifying import identifying_notes
+from fedward.sites.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites.manifest import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
 
@@ -84,7 +85,7 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     file = read_site_file(site_file)
     if not isinstance(file, ManifestSite):
         return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
-    files = {entry.sample_id: entry.path for entry in read_entries(file, spec.classes)[0]}
+    files = {entry.sample_id: entry.path for entry in read_entries(file, spec.classes, spec.multi_label)[0]}
     paths = {sample: path for sample, path in files.items() if is_dicom(path)}
     headers = header_notes([*paths.values()], file.window is not None) if paths else []
     headers += identifying_notes(files, file.rendering)
@@ -122,7 +123,9 @@ def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72)
     (blue) and test (violet); the first images of each, with their counts.
     """
     seen = data.labelled
-    rows = [(name, seen, np.flatnonzero(seen.labels == index), "#2e9e4f") for index, name in enumerate(data.classes)]
+    shown = {name: shows(seen.labels, index) for index, name in enumerate(data.classes)}
+    shown |= {NO_FINDING: shows_none(seen.labels)} if seen.labels.ndim == 2 else {}
+    rows = [(name, seen, np.flatnonzero(images), "#2e9e4f") for name, images in shown.items()]
     sets = _sets(data)
     rows += [(name, sets[name], np.arange(len(sets[name])), colour) for name, colour in _FRAMES.items()]
     rows = [row for row in rows if len(row[2])]
@@ -149,8 +152,12 @@ def _sets(data: SiteData) -> dict[str, Images]:
 def _table(data: SiteData) -> list[str]:
     """Return a line for each class and one for all; of unlabelled images there is only the number of all."""
     sets = {name: _sets(data)[name] for name in ("labelled", "val", "test", "unlabelled")}
-    counts = [np.bincount(sets[name].labels, minlength=len(data.classes)) for name in ("labelled", "val", "test")]
-    rows = [("class", *sets), *zip(data.classes, *counts, strict=True), ("all", *map(len, sets.values()))]
+    split = [sets[name].labels for name in ("labelled", "val", "test")]
+    counts = [class_counts(labels, len(data.classes)) for labels in split]
+    rows = [("class", *sets), *zip(data.classes, *counts, strict=True)]
+    if data.labelled.labels.ndim == 2:
+        rows.append((NO_FINDING, *(np.count_nonzero(shows_none(labels)) for labels in split)))
+    rows.append(("all", *map(len, sets.values())))
     width = max(12, *(len(name) for name in data.classes)) + 2
     return [f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in rows]
 
@@ -196,7 +203,8 @@ def _file_of(image: str, files: Mapping[str, Path]) -> str:
 
 def _notes(data: SiteData) -> list[str]:
     notes = []
-    present = {int(label) for images in _sets(data).values() for label in images.labels if label >= 0}
+    places = range(len(data.classes))
+    present = {place for place in places for images in _sets(data).values() if shows(images.labels, place).any()}
     if len(present) == 1:
         notes.append(f"the site has one class only: {data.classes[min(present)]}")
     absent = [name for index, name in enumerate(data.classes) if index not in present]
@@ -204,8 +212,9 @@ def _notes(data: SiteData) -> list[str]:
         notes.append(f"no labelled, val or test image of {', '.join(absent)}")
     unit = "patients" if data.test.groups else "images"
     for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):
-        units = {(group, int(label)) for group, label in zip(images.groups or images.ids, images.labels, strict=True)}
-        counts = Counter(label for _, label in units)
+        owners = images.groups or images.ids
+        held = [zip(owners, shows(images.labels, place), strict=True) for place in places]
+        counts = [len({owner for owner, there in each if there}) for each in held]
         small = [f"{data.classes[index]} {counts[index]}" for index in sorted(present) if counts[index] < TINY]
         if len(images) and small:
             notes.append(f"{name}: fewer than {TINY} {unit} of {', '.join(small)}")

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError
-from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Listed, Rejected, Row
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Label, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow
 from fedward.sites.images import decode_files, locate
+from fedward.sites.labels import SEPARATOR, strata
 from fedward.sites.site_file import ManifestSite
 from fedward.sites.split import even_parts, group_split
 from fedward.sites.table import Record, read_table
+from fedward.sites.written import read_label, words
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -30,13 +32,17 @@ class Entry:
     path: Path
     missing: str
     """Why there is no file at this path; empty where there is one."""
-    label: int
-    """Class index; -1 = none."""
+    label: Label
     group: str
     split: str
     """Empty where the CSV does not say."""
     cells: Mapping[str, str]
     """The whole row, by column."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it has a label."""
+        return bool(np.min(self.label) >= 0)
 
     def rejected(self, reason: str, *, counted: bool = True) -> Rejected:
         """Return the row as one that is not used."""
@@ -45,10 +51,10 @@ class Entry:
 
 def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> Listed:
     """Read the rows and images of the site; see :func:`fedward.sites.load_site`."""
-    entries, rejected, total = _entries(file, spec.classes)
+    entries, rejected, total = _entries(file, spec.classes, spec.multi_label)
     entries = sorted(_with_splits(entries, file), key=lambda entry: (SPLITS.index(entry.split), entry.sample_id))
-    unlabelled = [entry for entry in entries if entry.split != "train" and entry.label < 0]
-    used = [entry for entry in entries if entry.split == "train" or entry.label >= 0]
+    unlabelled = [entry for entry in entries if entry.split != "train" and not entry.labelled]
+    used = [entry for entry in entries if entry.split == "train" or entry.labelled]
     found = [entry for entry in used if not entry.missing]
     paths = [entry.path for entry in found]
     pixels, failed, parts = decode_files(paths, spec.image_size, spec.channels, cache, file.site, file.rendering)
@@ -63,7 +69,9 @@ def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> L
     return Listed(rows, pixels, rejected, total)
 
 
-def read_entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry], list[Rejected], int]:
+def read_entries(
+    file: ManifestSite, classes: Sequence[str], multi_label: bool = False
+) -> tuple[list[Entry], list[Rejected], int]:
     """Read the CSV and check every row, without opening an image.
 
     Returns:
@@ -73,23 +81,28 @@ def read_entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry
     Raises:
         DataError: the CSV cannot be used at all, or the selection is empty.
     """
-    entries, rejected, total = _entries(file, classes)
+    entries, rejected, total = _entries(file, classes, multi_label)
     rejected += [entry.rejected(entry.missing) for entry in entries if entry.missing]
     return [entry for entry in entries if not entry.missing], sorted(rejected), total
 
 
-def _entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry], list[Rejected], int]:
+def _entries(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> tuple[list[Entry], list[Rejected], int]:
     """Return what :func:`read_entries` does, but rows without a file among the usable ones."""
     if not file.folder.is_dir():
         where, remedy = f"site {file.site}, field folder", "Fix the path in the site file, or connect the disk."
         raise DataError(where, expected="a folder of images", found=f"none at {file.folder}", remedy=remedy)
     columns = file.columns
-    own = (columns.sample_id, columns.image, columns.label, columns.group, columns.split)
+    labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
+    if isinstance(columns.label, tuple) and not multi_label:
+        where, expected = f"site {file.site}, field columns.label", "one column, as the job has one label an image"
+        remedy = "Name it, or let images have several labels with --set data.multi_label=true."
+        raise DataError(where, expected=expected, found=f"{len(labels)} columns", remedy=remedy)
+    own = (columns.sample_id, columns.image, *labels, columns.group, columns.split)
     named = (*own, *file.where, *file.survey_columns)
     records, rejected = read_table(file.manifest, [name for name in named if name is not None], file.site)
     if file.where or file.share:  # nobody knows whose a malformed row is
         rejected = [row._replace(counted=False) for row in rejected]
-    records = _selected(records, file)
+    records = _selected(records, file, multi_label)
     total = len(records) + sum(row.counted for row in rejected)
     if not total:
         found, remedy = "none that the site file selects", "Check 'where', 'ignore_labels' and the CSV."
@@ -97,7 +110,7 @@ def _entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry], l
     entries: dict[str, Entry] = {}
     for record in records:
         try:
-            entry = _check(record, file, classes)
+            entry = _check(record, file, classes, multi_label)
             if same := entries.get(entry.sample_id):
                 raise BadRow(f"expected a sample_id of its own, found that of line {same.line}")
         except BadRow as problem:
@@ -107,17 +120,19 @@ def _entries(file: ManifestSite, classes: Sequence[str]) -> tuple[list[Entry], l
     return list(entries.values()), rejected, total
 
 
-def _selected(records: list[Record], file: ManifestSite) -> list[Record]:
-    label = file.columns.label
+def _selected(records: list[Record], file: ManifestSite, multi_label: bool) -> list[Record]:
+    def said(record: Record) -> list[str]:
+        return words(record, file.columns.label, multi_label)
+
     chosen = [
         record
         for record in records
         if all(record.cells[column] in values for column, values in file.where.items())
-        and record.cell(label) not in file.ignore_labels
+        and not set(file.ignore_labels).intersection(said(record))
     ]
     if file.share is None:
         return chosen
-    groups, labels = [_group(record, file) for record in chosen], [record.cell(label) for record in chosen]
+    groups, labels = [_group(record, file) for record in chosen], [SEPARATOR.join(said(record)) for record in chosen]
     parts = even_parts(groups, labels, file.share[1], file.split.seed)
     return [record for record, part in zip(chosen, parts, strict=True) if part == file.share[0] - 1]
 
@@ -126,14 +141,11 @@ def _group(record: Record, file: ManifestSite) -> str:
     return record.cell(file.columns.group) or record.cell(file.columns.sample_id)
 
 
-def _check(record: Record, file: ManifestSite, classes: Sequence[str]) -> Entry:
+def _check(record: Record, file: ManifestSite, classes: Sequence[str], multi_label: bool) -> Entry:
     cells, columns = record.cells, file.columns
     if not cells[columns.sample_id]:
         raise BadRow("expected a sample_id, found none")
-    label = record.cell(columns.label)
-    name = file.labels.get(label, label)
-    if name and name not in classes:
-        raise BadRow(f"expected a label among {', '.join([*file.labels, *classes])}, found {label!r}")
+    label = read_label(record, columns.label, file.labels, classes, multi_label)
     split = cells.get(columns.split or "split")
     if split is not None and split.lower() not in SPLITS:
         raise BadRow(f"expected a split among {', '.join(SPLITS)}, found {split!r}")
@@ -146,7 +158,7 @@ def _check(record: Record, file: ManifestSite, classes: Sequence[str]) -> Entry:
         sample_id=cells[columns.sample_id],
         path=path,
         missing=missing,
-        label=classes.index(name) if name else -1,
+        label=label,
         group=_group(record, file),
         split=(split or "").lower(),
         cells=cells,
@@ -158,9 +170,9 @@ def _with_splits(entries: list[Entry], file: ManifestSite) -> list[Entry]:
         _check_no_leak(entries, file)
         return entries
     # A group that nobody labelled is of no use to an evaluation: it trains.
-    known = {entry.group for entry in entries if entry.label >= 0}
+    known = {entry.group for entry in entries if entry.labelled}
     divided = [entry for entry in entries if entry.group in known]
-    labels = np.array([entry.label for entry in divided], np.int64)
+    labels = strata(np.array([entry.label for entry in divided], np.int64))
     shares = [max(1 - file.split.val - file.split.test, 0.0), file.split.val, file.split.test]
     parts = group_split([entry.group for entry in divided], labels, shares, file.split.seed)
     given = [replace(entry, split=SPLITS[part]) for entry, part in zip(divided, parts, strict=True)]

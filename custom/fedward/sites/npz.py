@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import DataError, reason_of
-from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Labels, Listed, Rejected, Row
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Label, Labels, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow, Pixels, as_image, check_not_blank, fit
+from fedward.sites.labels import strata
 from fedward.sites.site_file import NpzSite
 from fedward.sites.split import even_parts
 
@@ -24,17 +25,17 @@ def load_npz(file: NpzSite, spec: "DataSpec") -> Listed:
     rejected: list[Rejected] = []
     total = 0
     for split in SPLITS if file.indices is None else [name for name in SPLITS if file.indices.get(name)]:
-        images, labels = read_split(file, split)
+        images, labels = read_split(file, split, spec.multi_label)
         wanted = _wanted(file, split, labels)
         total += len(wanted)
         for index in wanted:
-            sample_id, number = f"{split}-{index}", int(labels[index])
-            if number not in file.labels:
-                reason = f"expected a label among {sorted(file.labels)}, found {number}"
-                rejected.append(Rejected(index, sample_id, reason))
+            sample_id = f"{split}-{index}"
+            try:
+                label = _label(labels[index], file, spec)
+            except BadRow as problem:
+                rejected.append(Rejected(index, sample_id, str(problem)))
                 continue
-            label = spec.classes.index(file.labels[number]) if file.labels[number] else -1
-            if label < 0 and split != "train":
+            if np.min(label) < 0 and split != "train":
                 rejected.append(Rejected(index, sample_id, NO_LABEL_TO_EVALUATE, counted=False))
                 continue
             row = Row(sample_id, label, split)
@@ -57,21 +58,74 @@ def fitted(image: Pixels, spec: "DataSpec") -> Pixels:
     return pixels
 
 
-def read_split(file: NpzSite, split: str) -> tuple[Pixels, Labels]:
+def _label(given: npt.NDArray[np.int64], file: NpzSite, spec: "DataSpec") -> Label:
+    """Return the label of an image by what the file holds: a number (), or 0 and 1 of each column (C,)."""
+    if not spec.multi_label:
+        number = int(given)
+        if number not in file.labels:
+            raise BadRow(f"expected a label among {sorted(file.labels)}, found {number}")
+        return spec.classes.index(file.labels[number]) if file.labels[number] else -1
+    if (given == -1).all():
+        return (-1,) * len(spec.classes)
+    if not np.isin(given, (0, 1)).all():
+        raise BadRow(f"expected 0 or 1 in each column, or -1 in all of them, found {given.tolist()}")
+    shown = {name for number, name in file.labels.items() if given[number]}
+    return tuple(int(name in shown) for name in spec.classes)
+
+
+def read_split(file: NpzSite, split: str, multi_label: bool = False) -> tuple[Pixels, Labels]:
     """Return the arrays that hold one split: uint8 images (N, H, W) or (N, H, W, 3), int64 labels (N,).
+
+    In a multi-label job labels are (N, C) of 0 and 1, and the site file says what each column is.
 
     Where a site file lists ``indices``, a split without arrays of its own is a part of the training images, or of
     images that have no splits.
 
     Raises:
-        DataError: no such file or arrays, pickled content, other shapes or types, several labels an image.
+        DataError: no such file or arrays, pickled content, other shapes or types, labels of the other kind.
     """
     prefixes = [f"{split}_", *(() if file.indices is None else ("train_", ""))]
-    return read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
+    images, labels = read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
+    _check_kind(file, split, labels, multi_label)
+    return images, labels
+
+
+def check_layout(file: NpzSite, multi_label: bool) -> None:
+    """Refuse a file that :func:`read_split` would refuse for its labels, without reading an image.
+
+    Raises:
+        DataError: it cannot be read, or its labels are of the other kind.
+    """
+    where = f"site {file.site}, {file.file}"
+    try:
+        with np.load(file.file, allow_pickle=False) as arrays:
+            names = [f"{split}{'_' * bool(split)}labels" for split in (*SPLITS, "")]
+            found = {name: arrays[name] for name in names if name in arrays}
+    except Exception as error:  # as in read_arrays
+        remedy = "Fetch the file again, or name another."
+        raise DataError(where, expected="an npz file", found=reason_of(error), remedy=remedy) from None
+    for name, labels in found.items():
+        _check_kind(file, name.removesuffix("labels").rstrip("_"), _flat(labels), multi_label)
+
+
+def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return labels.reshape(-1) if labels.shape[1:] == (1,) else labels
+
+
+def _check_kind(file: NpzSite, split: str, labels: npt.NDArray[Any], multi_label: bool) -> None:
+    if multi_label != (labels.ndim == 2):
+        kinds = ("one label an image (N,)", "0 or 1 for each class (N, C)")
+        remedy = f"Use a file of such labels, or set data.multi_label={str(not multi_label).lower()} in the job."
+        where = f"site {file.site}, {file.file}, {split}{'_' * bool(split)}labels"
+        raise DataError(where, expected=kinds[multi_label], found=f"{labels.shape}", remedy=remedy)
+    if multi_label and set(file.labels) != (columns := set(range(labels.shape[1]))):
+        expected, found = f"the class of each column from 0 to {max(columns)}", ", ".join(map(str, file.labels))
+        remedy = "Leave the name of a column empty where the job has no such class."
+        raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
 
 
 def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels, Labels]:
-    """Return images and labels as :func:`read_split`, of the first prefix under which the file has images."""
+    """Return images and labels, (N,) or (N, C), of the first prefix under which the file has images."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             prefix = next((start for start in prefixes if f"{start}images" in arrays), prefixes[0])
@@ -81,12 +135,13 @@ def read_arrays(path: Path, prefixes: Sequence[str], where: str) -> tuple[Pixels
         remedy = "Fetch the file again, or name another."
         raise DataError(where, expected=expected, found=reason_of(error), remedy=remedy) from None
     pictures = are_pictures(images)
-    single = labels.shape in ((count := images.shape[:1]), (*count, 1)) and np.issubdtype(labels.dtype, np.integer)
-    if not (pictures and single):
-        expected = "uint8 images (N, H, W) or (N, H, W, 1 or 3) with one whole-number label each"
+    each = labels.ndim in (1, 2) and labels.shape[:1] == images.shape[:1]
+    whole = each and np.issubdtype(labels.dtype, np.integer)
+    if not (pictures and whole):
+        expected = "uint8 images (N, H, W) or (N, H, W, 1 or 3), and whole-number labels (N,) or (N, C)"
         found = f"images {images.dtype} {images.shape}, labels {labels.dtype} {labels.shape}"
-        raise DataError(where, expected=expected, found=found, remedy="Use a file of single-label 2D images.")
-    return images, labels.reshape(-1).astype(np.int64)
+        raise DataError(where, expected=expected, found=found, remedy="Use a file of 2D images with labels.")
+    return images, _flat(labels.astype(np.int64))
 
 
 def are_pictures(images: npt.NDArray[Any]) -> bool:
@@ -109,5 +164,5 @@ def _wanted(file: NpzSite, split: str, labels: Labels) -> list[int]:
     if file.share is None:
         return list(range(len(labels)))
     part, parts = file.share
-    owner = even_parts([f"{split}-{index}" for index in range(len(labels))], labels, parts, file.split.seed)
+    owner = even_parts([f"{split}-{index}" for index in range(len(labels))], strata(labels), parts, file.split.seed)
     return np.flatnonzero(owner == part - 1).tolist()

@@ -48,8 +48,8 @@ class Columns(_Part):
 
     sample_id: str = "sample_id"
     image: str = "image"
-    label: str | None = "label"
-    """None: the site has no labels."""
+    label: str | tuple[str, ...] | None = "label"
+    """None: the site has no labels. Several columns, in a multi-label job: each is a finding, 0 or 1."""
     group: str | None = "group"
     """Patient or lesion, whose images stay together; None: every image stands alone. An empty cell: this one does."""
     split: str | None = None

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Whole: TypeAlias = npt.NDArray[np.int64]
-"""N whole numbers: labels or parts."""
+"""N whole numbers: labels, or of several labels :func:`fedward.sites.labels.strata`; or parts."""
 
 
 def group_split(groups: Sequence[str], labels: Whole, shares: Sequence[float], seed: int) -> Whole:

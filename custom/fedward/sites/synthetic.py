@@ -81,6 +81,9 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
     """
     from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
 
+    if spec.multi_label:
+        expected, remedy = "a job of one label an image", "Give this data set site files, as with --site-files FOLDER."
+        raise DataError(f"synthetic site {site}", expected=expected, found="data.multi_label=true", remedy=remedy)
     place = _Place(1.0, _PUBLIC, Style()) if site == SERVER else _PLACES.get(site)
     if place is None:
         expected, remedy = f"one of {', '.join([*_PLACES, SERVER])}", "Rename the site, or give it a site file."

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedward.methods.local import Batch, Uses
+from fedward.methods.local import Batch, Uses, probabilities_of
 from fedward.methods.settings import Settings
 from fedward.seeds import torch_generator
 from fedward.sites.data import Images
@@ -33,7 +33,7 @@ class Samples(Protocol):
 
     @property
     def labels(self) -> Tensor:
-        """(N,) int64."""
+        """(N,) int64; in a multi-label job (N, K)."""
         ...
 
     def __len__(self) -> int: ...
@@ -56,9 +56,14 @@ class Samples(Protocol):
         ...
 
 
+def is_multi_label(images: Samples) -> bool:
+    """Return whether an image may show several classes, or none."""
+    return images.labels.dim() == 2
+
+
 @dataclass(frozen=True)
 class Pixels:
-    """A site's images on the device that trains, decoded once: uint8 (N, C, H, W), labels (N,) int64."""
+    """A site's images on the device that trains, decoded once: uint8 (N, C, H, W), labels as of Samples."""
 
     pixels: Tensor
     labels: Tensor
@@ -167,7 +172,7 @@ class RoundBatches:
         if self._strong:
             parts["strong"] = self._views.strong(images, self._generators["strong"])
         if self._peers:
-            answers = predictions(self._peers, parts["weak"])
+            answers = predictions(self._peers, parts["weak"], is_multi_label(pixels))
             if self._received:
                 parts["received"], answers = answers[-1], answers[:-1]
             if len(answers):
@@ -203,8 +208,9 @@ def batch_sizes(images: int, batch: int) -> list[int]:
 
 
 @torch.no_grad()
-def predictions(nets: Sequence[nn.Module], images: Tensor) -> Tensor:
-    """Return float32 softmax outputs (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images, N >= 1."""
+def predictions(nets: Sequence[nn.Module], images: Tensor, multi_label: bool = False) -> Tensor:
+    """Return float32 probabilities (P, N, K) of P >= 1 frozen networks on (N, C, H, W) images, N >= 1."""
     parts = images.split(FORWARD_BATCH[images.device.type])
     with torch.autocast(images.device.type, torch.bfloat16, enabled=has_bfloat16(images.device)):
-        return torch.stack([torch.softmax(torch.cat([net(part) for part in parts]).float(), dim=1) for net in nets])
+        logits = (torch.cat([net(part) for part in parts]).float() for net in nets)
+        return torch.stack([probabilities_of(each, multi_label) for each in logits])

@@ -7,6 +7,7 @@ import torch
 
 from fedward.methods.fedavg import class_weights
 from fedward.sites import Images, SiteData
+from fedward.sites.labels import class_counts
 from fedward.training.batches import Pixels, Samples
 
 
@@ -54,8 +55,8 @@ class DeviceData:
 
     @cached_property
     def class_counts(self) -> torch.Tensor:
-        """(K,) int64 on the CPU: labelled images of each class."""
-        return torch.bincount(torch.tensor(self.data.labelled.labels), minlength=len(self.data.classes))
+        """(K,) int64 on the CPU: labelled images that show each class."""
+        return torch.from_numpy(class_counts(self.data.labelled.labels, len(self.data.classes)))
 
     def relabelled(self, data: SiteData) -> "DeviceData":
         """Return the tensors of the same images with other labels; validation and test images are not copied again."""

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedward.training.batches import FORWARD_BATCH, Samples
+from fedward.methods.local import probabilities_of
+from fedward.training.batches import FORWARD_BATCH, Samples, is_multi_label
 
 
 @torch.no_grad()
@@ -19,7 +20,7 @@ def predict(
     net.eval()
 
     def probabilities(images: Tensor) -> Tensor:
-        return torch.softmax(net(view(images)).float(), dim=1).cpu()
+        return probabilities_of(net(view(images)).float(), is_multi_label(pixels)).cpu()
 
     every = torch.arange(len(pixels))
     if not len(every):  # many networks cannot compute no images

@@ -37,7 +37,7 @@ _Pixels: TypeAlias = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Features:
-    """Stored features of N images in place of their pixels: rows of a table (R, D) float16, and labels (N,) int64.
+    """Stored features of N images in place of their pixels: rows of a table (R, D) float16, and labels as of Samples.
 
     An image has one row for itself, at ``first`` (N,), and behind it, if it trains, one for each of its views.
     """

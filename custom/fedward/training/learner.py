@@ -11,6 +11,7 @@ from torch import nn
 from fedward.config import Experiment
 from fedward.evaluation.binned import binned_counts
 from fedward.evaluation.classification import classification_metrics
+from fedward.evaluation.multi_label import multi_label_metrics, one_versus_rest
 from fedward.evaluation.units import unit_answers
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Phase, RoundInputs
@@ -122,7 +123,8 @@ class Learner:
                 generator = torch_generator(seed, *draws, "mask")
                 counts = self.images.class_counts.to(device)
                 rule = rule_of(self._settings.missing_classes, counts)
-                inputs = RoundInputs(self._class_weights(), (round_ - 1) * len(batches), known, generator, counts, rule)
+                before, several = (round_ - 1) * len(batches), self._multi_label
+                inputs = RoundInputs(self._class_weights(), before, known, generator, counts, rule, several)
                 trained = self.run_phase(net, batches, phase, inputs, self._settings, device=device, aborted=aborted)
                 steps, means = steps + trained.steps, means | trained.means
                 known.update(trained.memory)
@@ -137,8 +139,12 @@ class Learner:
         extra = {name: METRICS[name] for name in self.experiment.metrics}
         for split in splits:
             outputs, labels = unit_answers(predict(net, self.images[split]).numpy(), getattr(data, split))
-            rows += [{"split": split, **row} for row in classification_metrics(outputs, labels, data.classes, extra)]
-            binned = binned_counts(outputs, labels) if split == "test" else binned
+            if self._multi_label:
+                found, count = multi_label_metrics(outputs, labels, data.classes), one_versus_rest
+            else:
+                found, count = classification_metrics(outputs, labels, data.classes, extra), binned_counts
+            rows += [{"split": split, **row} for row in found]
+            binned = count(outputs, labels) if split == "test" else binned
         return Evaluation(rows, binned)
 
     def _batches(self, phase: Phase, peers: Sequence[nn.Module], stream: tuple[int | str, ...]) -> RoundBatches:
@@ -159,6 +165,10 @@ class Learner:
         if self.algorithm.settings.class_weighting == "none":
             return torch.ones(len(self.images.data.classes), device=self.networks.device)
         return self.images.class_weights
+
+    @property
+    def _multi_label(self) -> bool:
+        return self.experiment.data.multi_label
 
     @property
     def _settings(self) -> Settings:

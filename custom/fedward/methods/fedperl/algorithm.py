@@ -73,6 +73,7 @@ class FedPerl(Algorithm[FedPerlState]):
             frozenset({"peers"}),
             peers=min(1, settings.committee) if settings.anonymise else settings.committee,
             server_optimizer=True,
+            one_label=settings.one_label,
             lone_peers=_lone_peers(settings),
             single_models="peers are made of single sites' models and chosen by them; ssfl is the same without peers",
             server_images=frozenset({"validation"} if validates else ()),

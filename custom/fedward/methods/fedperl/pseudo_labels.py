@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fedward.errors import ConfigError
 from fedward.methods.fedperl.settings import FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective
-from fedward.methods.local import Batch, probabilities_in_evaluation_mode
+from fedward.methods.local import Batch, RoundInputs, probabilities_in_evaluation_mode, probabilities_of
 from fedward.methods.pseudo_labels import PseudoLabels, Statistics, labeller
 
 
@@ -81,22 +81,27 @@ class FedPerlObjective(FixMatchObjective):
 
     settings: FedPerlSettings
 
-    def teach(self, net: nn.Module, weak: Tensor, peers: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def teach(
+        self, net: nn.Module, weak: Tensor, peers: Tensor | None, inputs: RoundInputs
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Stay close to the peers (eq. (8))."""
         choice = self.settings
         with torch.set_grad_enabled(self.follows(peers)):  # else the weak views need no backward pass
-            in_training = choice.batch_statistics_for_labels
-            local = net(weak).softmax(dim=1) if in_training else probabilities_in_evaluation_mode(net, weak)
+            several = inputs.multi_label
+            if choice.batch_statistics_for_labels:
+                local = probabilities_of(net(weak), several)
+            else:
+                local = probabilities_in_evaluation_mode(net, weak, several)
         if peers is None:
             return local, {}
         return local, {"loss_consistency": choice.consistency_weight * consistency(local, peers)}
 
-    def label(self, local: Tensor, batch: Batch, known: Statistics) -> PseudoLabels:
+    def label(self, local: Tensor, batch: Batch, known: Statistics, inputs: RoundInputs) -> PseudoLabels:
         """Label together with the peers (eq. (5), (7)): a labeller is given the mean over all of them."""
         choice, peers = self.settings, local.new_empty((0, *local.shape)) if batch.peers is None else batch.peers
-        if choice.pseudo_labels == "fixed":
+        if choice.combine == "sum":  # of probabilities, which no labeller takes
             return PseudoLabels(*pseudo_label(local, peers, choice.threshold, choice.combine))
-        return super().label(committee_mean(local, peers), batch, known)
+        return super().label(committee_mean(local, peers), batch, known, inputs)
 
     def follows(self, peers: Tensor | None) -> bool:
         """Return whether there are peers to stay close to."""

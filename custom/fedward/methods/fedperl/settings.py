@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fedward.methods.fixmatch import FixMatchSettings
+from fedward.methods.settings import changed
 
 
 class FedPerlSettings(FixMatchSettings):
@@ -32,6 +33,12 @@ class FedPerlSettings(FixMatchSettings):
     """True as in the authors' code: the consistency term is logged but trains nothing."""
     batch_statistics_for_labels: bool = False
     """True as in the authors' code: pseudo-labels come from the net in training mode."""
+
+    @property
+    def one_label(self) -> str:
+        """As of :class:`Settings`; validation policies compare accuracies."""
+        policy = f"policy={self.policy}" if self.policy in ("validation", "gated_validation") else ""
+        return super().one_label or changed(self, "combine") or policy
 
     @model_validator(mode="after")
     def _sum_of_the_paper(self) -> "FedPerlSettings":

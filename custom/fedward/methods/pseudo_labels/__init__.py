@@ -7,9 +7,10 @@ from fedward.methods.pseudo_labels.balanced import Balanced
 from fedward.methods.pseudo_labels.corrected import Corrected
 from fedward.methods.pseudo_labels.freematch import FreeMatch
 from fedward.methods.pseudo_labels.labeller import Fixed, Labeller, PseudoLabels, Statistics
+from fedward.methods.pseudo_labels.per_class import PerClass
 from fedward.methods.pseudo_labels.settings import Labelling
 
-__all__ = ["Labeller", "Labelling", "PseudoLabels", "Statistics", "labeller_of"]
+__all__ = ["Labeller", "Labelling", "PerClass", "PseudoLabels", "Statistics", "labeller_of"]
 
 
 def labeller_of(name: Labelling, threshold: float, fairness_weight: float = 0.0) -> Labeller:

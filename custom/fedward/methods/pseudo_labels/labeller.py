@@ -25,9 +25,9 @@ class PseudoLabels:
     """What a labeller makes of one batch; nothing of it carries a gradient."""
 
     labels: Tensor
-    """(N,) int64 in [0, K) where kept."""
+    """(N,) int64 in [0, K) where kept; in a multi-label job (N, K) of 0 and 1."""
     keep: Tensor
-    """(N,) bool."""
+    """Bool, of the same shape."""
     targets: Tensor | None = None
     """(N, K) probabilities, where the loss is not against ``labels``."""
     statistics: Statistics = field(default_factory=dict)

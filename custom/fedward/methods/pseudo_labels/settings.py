@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from fedward.methods.settings import Settings, Share
+from fedward.methods.settings import Settings, Share, changed
 
 Labelling: TypeAlias = Literal["fixed", "freematch", "aligned", "balanced", "corrected"]
 
@@ -13,7 +13,8 @@ class FixMatchSettings(Settings):
     """FixMatch with FedPerl's values."""
 
     threshold: Share = 0.6
-    """tau: smallest confidence of a pseudo-label. Paper: 0.6 in a federation, 0.9 at a single site."""
+    """tau: smallest confidence of a pseudo-label, in a multi-label job of either answer to each class. Paper: 0.6 in a
+    federation, 0.9 at a single site."""
     pseudo_labels: Labelling = "fixed"
     """How they are made: with this threshold; or with thresholds that follow the net's confidence (FreeMatch, which has
     no tau), with answers aligned to the site's labels, with thresholds around tau by the site's class counts (CBAFed),
@@ -26,6 +27,11 @@ class FixMatchSettings(Settings):
     pseudo_label_mean: Literal["kept", "all"] = "kept"
     """What the pseudo-label loss is a mean over: the images whose labels are kept, as in FedPerl's code, so that a
     single one has all the weight; or all, as in FixMatch."""
+
+    @property
+    def one_label(self) -> str:
+        """As of :class:`Settings`."""
+        return super().one_label or changed(self, "pseudo_labels")
 
     @model_validator(mode="after")
     def _fairness_of_freematch(self) -> "FixMatchSettings":

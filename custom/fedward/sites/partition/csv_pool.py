@@ -10,6 +10,7 @@ from fedward.errors import ConfigError, DataError, did_you_mean
 from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
 from fedward.sites.images import locate
+from fedward.sites.labels import SEPARATOR
 from fedward.sites.partition.folder_pool import is_image
 from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.sites.partition.pool import GROUPS, Pool
@@ -39,6 +40,7 @@ def read_csv(
 
     A cell of the image column is a path in the folder, or the name of a file anywhere in it, with its ending or
     without. Rows of which this cannot be said are left out, if they are few. The id of an image is by default its path.
+    Where a label has ``|`` in it, labels are findings with it between them, and the data set is a multi-label one.
 
     Args:
         path: of the CSV; see :func:`fedward.sites.table.read_table`.
@@ -72,7 +74,9 @@ def read_csv(
     notes = (f"Columns: {told}.", *refuse_many(f"{path}", bad, total, remedy))
     others = {name: [record.cells[name] for record in kept] for name in header if name}
     name = path.stem if path.stem != "manifest" else path.resolve().parent.name
-    return image_pool(name, folder, list(listed.values()), classes, others, rendering, notes)
+    images = list(listed.values())
+    several = any(SEPARATOR in image.label for image in images)
+    return image_pool(name, folder, images, classes, others, rendering, notes, several)
 
 
 def read_rows(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:

@@ -40,7 +40,7 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
     """
     if sites < 1:
         raise ConfigError("--sites", expected="at least 1", found=f"{sites}", remedy="Name a number above 0.")
-    splits = whole_splits(pool, pool.labels, seed)
+    splits = whole_splits(pool, pool.kinds, seed)
     train, val, test = (np.flatnonzero(splits == split) for split in SPLITS)
     learned = _even(pool, train, sites, seed) if gamma is None else _spread(pool, train, sites, gamma, seed)
     parts = zip(learned, _even(pool, val, sites, seed), _even(pool, test, sites, seed), strict=True)
@@ -69,7 +69,7 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
     place = {value: index for index, value in enumerate(names)}
     rows = zip(pool.groups, values, strict=True)
     owner = np.array([place[value] if value and most[group] == value else -1 for group, value in rows], np.int64)
-    kinds = np.where((pool.labels < 0) | (owner < 0), -1, owner * len(pool.classes) + pool.labels)
+    kinds = np.where((pool.kinds < 0) | (owner < 0), -1, owner * (len(pool.classes) + 1) + pool.kinds)
     splits = whole_splits(pool, kinds, seed)
     cut = {
         name: {split: np.flatnonzero((owner == place[value]) & (splits == split)) for split in SPLITS}
@@ -93,17 +93,17 @@ def whole_splits(pool: Pool, kinds: Labels, seed: int) -> npt.NDArray[np.str_]:
     wanted = {"val": Split().val, "test": Split().test}
     shares = {split: share for split, share in wanted.items() if not (splits == split).any()}
     if shares:
-        known = {group for group, label in zip(pool.groups, pool.labels, strict=True) if label >= 0}
+        known = {group for group, label in zip(pool.groups, pool.kinds, strict=True) if label >= 0}
         rows = np.flatnonzero([name in known for name in pool.groups] & (splits == "train"))
         groups = [pool.groups[row] for row in rows]
         parts = group_split(groups, kinds[rows], [1 - sum(shares.values()), *shares.values()], seed)
         splits[rows] = np.array(["train", *shares])[parts]
-    splits[(splits != "train") & (pool.labels < 0)] = ""
+    splits[(splits != "train") & (pool.kinds < 0)] = ""
     return splits
 
 
 def _even(pool: Pool, rows: Rows, sites: int, seed: int) -> list[Rows]:
-    owner = group_split([pool.groups[row] for row in rows], pool.labels[rows], [1 / sites] * sites, seed)
+    owner = group_split([pool.groups[row] for row in rows], pool.kinds[rows], [1 / sites] * sites, seed)
     if pool.grouped:  # what remains of each class is a patient or more, and would always be at the first sites
         member, labels = _groups(pool, rows)
         owner = (owner + labels[member]) % sites
@@ -123,7 +123,7 @@ def _groups(pool: Pool, rows: Rows) -> tuple[npt.NDArray[np.int64], Labels]:
     """Return the number of each row's group, in the order in which groups first occur, and each group's class."""
     place: dict[str, int] = {}
     member = np.array([place.setdefault(pool.groups[row], len(place)) for row in rows], np.int64)
-    return member, commonest_labels(member, pool.labels[rows], len(place))
+    return member, commonest_labels(member, pool.kinds[rows], len(place))
 
 
 def _check_size(cut: Cut, remedy: str) -> None:

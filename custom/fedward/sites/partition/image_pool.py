@@ -12,7 +12,17 @@ from fedward.errors import DataError
 from fedward.sites.decoding import BadRow, fit
 from fedward.sites.headers import patient_numbers
 from fedward.sites.images import open_parts
-from fedward.sites.partition.pool import Listing, Pool, Rows, check_groups, take_classes
+from fedward.sites.labels import NO_FINDING
+from fedward.sites.partition.pool import (
+    Listing,
+    Pool,
+    Rows,
+    check_groups,
+    findings_in,
+    is_label,
+    take_classes,
+    take_findings,
+)
 from fedward.sites.rendering import Rendering
 from fedward.sites.volumes import is_volume
 
@@ -47,6 +57,7 @@ def image_pool(
     columns: Mapping[str, Sequence[str]],
     rendering: Rendering,
     notes: Sequence[str] = (),
+    multi_label: bool = False,
 ) -> Pool:
     """Return the pool of these images.
 
@@ -60,12 +71,14 @@ def image_pool(
         columns: further columns of N values each.
         rendering: how files become images.
         notes: what to tell besides.
+        multi_label: whether a label may be several findings.
 
     Raises:
         ConfigError: see :func:`fedward.sites.partition.pool.take_classes`.
         DataError: a group is in two splits; some images have a split and others none; no image can be read.
     """
-    chosen = take_classes([image.label for image in images], classes)
+    take = take_findings if multi_label else take_classes
+    chosen = take([image.label for image in images], classes)
     kept, by_patient = _by_patient(folder, [images[row] for row in chosen.rows])
     groups = [image.group or image.sample_id for image in kept]
     splits = [image.split or "train" for image in kept]
@@ -79,7 +92,7 @@ def image_pool(
         splits=splits,
         side=side,
         channels=channels,
-        listing=partial(_listing, folder, kept, chosen.classes, rendering),
+        listing=partial(_listing, folder, kept, _names(kept, chosen.classes, multi_label), rendering),
         rendering=rendering,
         columns={column: [values[row] for row in chosen.rows] for column, values in columns.items()},
         grouped=any(image.group for image in kept),
@@ -135,10 +148,16 @@ def _look(folder: Path, names: Sequence[str], rendering: Rendering) -> tuple[int
     return min(sides), 1 if grey else 3
 
 
+def _names(images: Sequence[ListedImage], classes: Sequence[str], multi_label: bool) -> dict[str, str]:
+    """Return what a site calls things -> the class; what is none of the classes is no finding."""
+    found = dict.fromkeys(name for image in images for name in findings_in(image.label)) if multi_label else ()
+    return {name: name for name in classes} | {name: NO_FINDING for name in found if name not in classes}
+
+
 def _listing(
     folder: Path,
     images: Sequence[ListedImage],
-    classes: Sequence[str],
+    names: Mapping[str, str],
     rendering: Rendering,
     site: str,
     mine: Mapping[str, Rows],
@@ -149,13 +168,13 @@ def _listing(
     writer.writerow(["sample_id", "image", "label", "group", "split"])
     for split, rows in mine.items():
         for image in (images[row] for row in rows):
-            label = image.label if image.label in classes else ""
+            label = image.label if is_label(image.label) else ""
             writer.writerow([image.sample_id, image.image, label, image.group or image.sample_id, split])
     content = {
         "kind": "manifest",
         "folder": os.path.relpath(folder.resolve(), out.resolve()),
         "manifest": f"{site}.csv",
-        "labels": {name: name for name in classes},
+        "labels": dict(names),
         **rendering.plain(),
     }
     return Listing(content, {}, table.getvalue())

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError, reason_of
+from fedward.sites.data import Labels
 from fedward.sites.npz import read_arrays
-from fedward.sites.partition.pool import GROUPS, Listing, Pool, Rows, check_groups, is_label, take_classes
+from fedward.sites.partition.pool import GROUPS, Classes, Listing, Pool, Rows, check_groups, is_label, take_classes
 
 _UNNAMED = "The labels are numbers. --classes names them, in this order."
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -23,7 +24,8 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
     It has ``train_images`` and ``train_labels``, perhaps ``val_...`` and ``test_...``, or just ``images`` and
     ``labels``. Other arrays of one value an image are columns (``source``, or ``train_source``); one of them may say
     what stays together (``groups``, ``patient``). ``label_names`` has the names of the labels, ``NAME_names`` those of
-    the numbers in the column ``NAME``. Images whose label is called ``unlabelled`` have none.
+    the numbers in the column ``NAME``. Images whose label is called ``unlabelled`` have none. Labels (N, C) of 0 and 1
+    are those of a multi-label data set, and their names those of the columns.
 
     Args:
         path: of the file.
@@ -38,19 +40,23 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
     prefixes = [""] if "images" in names and "train_images" not in names else ["train_"]
     prefixes += [start for start in ("val_", "test_") if f"{start}images" in names and prefixes != [""]]
     parts = [read_arrays(path, [start], f"{path}, {start}images") for start in prefixes]
-    numbers, counts = np.concatenate([labels for _, labels in parts]).tolist(), [len(labels) for _, labels in parts]
-    called = _names(path, sorted(set(numbers)), others.get("label_names"), classes)
-    order = [name for name in called.values() if is_label(name)]
-    chosen = take_classes([called[number] for number in numbers], classes or order)
+    labels, counts = _together(path, [labels for _, labels in parts]), [len(labels) for _, labels in parts]
+    several = labels.ndim == 2
+    numbers = [*range(labels.shape[1])] if several else sorted(set(labels.tolist()))
+    called = _names(path, numbers, others.get("label_names"), classes)
+    chosen = _of_columns(labels, called, classes) if several else _of_numbers(labels, called, classes)
     columns = _columns(others, prefixes, counts)
-    grouping = next((columns[name] for name in GROUPS if name in columns), [""] * len(numbers))
+    grouping = next((columns[name] for name in GROUPS if name in columns), [""] * len(labels))
     index = np.concatenate([np.arange(count) for count in counts])
     splits = [start[:-1] or "train" for start, count in zip(prefixes, counts, strict=True) for _ in range(count)]
     groups = [group or f"{split}-{row}" for group, split, row in zip(grouping, splits, index, strict=True)]
     check_groups(f"{path}", groups, splits)
     first, kept = parts[0][0], chosen.rows
-    labels = {number: name if is_label(name) else "" for number, name in called.items()}
-    used = {number: name for number, name in labels.items() if name in ("", *chosen.classes)}
+    used = {
+        number: name if name in chosen.classes else ""
+        for number, name in called.items()
+        if several or name in chosen.classes or not is_label(name)
+    }
     return Pool(
         name=path.stem,
         classes=chosen.classes,
@@ -64,6 +70,28 @@ def read_npz(path: Path, classes: Sequence[str] = ()) -> Pool:
         grouped=any(grouping),
         notes=chosen.notes if classes or "label_names" in others else (*chosen.notes, _UNNAMED),
     )
+
+
+def _together(path: Path, parts: Sequence[Labels]) -> Labels:
+    """Return the labels of all splits; DataError where they are not of one kind."""
+    if len(kinds := {labels.shape[1:] for labels in parts}) > 1:
+        found, remedy = ", ".join(map(str, kinds)), "Use a file whose splits are labelled alike."
+        raise DataError(f"{path}", expected="labels of one shape in all splits", found=found, remedy=remedy)
+    return np.concatenate(parts)
+
+
+def _of_numbers(labels: Labels, called: Mapping[int, str], classes: Sequence[str]) -> Classes:
+    order = [name for name in called.values() if is_label(name)]
+    return take_classes([called[number] for number in labels.tolist()], classes or order)
+
+
+def _of_columns(labels: Labels, called: Mapping[int, str], classes: Sequence[str]) -> Classes:
+    """Return the classes of labels (N, C), and those of their columns; all images are kept."""
+    order = take_classes([*called.values()], classes or [*called.values()]).classes
+    place = {name: number for number, name in called.items()}
+    left = [name for name in called.values() if name not in order]
+    notes = (f"Findings that are left out: {', '.join(left)}. An image with these alone shows none.",) if left else ()
+    return Classes(order, labels[:, [place[name] for name in order]], list(range(len(labels))), notes)
 
 
 def _others(path: Path) -> tuple[list[str], dict[str, npt.NDArray[Any]]]:

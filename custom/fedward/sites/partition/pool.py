@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fedward.errors import ConfigError, DataError
 from fedward.sites.data import Labels
+from fedward.sites.labels import NO_FINDING, SEPARATOR, strata
 from fedward.sites.rendering import PLAIN, Rendering
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -49,7 +50,6 @@ class Pool:
     name: str
     classes: tuple[str, ...]
     labels: Labels
-    """(N,) index into the classes, -1 for none."""
     groups: list[str]
     """N names of what stays together: a patient, a lesion, or the image alone."""
     splits: list[str]
@@ -68,6 +68,16 @@ class Pool:
     notes: tuple[str, ...] = ()
     """What whoever cuts it should know."""
 
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may show several of the classes, or none."""
+        return self.labels.ndim == 2
+
+    @property
+    def kinds(self) -> npt.NDArray[np.int64]:
+        """(N,) by what images are divided evenly, -1 of those without a label."""
+        return strata(self.labels)
+
     def data_spec(self) -> dict[str, Any]:
         """Return what a job on these images says of them: fields of :class:`fedward.config.DataSpec`, as a proposal.
 
@@ -77,6 +87,7 @@ class Pool:
         return {
             "name": self.name,
             "classes": list(self.classes),
+            "multi_label": self.multi_label,
             "image_size": min(max(self.side, SMALLEST_SIDE), LARGEST_SIDE),
             "channels": self.channels,
             "views": "upright" if self.channels == 1 or self.rendering.slices else "mirrored",
@@ -89,7 +100,7 @@ class Classes(NamedTuple):
 
     classes: tuple[str, ...]
     labels: Labels
-    """(M,) of the images that are kept: index into the classes, -1 for none."""
+    """Of the M images that are kept."""
     rows: list[int]
     """Which images are kept, ascending."""
     notes: tuple[str, ...]
@@ -124,6 +135,25 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
     left = len(texts) - len(rows)
     notes = (f"{left} images of other classes are left out.",) if left else ()
     return Classes(order, np.array([place.get(texts[row], -1) for row in rows], np.int64), rows, notes)
+
+
+def take_findings(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
+    """Return the same of a multi-label data set, whose labels are findings separated by ``|``.
+
+    All its images are kept. One that shows other findings alone shows none of the classes.
+    """
+    found = [findings_in(text) for text in texts]
+    known = list(dict.fromkeys(name for names in found for name in names if name != NO_FINDING))
+    order = take_classes(known, classes).classes
+    labels = [[int(name in names) if names else -1 for name in order] for names in found]
+    left = sorted({*known} - {*order}, key=natural)
+    notes = (f"Findings that are left out: {', '.join(left)}. An image with these alone shows none.",) if left else ()
+    return Classes(order, np.array(labels, np.int64), list(range(len(texts))), notes)
+
+
+def findings_in(text: str) -> list[str]:
+    """Return the findings of a label, :data:`NO_FINDING` among them; nothing where it is none."""
+    return [part.strip() for part in text.split(SEPARATOR) if part.strip()] if is_label(text) else []
 
 
 def natural(text: str) -> list[tuple[bool, int, str]]:

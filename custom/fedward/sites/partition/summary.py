@@ -1,7 +1,6 @@
 """What whoever cuts a data set reads on the console: a line for each site, and what to know and do next."""
 
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -11,6 +10,7 @@ import numpy as np
 
 from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE
+from fedward.sites.labels import class_counts, known, shows, strata
 from fedward.sites.partition.pool import Cut, Pool, Rows
 from fedward.sites.split import apportion
 
@@ -38,19 +38,20 @@ def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> str:
 
 def _row(pool: Pool, mine: Mapping[str, Rows], share: float) -> tuple[str, ...]:
     labels = pool.labels[mine["train"]]
-    counts = np.bincount(labels[labels >= 0], minlength=len(pool.classes))
+    counts, kinds = class_counts(labels, len(pool.classes)), strata(labels)
+    seen = sum(apportion(np.bincount(kinds[kinds >= 0]), share))
     groups = len({pool.groups[row] for rows in mine.values() for row in rows}) if pool.grouped else "-"
-    most = f"{pool.classes[counts.argmax()]:.13} {counts.max() / counts.sum():.0%}" if counts.any() else "-"
+    most = f"{pool.classes[counts.argmax()]:.13} {counts.max() / known(labels).sum():.0%}" if counts.any() else "-"
     sizes = dict(zip(SPLITS, (len(mine[split]) for split in SPLITS), strict=True))
-    cells = (sum(apportion(counts, share)), sizes["val"], sizes["test"], groups)
+    cells = (seen, sizes["val"], sizes["test"], groups)
     return (f"{sizes['train']}", *map(str, cells), f"{np.count_nonzero(counts)}/{len(counts)}", most)
 
 
 def _rare(pool: Pool, rows: Rows) -> bool:
     """Return whether a class has too few patients, or images that stand alone, among these rows to be evaluated."""
-    patients = {(pool.groups[row] if pool.rendering.several else row, int(pool.labels[row])) for row in rows}
-    counts = Counter(label for _, label in patients)
-    return any(count < _EVALUATED for count in counts.values())
+    owners = [pool.groups[row] if pool.rendering.several else row for row in rows]
+    held = [zip(owners, shows(pool.labels[rows], place), strict=True) for place in range(len(pool.classes))]
+    return any(0 < len({owner for owner, there in each if there}) < _EVALUATED for each in held)
 
 
 def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
@@ -74,6 +75,8 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
     if not pool.grouped:
         notes += ["No column says which images are of one patient or lesion: each is taken to stand alone."]
     kind = "grey" if spec["channels"] == 1 else "RGB"
+    if pool.multi_label:
+        notes += ["An image may show several of the classes, or none."]
     return [
         *notes,
         f"Classes: {', '.join(pool.classes)}.",

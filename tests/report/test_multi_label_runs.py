@@ -1,0 +1,156 @@
+"""Whole runs on images that show several classes, or none, and what is made of them."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pages import Page
+from safetensors.torch import load_file
+
+from fedward import cli
+from fedward.errors import ConfigError
+from fedward.evaluation.names import MULTI_LABEL
+from fedward.inference.evaluation import evaluate
+from fedward.inference.export import facts, traced
+from fedward.inference.model import load_model
+from fedward.jobs import load_experiment
+from fedward.local import run_local
+from fedward.report import write_report
+from findings import FINDINGS, chest, write_findings
+
+SITES = ("site-1", "site-2")
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_findings(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def finished(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    experiment = chest(net="small_cnn_gn", options={"rounds": 8, "images_per_round": 64, "learning_rate": 0.003})
+    return run_local(experiment, tmp_path_factory.mktemp("run") / "run", sites=SITES, site_folders=[sites])
+
+
+def last_rows(run: Path) -> dict[tuple[str, str], dict]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = max(row["round"] for row in rows if row["split"] == "test")
+    return {(row["site"], row["name"]): row for row in rows if (row["split"], row["round"]) == ("test", last)}
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ssfl", "fedperl"])
+def test_a_run_is_the_same_in_two_processes(tmp_path, sites, method, without_report):
+    experiment = chest(method, options={"rounds": 2})
+    alone = run_local(experiment, tmp_path / "alone", sites=SITES, site_folders=[sites])
+    both = run_local(experiment, tmp_path / "both", sites=SITES, site_folders=[sites], workers=2)
+    first, second = (load_file(run / "model.safetensors") for run in (alone, both))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert (seen := last_rows(alone)) == last_rows(both)
+    assert {name for site, name in seen if "/" not in name} == {*MULTI_LABEL}
+    assert all(seen[site, "support/Hernia"]["value"] is None for site in SITES)
+    assert all(seen[site, "auroc/Mass"]["value"] is not None for site in SITES)
+
+
+def test_it_learns(finished):
+    found = last_rows(finished)
+    assert min(found[site, "auroc_macro"]["value"] for site in SITES) > 0.9
+    assert json.loads((finished / "run.json").read_text())["experiment"]["key_metric"] == "auroc_macro"
+
+
+def test_the_report_has_the_tables_of_several_labels(finished):
+    page = Page(write_report(finished).read_text())
+    titles = ["Site", "Macro AUROC", "Macro AUPRC", "Macro F1", "Hamming accuracy", "Exact match"]
+    assert page.tables["table-overall"][0] == titles
+    told, rows = page.tables["table-rates"], last_rows(finished)
+    assert [row[0] for row in told[1:]] == ["Mass", "Edema"]
+    for name, line in zip(("Mass", "Edema"), told[1:], strict=True):
+        assert int(line[1]) == sum(rows[site, f"support/{name}"]["value"] for site in SITES)
+    assert "table-matrix" not in page.tables
+    sheet = (finished / "clinician.html").read_text()
+    assert "says which of 3 findings it shows, several or none: Mass, Edema, Hernia" in sheet
+    assert "How good it is for Hernia is not known" in sheet
+    assert "When to ask a human" not in sheet
+    text = (finished / "report.html").read_text()
+    assert "Guessing would reach 0.5." in text
+    assert "Can its confidence be trusted?" not in text
+
+
+def test_predictions_name_all_findings_or_none(finished, sites, tmp_path):
+    words = ["predict", str(finished), str(sites.parent / "chest.npz"), "--out", str(tmp_path / "p.csv")]
+    assert cli.main([*words, "--refer-below", "0.6"]) == 0
+    with (tmp_path / "p.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["image"].startswith("test-")]
+    found = np.array([[float(row[f"probability/{name}"]) for name in FINDINGS] for row in rows])
+    for row, values in zip(rows, found, strict=True):
+        said = [name for name, value in zip(FINDINGS, values, strict=True) if value >= 0.5]
+        assert row["prediction"] == ("|".join(said) or "No Finding")
+        assert row["refer"] == ("yes" if np.maximum(values, 1 - values).min() < 0.6 else "no")
+    assert {"No Finding", "Mass"} <= {row["prediction"] for row in rows}
+    assert any("|" in row["prediction"] for row in rows)
+    truth = np.load(sites.parent / "chest.npz")["test_labels"]
+    assert ((found >= 0.5) == truth)[:, :2].mean() > 0.8
+
+
+def test_an_evaluation_equals_the_runs_metrics(finished, sites, capsys):
+    found, rows = evaluate(load_model(finished), sites / "site-1.yaml"), last_rows(finished)
+    for name in MULTI_LABEL:
+        assert found["overall"][name]["value"] == pytest.approx(rows["site-1", name]["value"])
+    assert found["not_evaluated"] == ["Hernia"]
+    assert (found["temperature"], found["confusion"], found["referral"]) == (None, None, None)
+    assert cli.main(["evaluate", str(finished), str(sites / "site-1.yaml"), "--out", "/dev/null"]) in (0, 1)
+    assert "exact match" in capsys.readouterr().out
+
+
+def test_what_does_not_fit_several_labels_is_refused(finished, sites, tmp_path):
+    model = load_model(finished)
+    with pytest.raises(ConfigError, match="--groups: expected none, found a multi-label model"):
+        evaluate(model, sites / "site-1.yaml", groups={"a": ["Mass"], "b": ["Edema", "Hernia"]})
+    with pytest.raises(ConfigError, match="a temperature is for one label an image"):
+        load_model(finished, calibration=tmp_path / "none.json")
+
+
+def test_an_exported_model_answers_for_each_class(finished):
+    model = load_model(finished)
+    images = torch.rand(3, *model.image_shape)
+    assert torch.allclose(traced(model)(images), torch.sigmoid(model.net(images)), atol=1e-6)
+    assert torch.allclose(model(images), torch.sigmoid(model.net(images)))
+    assert json.loads(facts(model)["multi_label"]) is True
+
+
+SEVERAL = "data.multi_label=true"
+
+
+@pytest.mark.parametrize(
+    ("job", "change", "found"),
+    [
+        *((job, "seed=1", "its losses take one label an image") for job in ("isofed", "rscfed", "selffed", "oneshot")),
+        *((job, "seed=1", "its losses take one label an image") for job in ("fedprox", "wfedavg", "mt_wfedavg")),
+        ("fedavg", "class_weighting=median_frequency", "class_weighting=median_frequency"),
+        ("fedavg", "missing_classes=restricted", "missing_classes=restricted"),
+        ("ssfl", "pseudo_labels=freematch", "pseudo_labels=freematch"),
+        ("fedperl", "combine=sum", "combine=sum"),
+        ("fedperl", "policy=gated_validation", "policy=gated_validation"),
+    ],
+)
+def test_methods_for_one_label_are_refused(job, change, found):
+    with pytest.raises(ConfigError, match=f"found {found}. Choose fedavg, ssfl or fedperl"):
+        load_experiment(job, [SEVERAL, change])
+
+
+def test_the_best_round_has_a_metric_of_its_kind():
+    assert load_experiment("fedavg", [SEVERAL]).key_metric == "auroc_macro"
+    assert load_experiment("ssfl", [SEVERAL, "key_metric=exact_match"]).key_metric == "exact_match"
+    assert chest().key_metric == "auroc_macro"
+    for change in ("key_metric=accuracy", "metrics=[brier]"):
+        with pytest.raises(ConfigError, match=change.partition("=")[0]):
+            load_experiment("fedavg", [SEVERAL, change])
+    with pytest.raises(ConfigError, match="key_metric='exact_match' must be one of accuracy"):
+        load_experiment("fedavg", ["key_metric=exact_match"])
+
+
+def test_synthetic_images_have_one_class(tmp_path, capsys):
+    assert cli.main(["run", "fedavg", "--set", SEVERAL, "--out", str(tmp_path / "run")]) == 2
+    assert "synthetic images show one class each" in capsys.readouterr().err
