@@ -165,7 +165,7 @@ class Experiment(_Frozen):
             raise ConfigError(where, expected="float32", found=found, remedy="Set update_dtype=float32.")
         if self.data.multi_label and (reason := algorithm.requirements.one_label):
             where, expected = f"data.multi_label with {self.method}", "losses that take several labels an image"
-            remedy = "Choose fedavg, ssfl or fedperl, with the defaults of such settings."
+            remedy = "Choose fedavg, ssfl, fedperl or fedal, with the defaults of such settings."
             raise ConfigError(where, expected=expected, found=reason, remedy=remedy)
         if self.secure_aggregation:
             self._must_do_with_means(algorithm)

@@ -600,3 +600,55 @@ def test_counts_allocate_as_scores_at_their_intervals_do() -> None:
     counts = {site: torch.bincount(values.long(), minlength=8).tolist() for site, values in scores.items()}
     for budget in range(8):
         assert allocate_by_counts(counts, budget) == allocate(scores, budget)
+
+
+# --- images that show several classes, or none
+
+
+def several(*images: list[float], models: int = 1) -> Pool:
+    """A pool of images with these probabilities, by all models."""
+    rows = torch.tensor(images, dtype=torch.float64)
+    return Pool("north", [f"{place}" for place in range(len(images))], rows.repeat(models, 1, 1), multi_label=True)
+
+
+def test_entropy_of_several_classes_by_hand() -> None:
+    """H(1/2) = ln 2, H(1) = 0 and H(1/4) = 2 ln 2 - 3/4 ln 3; models are averaged first, then classes."""
+    fedal = sampler_of("fedal")
+    assert isinstance(fedal, ScoreSampler)
+    quarter = 2 * math.log(2) - 0.75 * math.log(3)
+    pool = several([0.5, 1.0], [0.25, 0.75], [0.0, 1.0], models=2)
+    assert fedal.scores_of(pool).tolist() == pytest.approx([math.log(2) / 2, quarter, 0.0])
+    apart = replace(pool, probabilities=torch.tensor([[[0.0, 0.5]], [[1.0, 0.0]]], dtype=torch.float64), ids=["x"])
+    assert fedal.scores_of(apart).tolist() == pytest.approx([(math.log(2) + quarter) / 2])
+    assert choose(fedal, pool, 2) == ["1", "0"]
+    assert sum(score_counts(fedal, pool, 2)[-1:]) == 0, "the highest score is ln 2, of a class"
+    assert score_counts(fedal, several([0.5, 0.5], models=2), 2)[-1] == 1
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if not sampler_of(name).one_label])
+@grid
+@given(seed=st.integers(0, 1000), classes=st.integers(1, 4))
+def test_yes_and_no_count_alike(name: str, seed: int, classes: int) -> None:
+    sampler = sampler_of(name)
+    draw = torch.Generator().manual_seed(seed)
+    shape = (max(1, sampler.uses.members), 6, classes)
+    pool = several(*([0.0] * classes for _ in range(6)))
+    pool = replace(pool, probabilities=torch.rand(shape, generator=draw), features=torch.rand(6, 3, generator=draw))
+    other = replace(pool, probabilities=1 - pool.probabilities)
+    if not isinstance(sampler, ScoreSampler):
+        assert choose(sampler, pool, 3) == choose(sampler, other, 3)
+        return
+    scores = sampler.scores_of(pool)
+    assert torch.allclose(scores, sampler.scores_of(other), atol=1e-5)
+    if bounds := sampler.score_range(2):
+        assert bounds[0] - 1e-6 <= scores.min() <= scores.max() <= bounds[1] + 1e-6
+
+
+def test_samplers_for_one_label() -> None:
+    assert [name for name in SAMPLERS if sampler_of(name).one_label] == ["sa", "mcdal", "feal"]
+
+
+@pytest.mark.parametrize("wrong", [NAN, -0.1, 1.1])
+def test_broken_answers_of_several_classes_are_refused(wrong: float) -> None:
+    with pytest.raises(DataError, match=r"probabilities in \[0, 1\], found others for 1 of 2 images, first '1'"):
+        choose(sampler_of("margin"), several([0.2, 0.9], [0.5, wrong]), 1)

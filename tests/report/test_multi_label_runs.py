@@ -11,7 +11,8 @@ from pages import Page
 from safetensors.torch import load_file
 
 from fedward import cli
-from fedward.errors import ConfigError
+from fedward.client.labels import bought
+from fedward.errors import ConfigError, FedwardError
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.inference.evaluation import evaluate
 from fedward.inference.export import facts, traced
@@ -52,6 +53,33 @@ def test_a_run_is_the_same_in_two_processes(tmp_path, sites, method, without_rep
     assert {name for site, name in seen if "/" not in name} == {*MULTI_LABEL}
     assert all(seen[site, "support/Hernia"]["value"] is None for site in SITES)
     assert all(seen[site, "auroc/Mass"]["value"] is not None for site in SITES)
+
+
+@pytest.mark.parametrize("budget", ["by_size", "by_score"])
+def test_sites_buy_sets_of_labels(tmp_path, sites, budget, without_report):
+    """Two processes answer as one does; what a site bought is what its data say."""
+    folder = write_findings(tmp_path, labelled=1.0, annotation="oracle")
+    experiment = chest("fedal", options={"rounds": 3, "steps": 2, "budget": budget, "unlabelled_weight": 0.5})
+    alone = run_local(experiment, tmp_path / "alone", sites=SITES, site_folders=[folder])
+    both = run_local(experiment, tmp_path / "both", sites=SITES, site_folders=[folder], workers=2)
+    first, second = (load_file(run / "model.safetensors") for run in (alone, both))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    rows = [json.loads(line) for line in (alone / "queries.jsonl").read_text().splitlines()]
+    got = [row["bought"] for row in rows if row["round"] == 3]
+    assert sum(got) == pytest.approx(45, abs=1), "half of 90 images"
+    if budget == "by_size":
+        truth = np.load(tmp_path / "chest.npz")["train_labels"].tolist()
+        run = json.loads((alone / "run.json").read_text())["id"]
+        for site, number in zip(SITES, got, strict=True):
+            labels = bought(alone / "sites" / site / "memory", run, 99)
+            assert len(labels) == number
+            assert labels == {name: truth[int(name.partition("-")[2])] for name in labels}
+
+
+def test_people_are_not_asked_for_several_labels(tmp_path, capfd, without_report):
+    folder = write_findings(tmp_path, annotation="queue")
+    with pytest.raises(FedwardError, match="oracle or none in a multi-label job"):
+        run_local(chest("fedal"), tmp_path / "run", sites=SITES, site_folders=[folder])
 
 
 def test_it_learns(finished):
@@ -133,10 +161,12 @@ SEVERAL = "data.multi_label=true"
         ("ssfl", "pseudo_labels=freematch", "pseudo_labels=freematch"),
         ("fedperl", "combine=sum", "combine=sum"),
         ("fedperl", "policy=gated_validation", "policy=gated_validation"),
+        ("fedal", "loss=evidential", "loss=evidential"),
+        *(("fedal", f"sampler={name}", f"sampler={name}") for name in ("sa", "mcdal", "feal")),
     ],
 )
 def test_methods_for_one_label_are_refused(job, change, found):
-    with pytest.raises(ConfigError, match=f"found {found}. Choose fedavg, ssfl or fedperl"):
+    with pytest.raises(ConfigError, match=f"found {found}. Choose fedavg, ssfl, fedperl or fedal"):
         load_experiment(job, [SEVERAL, change])
 
 

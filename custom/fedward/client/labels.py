@@ -17,6 +17,7 @@ from fedward.annotation.records import REFUSED
 from fedward.client.memory import site_records
 from fedward.errors import WorkError
 from fedward.sites import SiteData
+from fedward.sites.data import Label
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ Choose = Callable[[Sequence[str], int], Sequence[str]]
 class Answers:
     """What came back for the images a site asked about."""
 
-    labels: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
     cannot_tell: frozenset[str] = frozenset()
     """Images that were looked at and got no class."""
     refused: frozenset[str] = frozenset()
@@ -49,8 +50,8 @@ class Answers:
 class Annotators:
     """Who gives labels."""
 
-    known: dict[str, int]
-    """Labels that need no asking: id -> class index."""
+    known: dict[str, Label]
+    """Labels that need no asking, by id."""
     pool: Sequence[str]
     """Ids of the training images that have a label or may get one."""
     answers: Callable[[Collection[str]], Answers] = lambda asked: Answers()
@@ -86,7 +87,7 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
         """Return the usable labels; others are counted and logged."""
         verdicts, anyhow = queue.verdicts(data.classes), queue.labels()
         given = {name: verdicts[name] for name in asked if name in verdicts}
-        labels = {name: classes[said.label] for name, said in given.items() if said.label is not None}
+        labels: dict[str, Label] = {name: classes[said.label] for name, said in given.items() if said.label is not None}
         strange = sorted({label for name in asked if (label := anyhow.get(name, data.classes[0])) not in classes})
         unusable = sum(anyhow.get(name) in strange for name in asked)
         foreign = len(set(anyhow) - set(pool))
@@ -105,7 +106,14 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
-    """Return who answers at a site, as its file says."""
+    """Return who answers at a site, as its file says.
+
+    Raises:
+        WorkError: people, in a multi-label job.
+    """
+    if data.annotation == "queue" and data.labelled.labels.ndim == 2:
+        expected, remedy = "oracle or none in a multi-label job", "The page asks for one class an image."
+        raise WorkError(f"site {data.site}, field annotation", expected=expected, found="queue", remedy=remedy)
     if data.annotation == "oracle":
         return oracle_of(data)
     if data.annotation == "queue" and site_file is not None:
@@ -116,9 +124,9 @@ def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
     return nobody_of(data)
 
 
-def labels_in(data: SiteData) -> dict[str, int]:
-    """Return the labels of the training images: id -> class index."""
-    return dict(zip(data.labelled.ids, map(int, data.labelled.labels), strict=True))
+def labels_in(data: SiteData) -> dict[str, Label]:
+    """Return the labels of the training images by id, as JSON has them."""
+    return dict(zip(data.labelled.ids, data.labelled.labels.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ class _Record:
     """All images asked about in the run, in order."""
     new: int = 0
     """How many of them in this exchange, at the end."""
-    labels: dict[str, int] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
     cannot_tell: int = 0
     refused: tuple[str, ...] = ()
     """Images of these that are not to be trained on."""
@@ -146,8 +154,8 @@ class _Record:
 class Renewed(NamedTuple):
     """What a site may use after it has asked."""
 
-    labels: dict[str, int]
-    """Id -> class index, the ones known beforehand among them."""
+    labels: dict[str, Label]
+    """By id, the ones known beforehand among them."""
     counts: dict[str, int]
     """What is reported: the fields of ``messages.LabelCounts``."""
     refused: tuple[str, ...]
@@ -156,8 +164,8 @@ class Renewed(NamedTuple):
     """How many answers it took: one for all images of a lesion."""
 
 
-def bought(folder: Path, run: str, round_: int) -> dict[str, int]:
-    """Return the labels (id -> class index) that a site bought in a run before a round; arguments as of Memory."""
+def bought(folder: Path, run: str, round_: int) -> dict[str, Label]:
+    """Return the labels, by id, that a site bought in a run before a round; arguments as of Memory."""
     return _Record.of(site_records(folder, run).before(round_, 0)).labels
 
 
@@ -171,7 +179,7 @@ class SiteLabels:
         self.annotators, self._site, self._run, self._wait = annotators, site, run, wait
         self._records = site_records(folder, run)
 
-    def before(self, round_: int, part: int) -> dict[str, int]:
+    def before(self, round_: int, part: int) -> dict[str, Label]:
         """Return the labels a site could use before an exchange."""
         return {**self.annotators.known, **_Record.of(self._records.before(round_, part)).labels}
 

@@ -18,6 +18,7 @@ from fedward.protocol import wire_checks
 from fedward.protocol.requests import TaskRequest
 from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData
+from fedward.sites.data import Label
 from fedward.storage.checkpoint import save_json
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.training.learner import Aborted, Learner
@@ -104,8 +105,8 @@ class Queries:
             _log.warning(text, learner.name, request.round, len(refused), len(ids), path)
         return [name for name in ids if name not in refused]
 
-    def _with_labels(self, learner: Learner, labels: Mapping[str, int], refused: Sequence[str]) -> Learner:
-        """Return the learner with these labels of training images (id -> class index) and no others.
+    def _with_labels(self, learner: Learner, labels: Mapping[str, Label], refused: Sequence[str]) -> Learner:
+        """Return the learner with these labels of training images, by id, and no others.
 
         It does not train on ``refused`` images. They stay among the unlabelled ones, so that counts are what they were.
         """

@@ -30,6 +30,7 @@ from fedward.methods.local import Phase
 from fedward.methods.workflow import State
 from fedward.seeds import derive
 from fedward.sites import SiteData
+from fedward.sites.data import Label
 from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
 from fedward.training.batches import RoundBatches, batch_sizes
 from fedward.training.device_data import DeviceData
@@ -48,8 +49,8 @@ class _Request:
     """What each process is given besides the models."""
 
     source: DataSource
-    labels: dict[str, int] | None
-    """Under active learning the labels that may be used: id -> class index."""
+    labels: dict[str, Label] | None
+    """Under active learning the labels that may be used, by id."""
     digest: str
     """Of the images and labels."""
     round: int

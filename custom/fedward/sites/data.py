@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fedward.sites.decoding import Pixels
 from fedward.sites.labels import known
 
-Label: TypeAlias = int | tuple[int, ...]
+Label: TypeAlias = int | Sequence[int]
 """Of one image: the class index, -1 = none; in a multi-label job 0 or 1 for each of K classes, all -1 = none."""
 Labels: TypeAlias = npt.NDArray[np.int64]
 """Of N images: (N,), or in a multi-label job (N, K)."""

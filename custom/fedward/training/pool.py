@@ -41,7 +41,7 @@ def observe(
         view: how a picture is varied, where the sampler looks at views: that of training.
         on_images: a network of ``nets`` as one that takes images.
     """
-    pool = Pool(site, images.ids)
+    pool = Pool(site, images.ids, multi_label=images.labels.ndim == 2)
     if not len(images):
         return pool
     outputs = dict[str, tuple[Tensor, Tensor]]()

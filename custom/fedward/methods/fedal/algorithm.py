@@ -59,6 +59,7 @@ class FedAL(Algorithm[FedALState]):
             logs=frozenset(["kept"] * pseudo),
             records=frozenset({"budgets"}),
             server_optimizer=True,
+            one_label=settings.one_label,
             exchanges=2 if self._by_score else 1,
             one_process="the sampler trains auxiliary heads beside the network" if self._heads else "",
             per_class=(f"{HEADS}.",),

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.samplers import has_bounded_scores, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
-from fedward.methods.settings import AllImages, Positive, Schedule, Share
+from fedward.methods.settings import AllImages, Positive, Schedule, Share, changed
 
 QUERY = "query"
 """The task of a round in which sites ask for the labels that are due there."""
@@ -49,6 +49,12 @@ class ActiveSettings(AllImages, FixMatchSettings):
     """Share of a site's training images that is labelled by chance before the first round. Not in the paper."""
     target_fraction: Share = 0.5
     """gamma: share that is labelled after the last query. Paper: 0.5."""
+
+    @property
+    def one_label(self) -> str:
+        """As of :class:`~fedward.methods.settings.Settings`."""
+        sampler = f"sampler={self.sampler}" if sampler_of(self.sampler, self.sampler_options).one_label else ""
+        return super().one_label or changed(self, "loss") or sampler
 
     @model_validator(mode="after")
     def _feasible(self) -> "ActiveSettings":

@@ -36,13 +36,13 @@ def score_counts(sampler: ScoreSampler, pool: Pool, classes: int) -> list[int]:
         ConfigError: the sampler's scores have no bounds.
         DataError: the pool is not what the sampler uses, or holds NaN.
     """
-    where, bounds = f"sampler {sampler.name}", sampler.score_range(classes)
+    where, bounds = f"sampler {sampler.name}", sampler.score_range(2 if pool.multi_label else classes)
     if bounds is None:
         raise ConfigError(where, expected="scores with bounds", found="none", remedy="Take fedal or margin.")
     if not pool.ids:
         return [0] * SCORE_INTERVALS
     low, high = bounds
-    scores = sampler.scores(checked(pool, sampler.uses, sampler.name).probabilities)
+    scores = sampler.scores_of(checked(pool, sampler.uses, sampler.name))
     places = ((scores - low) / (high - low) * SCORE_INTERVALS).long().clamp(0, SCORE_INTERVALS - 1)
     counts: list[int] = places.bincount(minlength=SCORE_INTERVALS).tolist()
     return counts

@@ -31,6 +31,11 @@ class Sampler:
     def __init__(self, settings: SamplerSettings) -> None:
         self.settings = settings
 
+    @property
+    def one_label(self) -> bool:
+        """Whether it takes each image to be of one class; not where it looks at no predictions."""
+        return self.uses.members > 0
+
     def choose(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose images.
 
@@ -75,9 +80,26 @@ class ScoreSampler(Sampler):
         """Return (N,) float64 from (T, N, K): the higher, the more wanted."""
         raise NotImplementedError
 
+    @property
+    def one_label(self) -> bool:
+        """Whether it trains heads of its own, which tell one class from another."""
+        return self.uses.heads
+
+    def scores_of(self, pool: Pool) -> Tensor:
+        """Return (N,) the scores of a checked pool's images.
+
+        In a multi-label job each class is a prediction of two answers, and ``s(x) = (1/K) Σ_c s(p_c(x), 1 - p_c(x))``.
+        """
+        p = pool.probabilities
+        if not pool.multi_label:
+            return self.scores(p)
+        models, images, classes = p.shape
+        answers = torch.stack([p, 1 - p], dim=3).reshape(models, images * classes, 2)
+        return self.scores(answers).view(images, classes).mean(dim=1)
+
     def pick(self, pool: Pool, budget: int, generator: torch.Generator) -> list[str]:
         """Choose the highest scores."""
-        return select(self.scores(pool.probabilities), pool.ids, budget)
+        return select(self.scores_of(pool), pool.ids, budget)
 
 
 class Random(Sampler):

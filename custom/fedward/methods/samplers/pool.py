@@ -53,13 +53,15 @@ class Pool:
     ids: Sequence[str]
     """N distinct ids, in any order."""
     probabilities: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
-    """(T, N, K) floating point, rows sum to 1."""
+    """(T, N, K) floating point, rows sum to 1, but for a multi-label job."""
     features: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     """(N, D) floating point."""
     labelled: Tensor = field(default_factory=lambda: torch.empty(0, 0))
     """(L, D) features of the images that have labels, or wait for one; empty: there are none."""
     logits: Tensor = field(default_factory=lambda: torch.empty(0, 0, 0))
     """(T, N, K) floating point."""
+    multi_label: bool = False
+    """Whether each class has a probability by itself."""
 
 
 @torch.no_grad()
@@ -87,10 +89,13 @@ def checked(pool: Pool, uses: Uses, sampler: str) -> Pool:
 
 def _probabilities(pool: Pool, order: Sequence[int], members: int, where: str) -> Tensor:
     probabilities = _outputs(pool.probabilities, "probabilities", order, members, where)
-    sums = (probabilities.sum(dim=2) - 1).abs() <= _SUM_TOLERANCE  # False for NaN
-    usable = (sums & (probabilities >= 0).all(dim=2)).all(dim=0)
+    if pool.multi_label:
+        good, expected = (probabilities <= 1).all(dim=2), "probabilities in [0, 1]"  # False for NaN
+    else:
+        good, expected = (probabilities.sum(dim=2) - 1).abs() <= _SUM_TOLERANCE, "probabilities that sum to 1"
+    usable = (good & (probabilities >= 0).all(dim=2)).all(dim=0)
     remedy = "The model is broken, or these are logits: use softmax outputs of a model that has not diverged."
-    _require_rows(usable, pool.ids, where, "probabilities that sum to 1", remedy)
+    _require_rows(usable, pool.ids, where, expected, remedy)
     return probabilities
 
 
