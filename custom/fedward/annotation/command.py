@@ -26,11 +26,11 @@ def add_annotate(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1", help="address of the page (default: 127.0.0.1, for this machine alone)")
     files = parser.add_mutually_exclusive_group()
     export = "write the open questions for another tool and end; FORM is csv, label-studio or monai-label"
-    files.add_argument("--export", nargs=2, metavar=("FORM", "PATH"), help=export)
+    files.add_argument("--export", nargs=2, metavar=("FORM", "TO"), help=export)
     audit = "write every answer ever given to a new CSV, with reader, time and seconds, and end"
-    files.add_argument("--audit", type=Path, metavar="PATH", help=audit)
+    files.add_argument("--audit", type=Path, metavar="CSV", help=audit)
     back = "read the answers in files of another tool and end (default: open the page)"
-    files.add_argument("--import", nargs="+", type=Path, metavar="PATH", dest="returned", help=back)
+    files.add_argument("--import", nargs="+", type=Path, metavar="IN", dest="returned", help=back)
 
 
 def _annotate(options: argparse.Namespace) -> int:
