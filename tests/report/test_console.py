@@ -12,6 +12,7 @@ from fedward.config import Experiment
 from fedward.evaluation.selection import kept_round
 from fedward.report import Run
 from fedward.report.console import WIDTH, Console
+from fedward.report.listener import Start
 from fedward.report.outcome import outcome
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
@@ -41,7 +42,7 @@ def test_one_header_one_row_a_round_one_closing_block(tmp_path):
     experiment = Experiment(method="fedperl", options={"rounds": 20, "participants": 3}, seed=7)
     summary = Summary(rounds=20, best_round=17, best_value=0.71234)
     lines = printed(
-        lambda console: console.header(experiment, ["a", "b", "c"], rounds=20),
+        lambda console: console.header(Start(experiment, ["a", "b", "c"], rounds=20)),
         lambda console: console.round(replace(ROW, failed={}), {"a": 0.5, "b": 0.7}, 0.42),
         lambda console: console.closing(tmp_path, summary),
     )
@@ -94,14 +95,14 @@ def test_a_reader_who_has_left_ends_no_run():
             raise BrokenPipeError
 
     console = Console(Left())
-    console.header(Experiment(method="fedavg"), ["a"])
+    console.header(Start(Experiment(method="fedavg"), ["a"]))
     console.round(ROW, {})
     assert len(calls) == 1
 
 
 def test_a_resumed_run_says_so():
     experiment = Experiment(method="fedavg")
-    assert "resumed after round 3" in printed(lambda console: console.header(experiment, ["a"], resumed_after=3))
+    assert "resumed after round 3" in printed(lambda console: console.header(Start(experiment, ["a"], resumed_after=3)))
 
 
 def test_failures_name_site_and_reason():
@@ -188,7 +189,7 @@ def test_never_wider_than_eighty_columns(round_, part, seconds, size, failed, va
 def test_long_headers_and_reasons_wrap():
     experiment = Experiment(method="fedperl", key_metric="balanced_accuracy", net="a_net_with_quite_a_long_name_indeed")
     lines = printed(
-        lambda console: console.header(experiment, ["s"] * 1000, resumed_after=400),
+        lambda console: console.header(Start(experiment, ["s"] * 1000, resumed_after=400)),
         lambda console: console.closing(Path("x"), Summary(reason="word " * 200)),
     )
     assert all(len(line) <= WIDTH for line in lines)

@@ -7,6 +7,7 @@ from run_folders import SITES, write_run
 
 from fedward.config import Experiment
 from fedward.report.events import ClosingLine, Events
+from fedward.report.listener import Start
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
@@ -37,7 +38,7 @@ def events(capsys):
 def test_each_event_is_a_line_with_its_keys(events, tmp_path):
     folder, experiment = write_run(tmp_path / "run", rounds=5), Experiment(method="fedperl", seed=7)
     started, round_, waiting, end = events(
-        lambda told: told.header(experiment, ["a", "b"], rounds=20, resumed_after=3),
+        lambda told: told.header(Start(experiment, ["a", "b"], rounds=20, resumed_after=3)),
         lambda told: told.round(ROW, {"a": 0.5}, 0.25),
         lambda told: told.waiting({"b": "0" * 64}),
         lambda told: told.closing(folder, Summary(rounds=5, best_round=3, best_value=0.5)),
@@ -75,7 +76,7 @@ def test_a_failure_is_an_event_with_its_reason(events, tmp_path):
 def test_the_closing_line_is_all_and_a_failure_is_the_commands(tmp_path, capsys):
     folder = write_run(tmp_path / "run", rounds=5)
     told = ClosingLine()
-    told.header(Experiment(method="fedavg"), ["a"])
+    told.header(Start(Experiment(method="fedavg"), ["a"]))
     told.round(ROW, {})
     told.closing(folder, Summary(reason="no replies"))
     assert capsys.readouterr().out == ""

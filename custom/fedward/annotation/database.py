@@ -18,30 +18,19 @@ from fedward.errors import DataError
 NAME = "queue.sqlite"
 _WAIT = 30.0  # seconds for another process to finish its transaction
 
-_FIRST = """
-CREATE TABLE requests (
-    request INTEGER PRIMARY KEY AUTOINCREMENT,
-    run TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    strategy TEXT NOT NULL,
-    sample_id TEXT NOT NULL,
-    score REAL,
-    time TEXT NOT NULL,
-    UNIQUE (run, round, strategy, sample_id)
-);
-CREATE INDEX requests_by_sample ON requests (sample_id);
-
+_ANSWERS = """
 CREATE TABLE answers (
     answer INTEGER PRIMARY KEY AUTOINCREMENT,
     sample_id TEXT NOT NULL,
     annotator TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('label', 'cannot tell', 'skip', 'undo')),
+    kind TEXT NOT NULL CHECK (kind IN ('label', {kinds}, 'skip', 'undo')),
     label TEXT CHECK ((kind = 'label') = (label IS NOT NULL)),
     time TEXT NOT NULL,        -- of the decision
     recorded TEXT NOT NULL,    -- of this row
     source TEXT NOT NULL,      -- 'page', or the file it came in
     undoes INTEGER UNIQUE REFERENCES answers (answer) CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
-    key TEXT UNIQUE            -- of the page's message, which may arrive twice
+    -- of the page's message, which may arrive twice
+    key TEXT UNIQUE{more}
 );
 CREATE INDEX answers_by_sample ON answers (sample_id, annotator);
 
@@ -61,7 +50,23 @@ SELECT * FROM (
     SELECT *, row_number() OVER (PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC) AS nth
     FROM standing WHERE kind != 'skip'
 ) WHERE nth = 1;
-
+"""
+_FIRST = (
+    """
+CREATE TABLE requests (
+    request INTEGER PRIMARY KEY AUTOINCREMENT,
+    run TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    strategy TEXT NOT NULL,
+    sample_id TEXT NOT NULL,
+    score REAL,
+    time TEXT NOT NULL,
+    UNIQUE (run, round, strategy, sample_id)
+);
+CREATE INDEX requests_by_sample ON requests (sample_id);
+"""
+    + _ANSWERS.format(kinds="'cannot tell'", more="")
+    + """
 -- The newest class of each image; who cannot tell, abstains.
 CREATE VIEW labels AS
 SELECT sample_id, label, annotator, time FROM (
@@ -69,6 +74,7 @@ SELECT sample_id, label, annotator, time FROM (
     FROM decisions WHERE kind = 'label'
 ) WHERE newest = 1;
 """
+)
 _SECOND = """
 -- When a run was first here and when last, by a count that goes on with every sign of life.
 CREATE TABLE runs (run TEXT PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL);
@@ -96,7 +102,8 @@ SELECT asked.sample_id, request, strategy, score, round, run,
        decisions.label, decisions.annotator, decisions.time
 FROM asked LEFT JOIN decisions USING (sample_id) LEFT JOIN labels USING (sample_id);
 """
-_THIRD = """
+_THIRD = (
+    """
 DROP VIEW queue;
 DROP VIEW labels;
 DROP VIEW decisions;
@@ -105,41 +112,16 @@ DROP TRIGGER answers_are_never_changed;
 DROP TRIGGER answers_are_never_deleted;
 DROP INDEX answers_by_sample;
 ALTER TABLE answers RENAME TO former;
-
-CREATE TABLE answers (
-    answer INTEGER PRIMARY KEY AUTOINCREMENT,
-    sample_id TEXT NOT NULL,
-    annotator TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('label', 'cannot tell', 'unusable', 'none of these', 'skip', 'undo')),
-    label TEXT CHECK ((kind = 'label') = (label IS NOT NULL)),
-    time TEXT NOT NULL,        -- of the decision
-    recorded TEXT NOT NULL,    -- of this row
-    source TEXT NOT NULL,      -- 'page', or the file it came in
-    undoes INTEGER UNIQUE REFERENCES answers (answer) CHECK ((kind = 'undo') = (undoes IS NOT NULL)),
-    key TEXT UNIQUE,           -- of the page's message, which may arrive twice
+"""
+    + _ANSWERS.format(
+        kinds="'cannot tell', 'unusable', 'none of these'",
+        more=""",
     seconds REAL,              -- that the image was looked at, where the page knows
-    adjudicates INTEGER NOT NULL DEFAULT 0  -- 1: readers differed, and this was to decide between them
-);
+    adjudicates INTEGER NOT NULL DEFAULT 0  -- 1: readers differed, and this was to decide between them""",
+    )
+    + """
 INSERT INTO answers SELECT *, NULL, 0 FROM former;
 DROP TABLE former;
-CREATE INDEX answers_by_sample ON answers (sample_id, annotator);
-
-CREATE TRIGGER answers_are_never_changed BEFORE UPDATE ON answers
-BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
-CREATE TRIGGER answers_are_never_deleted BEFORE DELETE ON answers
-BEGIN SELECT RAISE(ABORT, 'answers are append-only'); END;
-
--- Answers that nobody took back.
-CREATE VIEW standing AS
-SELECT a.* FROM answers AS a LEFT JOIN answers AS u ON u.undoes = a.answer
-WHERE a.kind != 'undo' AND u.answer IS NULL;
-
--- What each annotator says of each image at present.
-CREATE VIEW decisions AS
-SELECT * FROM (
-    SELECT *, row_number() OVER (PARTITION BY sample_id, annotator ORDER BY time DESC, answer DESC) AS nth
-    FROM standing WHERE kind != 'skip'
-) WHERE nth = 1;
 
 -- For people with a database browser. It knows nothing of lesions and of how many readers are wanted.
 CREATE VIEW queue AS
@@ -151,6 +133,7 @@ SELECT asked.sample_id, request, strategy, score, round, run,
        decisions.label, decisions.annotator, decisions.time
 FROM asked LEFT JOIN decisions USING (sample_id);
 """
+)
 _SCHEMAS = (_FIRST, _SECOND, _THIRD)
 """What each format adds to the one before; an older file is brought up to date when it is opened."""
 

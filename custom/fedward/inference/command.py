@@ -2,8 +2,9 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedward.errors import ConfigError
 from fedward.terminal import subcommand
@@ -14,14 +15,9 @@ if TYPE_CHECKING:
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``evaluate``."""
-    add = subcommand(parser, _evaluate)
-    _add_run(parser)
-    add(
-        "site_file",
-        type=Path,
-        metavar="SITE_FILE",
-        help="the file that describes a site's data; it need not have joined",
-    )
+    add = _about_a_run(parser, _evaluate)
+    site_file = "the file that describes a site's data; it need not have joined"
+    add("site_file", type=Path, metavar="SITE_FILE", help=site_file)
     split = "images to evaluate: test, val, or train, those with a label (default: test)"
     add("--split", choices=("test", "val", "train"), default="test", help=split)
     groups = "tell only groups of classes apart, such as malignant=MEL,BCC benign=NV,BKL (default: every class)"
@@ -35,14 +31,9 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``predict``."""
     from fedward.sites.command import named_column
 
-    add = subcommand(parser, _predict)
-    _add_run(parser)
-    add(
-        "images",
-        type=Path,
-        metavar="IMAGES",
-        help="a folder of images, a CSV that lists some, an npz file, or one image",
-    )
+    add = _about_a_run(parser, _predict)
+    images = "a folder of images, a CSV that lists some, an npz file, or one image"
+    add("images", type=Path, metavar="IMAGES", help=images)
     add("--out", type=_file, required=True, metavar="CSV", help="file to write, with a row for each image file")
     site_file = "read files as this site does: its window, frames and slices (default: 2D images, their own windows)"
     add("--site-file", type=Path, metavar="SITE_FILE", help=site_file)
@@ -56,18 +47,20 @@ def add_predict(parser: argparse.ArgumentParser) -> None:
 
 def add_export(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``export``."""
-    add = subcommand(parser, _export)
-    _add_run(parser)
+    add = _about_a_run(parser, _export)
     add("--onnx", type=_file, metavar="FILE", help='write an ONNX file; needs: pip install "fedward[export]"')
     add("--torchscript", type=_file, metavar="FILE", help="write a TorchScript file")
     add("--bundle", type=Path, metavar="FOLDER", help="write a MONAI bundle with a model card into a new folder")
     _add_calibration(parser)
 
 
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, metavar="RUN_FOLDER", help="a finished run")
+def _about_a_run(parser: argparse.ArgumentParser, command: Callable[[argparse.Namespace], int]) -> Callable[..., Any]:
+    """Let ``command`` carry the parser out, name the run's model; return what adds further arguments."""
+    add = subcommand(parser, command)
+    add("run", type=Path, metavar="RUN_FOLDER", help="a finished run")
     best = "the model of the best single round by validation (default: of the last round)"
-    parser.add_argument("--best", action="store_true", help=best)
+    add("--best", action="store_true", help=best)
+    return add
 
 
 def _add_calibration(parser: argparse.ArgumentParser) -> None:

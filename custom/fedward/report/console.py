@@ -5,8 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from fedward.config import Experiment
-from fedward.report.listener import Listener
+from fedward.report.listener import Listener, Start
 from fedward.report.outcome import outcome
 from fedward.report.progress_line import ProgressLine
 from fedward.report.tables import took_no_step
@@ -35,31 +34,25 @@ class Console(Listener):
         self._line, self._progress = Printer(stream).line, progress or ProgressLine()
         self._metric = "accuracy"
 
-    def header(
-        self,
-        experiment: Experiment,
-        sites: Sequence[str],
-        rounds: int = 0,
-        resumed_after: int = 0,
-        taken: tuple[str, str] | None = None,
-    ) -> None:
+    def header(self, start: Start) -> None:
         """Say what runs, on how many sites, and what the columns are."""
+        experiment, rounds = start.experiment, start.rounds
         self._metric = experiment.key_metric
         self._progress.begin(rounds)
         parts = [
             f"fedward {experiment.method}",
             f"{experiment.data.name} {experiment.data.image_size}px",
             experiment.net,
-            count(len(sites), "site"),
+            count(len(start.sites), "site"),
             *([count(rounds, "round")] if rounds else []),
             f"seed {experiment.seed}",
         ]
         self._wrapped(" · ".join(parts))
-        if resumed_after:
-            self._line(f"resumed after round {resumed_after}")
-        if taken:
-            self._line(f"weights of {taken[0]}")
-            self._wrapped(f"tensors {taken[1]}")
+        if start.resumed_after:
+            self._line(f"resumed after round {start.resumed_after}")
+        if start.taken:
+            self._line(f"weights of {start.taken[0]}")
+            self._wrapped(f"tensors {start.taken[1]}")
         self._wrapped(_LEGEND.format(self._metric, experiment.data.evaluate_by))
         self._line(f"{'round':>6} {'seconds':>8} {'replied':>8}  {'val':<20} {'kept':>5} {'MB down':>9} {'MB up':>9}")
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedward.config import Experiment
-from fedward.report.listener import Listener
+from fedward.report.listener import Listener, Start
 from fedward.report.outcome import outcome
 from fedward.report.words import count
 from fedward.storage.info import Summary
@@ -23,19 +22,13 @@ class Events(Listener):
     def _event(self, event: str, **details: Any) -> None:
         self._line(json.dumps({"event": event, **details}))
 
-    def header(
-        self,
-        experiment: Experiment,
-        sites: Sequence[str],
-        rounds: int = 0,
-        resumed_after: int = 0,
-        taken: tuple[str, str] | None = None,
-    ) -> None:
+    def header(self, start: Start) -> None:
         """Print ``started``."""
+        experiment = start.experiment
         data = {"data": experiment.data.name, "image_size": experiment.data.image_size, "net": experiment.net}
         about = {"method": experiment.method, **data, "seed": experiment.seed, "key_metric": experiment.key_metric}
-        start = {"resumed_after": resumed_after, "init": taken[0] if taken else None}
-        self._event("started", **about, sites=list(sites), rounds=rounds, **start)
+        whence = {"resumed_after": start.resumed_after, "init": start.taken[0] if start.taken else None}
+        self._event("started", **about, sites=list(start.sites), rounds=start.rounds, **whence)
 
     def round(self, row: RoundRow, values: Mapping[str, float], kept: float | None = None) -> None:
         """Print ``round``."""

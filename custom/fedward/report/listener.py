@@ -2,32 +2,32 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from fedward.config import Experiment
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 
 
+class Start(NamedTuple):
+    """What runs."""
+
+    experiment: Experiment
+    sites: Sequence[str]
+    """Their names."""
+    rounds: int = 0
+    """How many there will be."""
+    resumed_after: int = 0
+    """The round after which the run goes on."""
+    taken: tuple[str, str] | None = None
+    """The folder of the run whose weights this one starts from, and which of its tensors."""
+
+
 class Listener:
     """Hears what happens in a run, in this order, and keeps it for itself: each kind tells what its reader needs."""
 
-    def header(
-        self,
-        experiment: Experiment,
-        sites: Sequence[str],
-        rounds: int = 0,
-        resumed_after: int = 0,
-        taken: tuple[str, str] | None = None,
-    ) -> None:
-        """Hear what runs.
-
-        Args:
-            experiment: what runs.
-            sites: their names.
-            rounds: how many there will be.
-            resumed_after: the round after which the run goes on.
-            taken: the folder of the run whose weights this one starts from, and which of its tensors.
-        """
+    def header(self, start: Start) -> None:
+        """Hear what runs."""
 
     def asked(self, round_: int, part: int, sites: Collection[str]) -> None:
         """Hear who is asked in an exchange of a round, the first of which is part 0."""

@@ -66,20 +66,31 @@ class Run:
         return list(read_rows(self.folder / "binned.jsonl", BinnedRow, [], containing=row))
 
     @property
+    def data(self) -> Mapping[str, Any]:
+        """What the job says of the images; nothing in older runs."""
+        said: Mapping[str, Any] = self.info.experiment.get("data") or {}
+        return said
+
+    @property
+    def data_name(self) -> str:
+        """What the job calls its images."""
+        return str(self.data.get("name", "unnamed data"))
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The data set's class names; those seen in the metrics where run.json does not say."""
-        named = (self.info.experiment.get("data") or {}).get("classes")
+        named = self.data.get("classes")
         return tuple(named) if named else self.metrics.classes()
 
     @property
     def unit(self) -> str:
         """What validation and test numbers are of: ``image`` or ``patient``."""
-        return str((self.info.experiment.get("data") or {}).get("evaluate_by", "image"))
+        return str(self.data.get("evaluate_by", "image"))
 
     @property
     def multi_label(self) -> bool:
         """Whether an image may show several of the classes, or none."""
-        return bool((self.info.experiment.get("data") or {}).get("multi_label"))
+        return bool(self.data.get("multi_label"))
 
     @property
     def key_metric(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
@@ -16,6 +16,7 @@ from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.methods.workflow import ClientUpdate, Exchange, Rounds, State
 from fedward.protocol import wire
 from fedward.protocol.transport import Transport
+from fedward.report.listener import Listener, Start
 from fedward.server.consent import Consent
 from fedward.server.exchange import Communicator, Result
 from fedward.server.federation import federation_of
@@ -26,9 +27,6 @@ from fedward.storage.initial import FirstModel, Source, Weights, described, init
 from fedward.storage.lock import sole_writer
 from fedward.storage.run_folder import RunFolder
 from fedward.training.machine import limit_threads
-
-if TYPE_CHECKING:
-    from fedward.report.listener import Listener
 
 _EMPTY_EXCHANGES_IN_A_ROW = 3
 """Exchanges without a single usable update after which a run gives up instead of burning rounds."""
@@ -43,7 +41,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     transport: Transport,
     *,
     engine: str,
-    console: "Listener",
+    console: Listener,
     report: Callable[[Path], object],
     resume: bool = False,
     site_folders: Sequence[Path] = (),
@@ -139,7 +137,7 @@ def _check_base(run: RunFolder) -> None:
 class _Loop:
     """Goes through the rounds of one run."""
 
-    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: "Listener") -> None:
+    def __init__(self, algorithm: Algorithm[Any], run: RunFolder, transport: Transport, console: Listener) -> None:
         self._experiment, self._algorithm, self._run, self._console = run.experiment, algorithm, run, console
         self.consent = Consent(run, console)
         self._communicator = Communicator(algorithm, run, transport, self.consent, console)
@@ -164,7 +162,7 @@ class _Loop:
                 first = initial_model(self._experiment, weights, algorithm).state
             state = algorithm.start(first)
         taken = (facts["folder"], described(facts)) if facts else None
-        self._console.header(self._experiment, run.sites, algorithm.settings.rounds, state.round, taken)
+        self._console.header(Start(self._experiment, run.sites, algorithm.settings.rounds, state.round, taken))
         return state
 
     def go_through(self, state: Any, rounds: Rounds) -> None:
