@@ -43,6 +43,11 @@ class Tally:
         place = (2 * keep.long() + (labels == truth).long()) * classes + labels
         self._counts.view(-1).index_add_(0, place, (truth >= 0).long())
 
+    @property
+    def labelled(self) -> int:
+        """How many pseudo-labels were counted."""
+        return int(self._counts.sum())
+
     def counts(self) -> tuple[list[int], int, int, int]:
         """Return how many are kept, by class; how many of the kept are right; how many there are; how many are right.
 
@@ -104,7 +109,7 @@ class Quality:
         part: int,
         **options: Any,
     ) -> LocalUpdate:
-        """Train as :meth:`Learner.train` does; after a step add a row to what is noted of the run with this id."""
+        """Train as :meth:`Learner.train` does; where it labelled images, add a row to what is noted of the run."""
         truth = torch.tensor([self._hidden.get(name, -1) for name in learner.images.data.unlabelled.ids])
         tally = Tally(truth.to(learner.networks.device), len(learner.images.data.classes))
 
@@ -114,7 +119,7 @@ class Quality:
             return learner.run_phase(net, batches, watched, *arguments, **more)
 
         update = replace(learner, run_phase=run_phase).train(model, peers, round_, part=part, **options)
-        if update.steps and bool((truth >= 0).any()):
+        if tally.labelled:
             note(self._source.folder, run, self._row(learner, update.model, (round_, part), truth, tally))
         return update
 
