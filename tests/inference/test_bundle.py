@@ -12,8 +12,12 @@ from PIL import Image
 
 import fedward
 from fedward import cli
+from fedward.config import DataSpec
 from fedward.digests import file_digest
+from fedward.nets import build
 from fedward.sites import decoding
+from finished_run import finished_run
+from tiny import tiny
 
 REQUIRED = {
     *("schema", "version", "monai_version", "pytorch_version", "numpy_version", "required_packages_version"),
@@ -104,6 +108,21 @@ def test_the_best_model_has_a_card_of_its_round(finished: Finished, tmp_path: Pa
     )
     assert f"fedavg, {best['round']} rounds" in card
     assert fedward.load_model(finished.run, "best").sha256 in card
+
+
+@pytest.mark.proves(
+    "lead",
+    "a class whose name is code to MONAI, which evaluates texts in a bundle's configuration",
+    "no bundle is written",
+)
+@pytest.mark.parametrize("name", ["$__import__('os').system('touch pwned')", "%configs/inference.json", "@network_def"])
+def test_a_class_named_as_code_is_not_exported(name: str, tmp_path: Path, capsys) -> None:
+    """MONAI evaluates the first when asked for a workflow's ``channel_def``."""
+    job = tiny("fedavg", data=DataSpec(classes=("MEL", name), image_size=16, channels=1, views="upright"))
+    run = finished_run(tmp_path / "run", job, build(job.net, 2, 1).state_dict())
+    assert cli.main(["export", str(run), "--bundle", str(tmp_path / "bundle")]) == 2
+    assert "data.classes: expected names without $ % @ before them" in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()
 
 
 def test_a_folder_with_files_is_left_alone(finished: Finished, tmp_path: Path, capsys) -> None:

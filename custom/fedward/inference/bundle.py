@@ -16,6 +16,8 @@ from fedward.storage.checkpoint import save_json
 
 _SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
 _BATCH = 64
+_CODE = ("$", "%", "@")
+"""How a text begins that MONAI's tools evaluate, read as a file, or follow to another part of a bundle."""
 
 
 def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
@@ -29,12 +31,15 @@ def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
         folder: new or empty.
 
     Raises:
-        ConfigError: there are files in the folder.
+        ConfigError: there are files in the folder, or a class has a name that MONAI would not take for a name.
         RunError: the network cannot be TorchScript.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         remedy = "Name another folder."
         raise ConfigError(f"--bundle {folder}", expected="a new folder", found="files in it", remedy=remedy)
+    if code := [name for name in model.classes if name.startswith(_CODE)]:
+        expected, remedy = f"names without {' '.join(_CODE)} before them", "MONAI may run it: name --onnx in its place."
+        raise ConfigError("--bundle, data.classes", expected=expected, found=f"{code[0]!r:.80}", remedy=remedy)
     from monai.data import save_net_with_metadata  # here, as it takes seconds to import
 
     card, script = ModelCard.of(model, run), traced(model)
