@@ -27,7 +27,7 @@ BASE: list[Held] = [
 
 def told(folder: Path, held: Sequence[Held], **file: Any) -> dict[str, Any]:
     path = write_hospital(folder, held, **file)
-    return survey_file(path, load_site(path, SPEC))
+    return survey_file(path, load_site(path, SPEC, labelled=1.0))
 
 
 def test_a_survey_by_hand(tmp_path: Path) -> None:
@@ -85,6 +85,28 @@ def test_rare_classes_are_in_no_count(tmp_path: Path, split: str, label: str) ->
     assert len(surveys) == 1
     five = told(tmp_path / "5", [*base, (label, split, 5, 230, "z*", "Z")], survey_columns=["camera"])
     assert five["columns"]["camera"]["Z"] == 5
+
+
+@pytest.mark.proves(
+    "lead",
+    "a survey of a site that hides labels (`labelled`), where images of a rare class would pass for unlabelled ones",
+    "all surveys are the same for 0 to 4 such images, byte by byte",
+)
+@pytest.mark.parametrize("labelled", [0.0, 0.3, 0.5, ["s0", "s1", "s2", "s3", "s4", "s7"]])
+def test_a_hidden_label_makes_no_image_common(tmp_path: Path, labelled: Any) -> None:
+    rare = [("DF", "train", count, 230, "z*", "Z") for count in range(6)]
+    wanted: dict[str, Any] = {"labelled": labelled, "survey_columns": ["camera"]}
+    surveys = [json.dumps(told(tmp_path / f"{n}", [*BASE, held], **wanted)) for n, held in enumerate(rare)]
+    assert len(set(surveys[:5])) == 1
+    assert surveys[5] != surveys[0]
+
+
+def test_a_share_of_labels_is_counted_as_such(tmp_path: Path) -> None:
+    """Half of 7 and of 12 are 4 and 6: 4 are too few to tell. 9 hidden and 6 without a label are 15."""
+    found = told(tmp_path / "half", BASE, labelled=0.5)
+    assert (found["labelled"], found["unlabelled"]) == ([0, 5, 0], 15)
+    named = told(tmp_path / "named", BASE, labelled=[f"s{number}" for number in range(6)])
+    assert (named["labelled"], named["unlabelled"]) == ([5, 0, 0], 15)
 
 
 def numbers(content: Any) -> list[int]:

@@ -71,12 +71,16 @@ class DataSource:
         learned = ["labelled"] if method_of(self.experiment).requirements.common_classes else []
         return _reportable(data, ["val", "test", *learned])
 
+    def whole(self) -> SiteData:
+        """Return all images of the site with every label that it has, also those that a run hides; raises as read."""
+        return self._load(labelled=1.0)
+
     def all_labels(self) -> dict[str, int]:
         """Return the labels of all training images, id -> class index, those that the run hides among them.
 
         Nothing that trains may see them. Raises as :meth:`read` does.
         """
-        whole = self._load(labelled=1.0).labelled
+        whole = self.whole().labelled
         return dict(zip(whole.ids, map(int, whole.labels), strict=True))
 
     def _load(self, labelled: float | None = None) -> SiteData:

@@ -1,7 +1,9 @@
 """What a site tells in a survey: counts of its images, in fives, of common classes alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ from fedward.evaluation.in_fives import (
     in_fives,
     is_short,
 )
+from fedward.seeds import numpy_generator
 from fedward.sites.data import Images, SiteData
 from fedward.sites.facts import Fact, Size, read_facts
-from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.sites.site_file import ManifestSite, NpzSite, read_site_file
+from fedward.sites.split import labelled_share
 
 _GREY = np.array([0.299, 0.587, 0.114], np.float32)
 """ITU-R 601, as where a colour image becomes a grey one."""
@@ -34,19 +38,41 @@ _AT_ONCE = 1024
 
 def survey_at(source: DataSource) -> dict[str, Any]:
     """Return the survey of the images that a source gives; raises as its :meth:`~DataSource.read` does."""
-    data, file = source.read(), source.file
-    if file is None:
+    if (file := source.file) is None:
+        data = source.read()
         height, width, channels = data.labelled.pixels.shape[1:]
         ids = (name for images in (data.labelled, data.unlabelled, data.val, data.test) for name in images.ids)
         return survey_of(data, dict.fromkeys(ids, Fact(Size(width, height, channels == 1))))
-    return survey_file(file, data)
+    return survey_file(file, source.whole())
 
 
-def survey_file(site_file: Path, data: SiteData) -> dict[str, Any]:
-    """Return the survey of the images that a site file describes; DataError where its files cannot be used."""
+def survey_file(site_file: Path, whole: SiteData) -> dict[str, Any]:
+    """Return the survey of the images that a site file describes; DataError where its files cannot be used.
+
+    ``whole``: these, with every label that the site has, also those that its ``labelled`` hides.
+    """
     file = read_site_file(site_file)
     columns = file.survey_columns if isinstance(file, ManifestSite) else ()
-    return survey_of(data, read_facts(file, data.classes), columns)
+    facts = read_facts(file, whole.classes)
+    return survey_of(_as_trained(file, whole, facts), facts, columns)
+
+
+def _as_trained(file: ManifestSite | NpzSite, whole: SiteData, facts: Mapping[str, Fact]) -> SiteData:
+    """Return the images without those of rare classes, then hide the labels that the site does not use.
+
+    In the other order a hidden label would let an image of a rare class pass for an unlabelled one.
+    """
+    if file.labelled == 1.0:
+        return whole
+    common_ones = _common(whole.labelled, facts)
+    files = {_file_of(name, facts): label for name, label in zip(common_ones.ids, common_ones.labels, strict=True)}
+    if isinstance(file.labelled, float):
+        rng = numpy_generator(file.split.seed, "labelled")
+        used = {*compress(files, labelled_share(np.array([*files.values()], np.int64), file.labelled, rng))}
+    else:
+        used = set(file.labelled)
+    seen = {name: int(files[of]) for name in common_ones.ids if (of := _file_of(name, facts)) in used}
+    return replace(whole, labelled=common_ones).with_labels(seen)
 
 
 def survey_of(data: SiteData, facts: Mapping[str, Fact], columns: Sequence[str] = ()) -> dict[str, Any]:
@@ -91,6 +117,8 @@ def survey_of(data: SiteData, facts: Mapping[str, Fact], columns: Sequence[str] 
 def _common(images: Images, facts: Mapping[str, Fact]) -> Images:
     """Return the images of the classes, no class being one of them, that five patients or more have."""
     kept = common(labels := images.labels.tolist(), _owners(images.ids, facts))
+    if kept.issuperset(labels):  # a copy may be large
+        return images
     return images.taken(np.flatnonzero([label in kept for label in labels]))
 
 

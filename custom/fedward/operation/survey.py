@@ -63,7 +63,7 @@ def survey(
         raise ConfigError("fedward survey", expected="one label an image", found="data.multi_label", remedy=remedy)
     rows, sheet = list[SurveyRow](), list[tuple[str, list[str]]]()
     for file in files:
-        data = load_site(file, spec)
+        data = load_site(file, spec, labelled=1.0)
         row = {"round": 1, "site": data.site, **survey_file(file, data)}
         rows.append(row_of(SurveyRow, json.dumps(row)))
         if pictures:
