@@ -106,6 +106,22 @@ def test_exact_match_counts_no_rare_set():
     assert none["exact_match"] == pytest.approx(8 / 28)
 
 
+@pytest.mark.proves(
+    "lead",
+    "two models that tell bright images from dark ones, whose exact matches differ by the images with a rare set",
+    "**not covered**: of findings that are common by themselves, the difference counts an image with both",
+)
+def test_two_exact_matches_count_a_rare_set():
+    """One image, a dark one, shows A and B alone; nobody shows nothing."""
+    labels = np.array([[1, 1, 0]] + [[1, 0, 1]] * 8 + [[0, 1, 1]] * 8)
+    dark, matches = np.arange(len(labels)) < 9, list[float]()
+    for guess in ([1.0, 1.0, 0.0], [0.0, 0.0, 0.0]):
+        said = np.where(dark[:, None], guess, [0.0, 1.0, 1.0])
+        found = {row["name"]: row["value"] for row in multi_label_metrics(said, labels, ("A", "B", "C"))}
+        matches.append(len(labels) * float(found["exact_match"] or 0))
+    assert matches[0] - matches[1] == pytest.approx(1)
+
+
 @pytest.mark.parametrize("images", [0, 4, 9])
 def test_too_few_images_are_none(images):
     labels = np.ones((images, 4), np.int64)

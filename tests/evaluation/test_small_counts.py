@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from asking import requests
 from clients import new_client
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, Experiment
+from fedward.errors import DataError
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable, withhold_small_counts
 from fedward.methods.workflow import Exchange
 from fedward.nets import build
-from fedward.sites import SERVER, Images
+from fedward.sites import SERVER, Images, load_site
+from fedward.sites.split import group_split
+from surveyed import write_hospital
 from tiny import tiny
 
 CLASSES = ("A", "B", "C", "D")
@@ -184,6 +188,36 @@ def test_an_update_tells_the_classes_of_training_images(tmp_path):
     found = (trained["classifier.bias"] + 0.25) * 24
     assert steps == 1
     assert found.tolist() == pytest.approx([6.0] * 4, abs=1e-4)
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job that leaves a class out, whose images then are rows that cannot be used",
+    "**not covered**: a site refuses the job where these are more than `max_rejected`, 5 % of all rows if not set",
+)
+def test_a_class_left_out_may_be_more_than_a_site_rejects(tmp_path: Path) -> None:
+    for rare, refused in ((2, False), (3, True)):
+        held = [("NV", "train", 37, 160, "a*", "X"), ("NV", "test", 10, 60, "b*", "X")]
+        file = write_hospital(tmp_path / f"{rare}", [*held, ("DF", "test", rare, 230, "c*", "X")])
+        spec = DataSpec(classes=("NV", "MEL"), image_size=16)
+        with pytest.raises(DataError, match="at most 5% of 50 rows unusable") if refused else nullcontext():
+            load_site(file, spec)
+
+
+@pytest.mark.proves(
+    "lead",
+    "the size of the test split of a site that draws its splits, where a patient has images of several classes",
+    "**not covered**: images of a rare class have a say in where other patients go",
+)
+def test_images_of_a_rare_class_move_others_in_drawn_splits() -> None:
+    """The first patients of 40 with an image each have one of another class, too; none is in five images."""
+    sizes = set[int]()
+    for rare in range(5):
+        groups = [f"p{number}" for number in (*range(40), *range(rare))]
+        labels = np.array([0] * 40 + [1] * rare)
+        parts = group_split(groups, labels, [0.6, 0.15, 0.25], seed=0)
+        sizes.add(int(((parts == 2) & (labels == 0)).sum()))
+    assert len(sizes) > 1
 
 
 def test_a_class_needs_five_images_and_order_is_kept():

@@ -6,8 +6,10 @@ metric counts it, and ``n`` does not include it. A rare class is reported like a
 Why this protects: everything that is reported about a split is computed from the other images alone. It is therefore
 the same for 0, 1, 2, 3 and 4 images of each rare class, whatever models a server sends and in how many rounds.
 
-Not protected: that a class has fewer than five images, and what the training images tell by their number and by
-updates, which noise limits (docs/privacy.md). From it and a site's shares the number of test images may be estimated.
+Not protected: that a class has fewer than five images; where splits are drawn, that a patient of several classes goes
+to one split with all images; whether a site refuses a job that leaves its classes out; and what the training images
+tell by their number and by updates, which noise limits (docs/privacy.md). From it and a site's shares the number of
+test images may be estimated.
 
 In a multi-label job an image is not left out, as it may show other classes too. A class that fewer than five images
 of a split show, or fewer than five do not, is left out of all numbers there (:mod:`fedward.evaluation.multi_label`):
