@@ -1,22 +1,36 @@
-"""YAML as people write it by hand: one reader for site files and ``--set``."""
+"""YAML as people write it by hand: one reader for site files, policies and ``--set``."""
 
 import re
 from typing import Any
 
 import yaml
 
-_BOOL = "tag:yaml.org,2002:bool"
+_BOOL, _INT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML reads YAML 1.1, where yes, no, on and off are true or false; in YAML 1.2 they are words."""
+    """PyYAML reads YAML 1.1, where yes and no are true or false, 1:30 is 90 and 032 is 26; in YAML 1.2 they are not.
+
+    Of a key that comes twice it takes the last, and people read the first: it is refused here.
+    """
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping whose own keys are different."""
+        seen = set[tuple[str, str]]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):  # no other can be a key
+                if (told := (key.tag, key.value)) in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} twice", key.start_mark)
+                seen.add(told)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag != _BOOL]
+    first: [(tag, pattern) for tag, pattern in rules if tag not in (_BOOL, _INT)]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_BOOL, re.compile("(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(_INT, re.compile("[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
 
 
 def read_yaml(text: str) -> Any:

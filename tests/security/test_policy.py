@@ -416,22 +416,32 @@ SPOILT = {
     "a rule twice as large as text": "minimum_replies: many",
     "no rules": "- minimum_replies",
     "a secret": "starting_weights: [/data/patients/secret]",
+    "a rule twice": "approval: required\nminimum_sites: 3\napproval: none",
+    "true for a number, which is 1": "minimum_images: true",
+    "true for a share, which is 1": "maximum_share: true",
+    "a number of YAML 1.1, which is 26": "minimum_images: 032",
+    "1 for true": "surveys: 1",
+    "code": "methods: !!python/object/apply:os.system [false]",
+    "itself": "methods: &all [*all]",
 }
 
 
 @pytest.mark.proves(
     "files",
-    "a policy file that cannot be read, has an unknown or wrong rule, or that everybody may change",
+    "a policy file that cannot be read, has an unknown or wrong rule or one twice, or that everybody may change",
     "the site refuses every job, says so to the lead, and the reason in its own log alone",
 )
-@pytest.mark.parametrize("spoilt", [*SPOILT, "written by anybody", "a folder", "binary"])
+@pytest.mark.parametrize("spoilt", [*SPOILT, "written by anybody", "a folder", "binary", "a link to nowhere"])
 def test_a_policy_that_cannot_be_used_refuses_everything(tmp_path, caplog, spoilt):
     file = tmp_path / FILE
     if spoilt == "a folder":
         file.mkdir()
+    elif spoilt == "a link to nowhere":  # such as to a disk that is not there
+        file.symlink_to(tmp_path / "nowhere")
     else:
         file.write_bytes(b"\xff\xfe" if spoilt == "binary" else SPOILT.get(spoilt, "approval: none").encode())
-    file.chmod(0o646 if spoilt == "written by anybody" else 0o644)
+    if file.exists():
+        file.chmod(0o646 if spoilt == "written by anybody" else 0o644)
     text = refusal(from_file(tmp_path, experiment := hospital(), file), request(experiment))
     assert text == (
         f"policy of {HERE}: expected a file with the site's rules, found one that cannot be used. "

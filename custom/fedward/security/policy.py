@@ -23,8 +23,9 @@ from fedward.yaml_text import read_yaml
 FILE = "fedward_policy.yaml"
 """The policy's name in the folder ``local`` of a site's kit."""
 
-Names = Literal["any"] | tuple[str, ...]
+Names = Literal["any"] | Annotated[tuple[str, ...], Field(strict=False)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Weights = Literal["none", "any"] | Annotated[tuple[Sha256, ...], Field(strict=False)]
 
 
 _LITE = tuple(f"tf_efficientnet_lite{number}" for number in range(3))
@@ -48,7 +49,7 @@ class JobRefusedError(PolicyError):
 class Policy(BaseModel):
     """What a site lets jobs ask of it. Each field is a rule; docs/policy.md says why it is there."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # true is no 1: a limit must not fall to it
 
     methods: Names = tuple(name for name in METHODS.builtin if name != "survey")
     """Methods that may train; ``any``: all of fedward's."""
@@ -86,9 +87,9 @@ class Policy(BaseModel):
     """Whether jobs may ask what this site's images are (``survey``): how many there are of each class, how bright."""
     noise: Literal["optional", "required"] = "optional"
     """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
-    starting_weights: Literal["none", "any"] | tuple[Sha256, ...] = "none"
+    starting_weights: Weights = "none"
     """Weights that a run may start from: none but fresh ones, any, or those with one of these SHA-256."""
-    weights_files: Literal["none", "any"] | tuple[Sha256, ...] = "none"
+    weights_files: Weights = "none"
     """Files of weights that networks may begin with (``pretrained`` of a job): none, any that is here, or those."""
     approval: Literal["none", "required"] = "none"
     """Whether each job waits until this site's administrator has approved its digest."""
@@ -129,9 +130,9 @@ def read_policy(file: Path) -> Policy:
             remedy = f"Look at its rules, then chmod o-w {file.name}."
             raise ConfigError(where, expected="a file of its owner", found="one that anybody may change", remedy=remedy)
         content = read_yaml(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return Policy()
     except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not file.is_symlink():
+            return Policy()
         remedy = "Correct or restore it; until then this site refuses every job."
         raise ConfigError(where, expected="readable YAML", found=reason_of(error), remedy=remedy) from error
     try:
