@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from fedward.sites.partition.cut import Wanted, partition
 from fedward.sites.rendering import Rendering, Slices
 from nifti_files import body, nibabel, write
 from run_files import rows
+from series_files import series
 from tiny import tiny
 
 SECRET = "Mueller4711"
@@ -39,19 +41,27 @@ def volumes(root):
             nibabel.save(image, path)
 
 
-def cines(folder):
-    """Draw a site of DICOM files of several frames, whose groups are the patients' names."""
+def cine(path, index, **tags):
+    frames = 60 * (index % 2) + np.random.default_rng(index).integers(0, 180, (4, 20, 20)).astype(np.uint8)
+    save(path, frames[0], **tags, NumberOfFrames=4, PixelData=frames.tobytes())
+
+
+def scan(path, index, **tags):
+    uids = {"SeriesInstanceUID": f"{SECRET}.{path.name}", "StudyInstanceUID": SECRET, "SeriesDescription": SECRET}
+    series(path, body(index, (20, 20, 8), organ=60 + 200 * (index % 2)), **uids, **tags)
+
+
+def listed(folder, draw, **fields):
+    """Draw a site of DICOM files or folders, whose groups are the patients' names."""
     table = [["sample_id", "image", "label", "group", "split"]]
     for split, count in SPLITS.items():
         for index in range(count):
-            name, level = f"{split}{index}", 60 * (index % 2)
-            frames = level + np.random.default_rng(index).integers(0, 180, (4, 20, 20)).astype(np.uint8)
-            tags = {"PatientName": f"{SECRET}-{name}", "PatientID": SECRET, "NumberOfFrames": 4}
-            save(folder / f"{name}.dcm", frames[0], **tags, PixelData=frames.tobytes())
-            table.append([name, f"{name}.dcm", ("healthy", "lesion")[index % 2], f"{SECRET}-{name}", split])
+            name = f"{split}{index}"
+            draw(folder / name, index, PatientName=f"{SECRET}-{name}", PatientID=SECRET)
+            table.append([name, name, ("healthy", "lesion")[index % 2], f"{SECRET}-{name}", split])
     with (folder / "manifest.csv").open("w", newline="") as file:
         csv.writer(file).writerows(table)
-    return {"kind": "manifest", "folder": f"{folder}", "frames": {"at_most": 2}}
+    return yaml.safe_dump({"kind": "manifest", "folder": f"{folder}", **fields})
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +71,9 @@ def finished(tmp_path_factory):
     volumes(root / "scans")
     rendering = Rendering((40, 400), slices=Slices(at_most=3))
     partition(root / "scans", root / "sites", Wanted(sites=2, rendering=rendering))
-    (root / "sites" / "site-3.yaml").write_text(yaml.safe_dump(cines(root / "cines")))
+    (root / "sites" / "site-3.yaml").write_text(listed(root / "cines", cine, frames={"at_most": 2}))
+    slices = {"at_most": 3}
+    (root / "sites" / "site-4.yaml").write_text(listed(root / "series", scan, slices=slices, window=[40, 400]))
     broken = re.search(r"train/[^,]+gz", (root / "sites" / "site-1.csv").read_text())[0]
     (root / "scans" / broken).write_bytes((root / "scans" / broken).read_bytes()[:600])
     text = (root / "sites" / "site-1.yaml").read_text()
@@ -76,7 +88,7 @@ def finished(tmp_path_factory):
     experiment = tiny("fedavg", data=spec, synthetic=None, options={"rounds": 2})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalTransport, "exchange", heard)
-        sites = ["site-1", "site-2", "site-3"]
+        sites = ["site-1", "site-2", "site-3", "site-4"]
         run = run_local(experiment, root / "run", sites=sites, site_folders=[root / "sites"])
     return run, root, messages
 
@@ -86,15 +98,16 @@ def test_sites_report_patients(finished):
     found = {(row["site"], row["split"]): row["n"] for row in rows(run, "metrics") if row["name"] == "accuracy"}
     for site in ("site-1", "site-2"):
         assert (found[site, "val"], found[site, "test"]) == (10, 12)
-    assert (found["site-3", "val"], found["site-3", "test"]) == (10, 12)
-    data = load_site(root / "sites" / "site-2.yaml", fedward.load_model(run).experiment.data)
-    assert len(data.test) == 36
+    for site in ("site-3", "site-4"):
+        assert (found[site, "val"], found[site, "test"]) == (10, 12)
+    for site in ("site-2", "site-4"):
+        assert len(load_site(root / "sites" / f"{site}.yaml", fedward.load_model(run).experiment.data).test) == 36
 
 
 def test_an_evaluation_is_by_patient_or_by_image(finished, tmp_path, monkeypatch, capsys):
     run, root, _ = finished
     model = fedward.load_model(run)
-    for site in ("site-1", "site-3"):
+    for site in ("site-1", "site-3", "site-4"):
         found = evaluate(model, root / "sites" / f"{site}.yaml")
         logged = {
             row["name"]: row["value"] for row in rows(run, "metrics") if (row["site"], row["split"]) == (site, "test")
@@ -115,7 +128,7 @@ def test_the_report_says_what_it_counts(finished):
     run = finished[0]
     page = re.sub(r"\s+", " ", (run / "report.html").read_text())
     assert "Evaluated by patient: the answer is the mean" in page
-    assert "36 test patients of all sites" in page
+    assert "48 test patients of all sites" in page
     assert "test image" not in page
     assert "Evaluated by patient" in (run / "clinician.html").read_text()
 
@@ -141,12 +154,33 @@ def test_a_prediction_is_the_mean_over_a_files_slices(finished, tmp_path, capsys
     assert all("--slices 16" in row["problem"] for row in csv.DictReader(out.open()))
 
 
+def test_a_prediction_of_a_series_is_of_its_folder(finished, tmp_path, capsys):
+    run, root, _ = finished
+    out, new = tmp_path / "answers.csv", tmp_path / "new"
+    for name in ("test0", "test1"):
+        shutil.copytree(root / "series" / name, new / name)
+    (new / "test1" / "IM003").unlink()
+    for asked, status in ((new, 1), (new / "test0", 0)):
+        call = ["predict", str(run), str(asked), "--out", str(out), "--site-file", str(root / "sites" / "site-4.yaml")]
+        assert cli.main(call) == status
+        answers = {row["image"]: row for row in csv.DictReader(out.open())}
+        assert answers["test0"]["images"] == "3"
+        assert [*answers] == ["test0", "test1"][: 1 + status]
+        assert status == 0 or "is a file missing?" in answers["test1"]["problem"]
+    capsys.readouterr()
+
+
+@pytest.mark.proves(
+    "server",
+    "the server reads names, ids or dates of a patient in headers of NIfTI files, DICOM series and files of frames",
+    "nothing of a header and no group is in a message, a log or the run folder",
+)
 def test_no_header_and_no_group_leaves_a_site(finished, capfd):
     run, root, messages = finished
     spec = fedward.load_model(run).experiment.data
     assert len(load_site(root / "sites" / "site-1.yaml", spec).rejected) == 1
     assert any(SECRET in group for group in load_site(root / "sites" / "site-3.yaml", spec).test.groups)
-    evaluated = evaluate(fedward.load_model(run), root / "sites" / "site-3.yaml")
+    evaluated = [evaluate(fedward.load_model(run), root / "sites" / f"site-{site}.yaml") for site in (3, 4)]
     written = b"".join(path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file())
     told = "".join((*messages, json.dumps(evaluated), *capfd.readouterr())).encode()
     assert len(messages) > 8

@@ -13,11 +13,10 @@ from fedward.config import DataSpec
 from fedward.errors import ConfigError, DataError
 from fedward.sites import load_site
 from fedward.sites.decoding import BadRow, Unreadable
-from fedward.sites.images import decode_file, decode_files
+from fedward.sites.images import decode_file, decode_files, open_parts
 from fedward.sites.partition.csv_pool import read_csv
 from fedward.sites.partition.cut import Wanted, partition
 from fedward.sites.rendering import Rendering, Slices
-from fedward.sites.volumes import open_slices
 from nifti_files import body, nibabel, write
 
 SECRET = "Mueller-4711"
@@ -28,8 +27,8 @@ SLOPE, AXES = 112, 280
 
 def slices_of(path, window=WINDOW, neighbours=False, **slices):
     """Return index -> pixels of the slices of a volume, by default all that are not almost empty."""
-    found = open_slices(path, Slices(**{"at_most": 1000, **slices}), window, neighbours)
-    return {index: np.asarray(image) for index, image in found}
+    found = open_parts(path, Rendering(window, slices=Slices(**{"at_most": 1000, **slices})), neighbours)
+    return {int(part[1:]): np.asarray(image) for part, image in found}
 
 
 def overwrite(path, place, content):

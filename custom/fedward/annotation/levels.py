@@ -8,7 +8,8 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 
 from fedward.sites.decoding import as_image, open_image
-from fedward.sites.dicom import file_window, is_dicom, open_dicom, read_header
+from fedward.sites.dicom import file_window, open_dicom, read_header
+from fedward.sites.files import is_dicom
 from fedward.sites.rendering import Window
 
 _TAGS = [

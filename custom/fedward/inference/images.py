@@ -11,10 +11,11 @@ from fedward.config import DataSpec
 from fedward.errors import DataError, reason_of
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, Pixels
-from fedward.sites.images import decode_files, locate
+from fedward.sites.files import locate
+from fedward.sites.images import decode_files
 from fedward.sites.npz import are_pictures, fitted
 from fedward.sites.partition.csv_pool import Finder, columns_of, read_rows
-from fedward.sites.partition.folder_pool import files_below, is_image
+from fedward.sites.partition.folder_pool import files_below, is_image, volumes_in
 from fedward.sites.rendering import PLAIN, Rendering
 
 _BLOCK = 256
@@ -61,8 +62,8 @@ def images_at(
     """Return the images at a place, in its order, read block by block as they are asked for.
 
     Args:
-        source: a folder, whose images may lie below it too; a CSV with a row for each image; an npz file with
-            ``images``, or MedMNIST's ``train_images`` and so on; or one image file.
+        source: a folder, whose images may lie below it too, or that of a DICOM series; a CSV with a row for each image;
+            an npz file with ``images``, or MedMNIST's ``train_images`` and so on; or one image file.
         spec: image size and channels.
         columns: ``image`` -> the CSV's column of the image files, by default found by well-known names.
         folder: of the images that a CSV lists, by default its own.
@@ -79,6 +80,8 @@ def images_at(
     others = 0
     if source.is_dir():
         files = files_below(source)
+        if rendering.slices:
+            files = volumes_in(files)
         listed = [_located(source, path.relative_to(source).as_posix()) for path in files if is_image(path)]
         others = len(files) - len(listed)
     elif source.suffix.lower() in (".csv", ".tsv", ".txt"):
@@ -95,10 +98,11 @@ def images_at(
 
 
 def _located(folder: Path, name: str) -> _Listed:
+    shown = folder.resolve().name if name == "." else name
     try:
-        return _Listed(name, locate(folder, name))
+        return _Listed(shown, locate(folder, name))
     except BadRow as problem:
-        return _Listed(name, folder, str(problem))
+        return _Listed(shown, folder, str(problem))
 
 
 def _rows(path: Path, columns: Mapping[str, str], folder: Path) -> list[_Listed]:

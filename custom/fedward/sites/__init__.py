@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedward.sites.assemble import divide
 from fedward.sites.data import Images, Rejected, SiteData
+from fedward.sites.images import decode_files
 from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.manifest import load_manifest
 from fedward.sites.npz import load_npz
@@ -64,9 +65,13 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None, labe
 
     file = read_site_file(site_file)
     check_label_fields(file, spec)
-    rows, pixels, rejected, total = (
-        load_manifest(file, spec, cache) if isinstance(file, ManifestSite) else load_npz(file, spec)
-    )
+    if isinstance(file, ManifestSite):
+        size, channels, site, rendering = spec.image_size, spec.channels, file.site, file.rendering
+        rows, pixels, rejected, total = load_manifest(
+            file, spec, lambda paths: decode_files(paths, size, channels, cache, site, rendering)
+        )
+    else:
+        rows, pixels, rejected, total = load_npz(file, spec)
     check_rejected(file, rejected, total)
     by_patient = spec.evaluate_by == "patient"
     rng = numpy_generator(file.split.seed, "labelled")

@@ -36,7 +36,8 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     add("--classes", nargs="+", default=[], metavar="NAME", help=classes)
     frames = "DICOM files of several frames: use so many of each, evenly spaced, or all (default: they are refused)"
     add("--frames", type=_count_or_all, metavar="N", help=frames)
-    slices = "volumes (NIfTI): use so many slices of each, evenly spaced (default: volumes are refused)"
+    volumes = "volumes (NIfTI, or a folder for each DICOM series)"
+    slices = f"{volumes}: use so many slices of each, evenly spaced (default: volumes are refused)"
     add("--slices", type=_count, metavar="N", help=slices)
     add("--axis", choices=("axial", "coronal", "sagittal"), help="of the slices (default: axial)")
     window = "centre and width of grey DICOM files and volumes, as 40 400 for Hounsfield units (default: the files')"

@@ -59,6 +59,17 @@ class Images:
         return Images(ids, self.pixels[places], self.labels[places], groups if self.groups else ())
 
 
+class Decoded(NamedTuple):
+    """The images of many files."""
+
+    pixels: Pixels
+    """uint8 (M, size, size, channels), in the order of the files; a read-only memmap if cached."""
+    failed: dict[int, str]
+    """Index of a file that gave none -> the reason."""
+    parts: list[list[str]]
+    """The images of each file by what follows its name: the empty text, or ``#12`` for the frame or slice 12."""
+
+
 class Row(NamedTuple):
     """One file that a site lists, or one image of an array."""
 

@@ -42,15 +42,6 @@ _FRAME_STARTS = frozenset({*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC})
 """Markers of JPEG and JPEG-LS before which the size of the image is not said."""
 
 
-def is_dicom(path: Path) -> bool:
-    """Return whether a file that can be read begins as DICOM files do, whatever its name ends in."""
-    try:
-        with path.open("rb") as file:
-            return file.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
-
-
 @cache
 def pydicom() -> Any:
     """Return pydicom, which from now on says nothing of a header in warnings or logs.
@@ -109,6 +100,20 @@ def open_frames(
         raise (Unreadable if machine else BadRow)(found) from None
 
 
+def open_values(path: Path) -> npt.NDArray[np.float32]:
+    """Return the values (H, W) of a grey DICOM file of one frame, after its modality rescale.
+
+    Raises:
+        BadRow: as :func:`open_frames`, or the lowest value is white.
+        Exception: whatever pydicom makes of a damaged file.
+    """
+    dataset, count = _checked(path, several=False)
+    if dataset.PhotometricInterpretation != "MONOCHROME2":
+        raise BadRow("expected grey slices whose lowest value is black (MONOCHROME2), found another interpretation")
+    values = pydicom().pixels.apply_modality_lut(_stored(dataset, 0, count), _with_own_window(dataset, 0))
+    return np.asarray(values, np.float32)
+
+
 def read_header(path: Path, tags: list[str] | None = None) -> Any:
     """Return these tags of a DICOM file, by default all but the pixels.
 
@@ -147,15 +152,18 @@ def _checked(path: Path, several: bool) -> tuple[Any, int]:
 
 def _frame(dataset: Any, index: int, count: int, window: Window | None) -> npt.NDArray[Any]:
     """Return a frame as values in 0..1, (H, W) or (H, W, 3)."""
-    if dataset.file_meta.TransferSyntaxUID.is_compressed:
-        _check_frame(dataset, index, count)
-    stored = pydicom().pixels.pixel_array(dataset, index=index)
-    own = _with_own_window(dataset, index)
+    stored, own = _stored(dataset, index, count), _with_own_window(dataset, index)
     grey = dataset.PhotometricInterpretation in _GREY
     shown = _grey(own, stored, window) if grey else _colour(own, stored)
     if not np.isfinite(shown).all():
         raise BadRow("expected finite pixel values, found NaN or infinity")
     return shown
+
+
+def _stored(dataset: Any, index: int, count: int) -> npt.NDArray[Any]:
+    if dataset.file_meta.TransferSyntaxUID.is_compressed:
+        _check_frame(dataset, index, count)
+    return np.asarray(pydicom().pixels.pixel_array(dataset, index=index))
 
 
 def _with_own_window(dataset: Any, index: int) -> Any:

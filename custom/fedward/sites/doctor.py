@@ -16,7 +16,7 @@ from fedward.errors import DataError
 from fedward.sites import load_site
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import as_image
-from fedward.sites.dicom import is_dicom
+from fedward.sites.files import is_dicom, series_files
 from fedward.sites.headers import header_notes, patient_numbers
 from fedward.sites.identifying import identifying_notes
 from fedward.sites.labels import NO_FINDING, class_counts, shows, shows_none
@@ -86,8 +86,9 @@ def examine(site_file: Path, spec: "DataSpec", cache: Path | None = None) -> Rep
     if not isinstance(file, ManifestSite):
         return Report(data, tuple(leaks), tuple(_notes(data) + repeats))
     files = {entry.sample_id: entry.path for entry in read_entries(file, spec.classes, spec.multi_label)[0]}
-    paths = {sample: path for sample, path in files.items() if is_dicom(path)}
-    headers = header_notes([*paths.values()], file.window is not None) if paths else []
+    paths = {sample: path for sample, path in files.items() if is_dicom(path) or series_files(path)}
+    dicom = [each for path in paths.values() for each in series_files(path) or [path]]
+    headers = header_notes(dicom, file.window is not None) if dicom else []
     headers += identifying_notes(files, file.rendering)
     return Report(data, tuple(leaks + _patients(data, paths)), tuple(_notes(data) + repeats), tuple(headers))
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from PIL import Image
 
 from fedward.sites.data import SPLITS
-from fedward.sites.dicom import is_dicom, read_header
+from fedward.sites.dicom import read_header
+from fedward.sites.files import is_dicom
 from fedward.sites.manifest import read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.site_file import ManifestSite, NpzSite

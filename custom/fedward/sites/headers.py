@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedward.sites.dicom import PHOTOMETRIC, file_window, is_dicom, pydicom, read_header
+from fedward.sites.dicom import PHOTOMETRIC, file_window, pydicom, read_header
+from fedward.sites.files import is_dicom, series_files
 
 IDENTIFYING = (
     *("PatientName", "PatientID", "IssuerOfPatientID", "OtherPatientIDs", "OtherPatientNames", "PatientBirthName"),
@@ -24,14 +25,14 @@ _PRIVATE = "private tags"
 
 
 def patient_numbers(paths: Iterable[Path]) -> list[int | None]:
-    """Return a number for each file, the same for DICOM files of one patient; None where none is named.
+    """Return a number for each file, the same for DICOM files or series of one patient; None where none is named.
 
     Numbers are in the order of the files and say nothing of the PatientID, which is forgotten.
     """
     known: dict[tuple[str, str], int] = {}
     numbers: list[int | None] = []
     for path in paths:
-        patient = _patient(path)
+        patient = _patient(next(iter(series_files(path)), path))
         numbers.append(known.setdefault(patient, len(known) + 1) if patient else None)
     return numbers
 
@@ -74,8 +75,8 @@ def header_notes(paths: Sequence[Path], windowed: bool) -> list[str]:
     notes += [f"Bits stored: {found['bits']}", f"Windows of grey files: {found['window'] or 'no grey files'}"]
     if seen["window"]["none"] and not windowed:
         notes.append(
-            f"{seen['window']['none']} grey files have no window: all their stored bits are shown, often too dark or "
-            "too flat. If the contact sheet is, write window: [CENTRE, WIDTH] into the site file."
+            f"{seen['window']['none']} grey files have no window: images show all their stored bits, volumes their "
+            "percentiles. If the contact sheet is too dark or flat, write window: [CENTRE, WIDTH] into the site file."
         )
     return notes + _about_persons(tags, seen["burned"])
 

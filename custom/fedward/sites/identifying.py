@@ -12,10 +12,10 @@ import numpy.typing as npt
 from PIL import ExifTags, Image
 
 from fedward.sites.decoding import BadRow
-from fedward.sites.dicom import is_dicom
+from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering, evenly
-from fedward.sites.volumes import is_volume, nibabel
+from fedward.sites.volumes import nibabel
 
 _LOOKED_AT = 200
 """Files whose pictures are searched for text, spread evenly."""

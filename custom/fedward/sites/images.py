@@ -13,24 +13,16 @@ from PIL import Image
 from fedward import private
 from fedward.errors import DataError
 from fedward.sites import caches
+from fedward.sites.data import Decoded
 from fedward.sites.decoding import BadRow, Pixels, Unreadable, decode, fit, is_blank, open_image
-from fedward.sites.dicom import is_dicom, open_frames
+from fedward.sites.dicom import open_frames
+from fedward.sites.files import is_dicom, is_volume, series_files
 from fedward.sites.rendering import PLAIN, Rendering
-from fedward.sites.volumes import is_volume, open_slices
+from fedward.sites.series import read_series
+from fedward.sites.volumes import open_slices, read_nifti
 
 _FORMAT = 4  # of the cache: raise it when the same file would give other pixels
 _THREADS = 4
-
-
-class Decoded(NamedTuple):
-    """The images of many files."""
-
-    pixels: Pixels
-    """uint8 (M, size, size, channels), in the order of the files; a read-only memmap if cached."""
-    failed: dict[int, str]
-    """Index of a file that gave none -> the reason."""
-    parts: list[list[str]]
-    """The images of each file by what follows its name: the empty text, or ``#12`` for the frame or slice 12."""
 
 
 class _Failure(NamedTuple):
@@ -38,40 +30,19 @@ class _Failure(NamedTuple):
     may_pass: bool
 
 
-def locate(folder: Path, name: str) -> Path:
-    """Return the file a row names, if it lies in the folder.
-
-    Raises:
-        BadRow: the path is absolute, leaves the folder (``..`` or a link), or is no file.
-    """
-    if not name or "\0" in name:
-        raise BadRow(f"expected the path of an image, found {name!r}")
-    root = folder.resolve()
-    if Path(name).is_absolute():
-        raise BadRow(f"expected a path relative to {folder}, found {name!r}")
-    try:
-        path = (root / name).resolve()
-        if not path.is_relative_to(root):
-            raise BadRow(f"expected a path inside {folder}, found {name!r}, which leaves it")
-        if not path.is_file():
-            raise BadRow(f"expected an image file, found none at {name!r}")
-    except OSError as error:
-        raise BadRow(f"expected an image file at {name!r}, found {error.strerror}") from None
-    return path
-
-
 def open_parts(path: Path, rendering: Rendering = PLAIN, neighbours: bool = False) -> Iterator[tuple[str, Image.Image]]:
     """Yield the images of a file of any kind, in their own size, by what follows the file's name.
 
-    DICOM is known by its content, volumes by their names, all else is read as Pillow does. Of a file with one image
-    nothing follows its name.
+    DICOM is known by its content, volumes by their names, a DICOM series is a folder, all else is read as Pillow does.
+    Of a file with one image nothing follows its name.
 
     Raises:
         BadRow: as :func:`fedward.sites.decoding.open_image`, :func:`fedward.sites.dicom.open_frames` and
             :func:`fedward.sites.volumes.open_slices`.
     """
     if is_volume(path):
-        slices = open_slices(path, rendering.slices, rendering.window, neighbours)
+        read = read_series if path.is_dir() else read_nifti
+        slices = open_slices(path, read, rendering.slices, rendering.window, neighbours)
         yield from ((f"#{index}", image) for index, image in slices)
     elif is_dicom(path):
         found = open_frames(path, rendering.window, rendering.frames)
@@ -108,7 +79,7 @@ def decode_files(
     """Decode many files, once.
 
     Args:
-        paths: files that exist.
+        paths: files that exist, or folders of a DICOM series.
         size: height and width of the result.
         channels: 1 or 3.
         cache: folder for the decoded pixels; None keeps them in memory only. The name of a cache is a hash of the file
@@ -167,7 +138,8 @@ def decode_files(
 
 
 def _key(paths: Sequence[Path], size: int, channels: int, rendering: Rendering) -> str:
-    states = [(str(path), state.st_size, state.st_mtime_ns) for path in paths for state in (path.stat(),)]
+    files = [file for path in paths for file in (path, *series_files(path))]
+    states = [(str(file), state.st_size, state.st_mtime_ns) for file in files for state in (file.stat(),)]
     told = [_FORMAT, size, channels, rendering.plain(), states]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 

@@ -1,7 +1,7 @@
 """A site whose data is a CSV and a folder of images: read, checked row by row, split by group, decoded."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError
-from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Label, Listed, Rejected, Row
+from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Label, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow
-from fedward.sites.images import decode_files, locate
+from fedward.sites.files import locate
 from fedward.sites.labels import SEPARATOR, strata
 from fedward.sites.site_file import ManifestSite
 from fedward.sites.split import even_parts, group_split
@@ -49,15 +49,15 @@ class Entry:
         return Rejected(self.line, self.sample_id, reason, counted)
 
 
-def load_manifest(file: ManifestSite, spec: "DataSpec", cache: Path | None) -> Listed:
-    """Read the rows and images of the site; see :func:`fedward.sites.load_site`."""
+def load_manifest(file: ManifestSite, spec: "DataSpec", decode: Callable[[Sequence[Path]], Decoded]) -> Listed:
+    """Read the rows of the site, and its images by ``decode``; see :func:`fedward.sites.load_site`."""
     entries, rejected, total = _entries(file, spec.classes, spec.multi_label)
     entries = sorted(_with_splits(entries, file), key=lambda entry: (SPLITS.index(entry.split), entry.sample_id))
     unlabelled = [entry for entry in entries if entry.split != "train" and not entry.labelled]
     used = [entry for entry in entries if entry.split == "train" or entry.labelled]
     found = [entry for entry in used if not entry.missing]
     paths = [entry.path for entry in found]
-    pixels, failed, parts = decode_files(paths, spec.image_size, spec.channels, cache, file.site, file.rendering)
+    pixels, failed, parts = decode(paths)
     problems = {entry.line: entry.missing for entry in used if entry.missing}
     problems |= {found[index].line: reason for index, reason in failed.items()}
     rejected += [entry.rejected(problems[entry.line]) for entry in used if entry.line in problems]

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Window: TypeAlias = tuple[float, float]
 """Centre and width of the values that are shown, after the modality rescale: in Hounsfield units for CT."""
+Values: TypeAlias = npt.NDArray[np.float32]
+Affine: TypeAlias = npt.NDArray[np.float64]
 Percentile: TypeAlias = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -71,6 +73,17 @@ class Rendering(NamedTuple):
 
 
 PLAIN = Rendering()
+
+
+class Volume(NamedTuple):
+    """The values of a scan, and how they lie in the patient."""
+
+    values: Values
+    """(x, y, z) in the order of the file."""
+    affine: Affine | None
+    """(4, 4) from indices to RAS; None: the file does not say, and z is the order of slices as they are shown."""
+    window: tuple[Window, str] | None = None
+    """Of the file, with the name of its VOI function; None: it has none, or several."""
 
 
 def windowed(values: npt.NDArray[Any], window: Window, function: str) -> npt.NDArray[Any]:

@@ -1,23 +1,20 @@
-"""One volume (NIfTI) to the 8-bit slices that a network is shown, each alone or with its two neighbours as channels.
+"""One volume, NIfTI or a DICOM series, to the 8-bit slices that a network is shown, alone or between neighbours.
 
 Messages from here repeat no text of a header: they may reach a log.
 """
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_image
-from fedward.sites.rendering import Slices, Window, eight_bits, evenly, windowed
-
-Values: TypeAlias = npt.NDArray[np.float32]
+from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, evenly, windowed
 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 _LARGEST = 2**28
@@ -25,13 +22,10 @@ _LARGEST = 2**28
 _LABELS = 32
 """A volume with as few whole numbers alone is taken for a mask."""
 _LABEL_INTENT = 1002
+_MASK = "expected a scan, found a mask: a few whole numbers alone"
+_NO_PLACE = "expected a header that says where right, front and head are, found none"
 _STEP, _SHARE = 25, 0.02
 """A slice is almost empty if fewer than 2 % of its pixels differ from its median by more than a tenth of the greys."""
-
-
-def is_volume(path: Path) -> bool:
-    """Return whether a file is a NIfTI volume, by the ending of its name."""
-    return path.name.lower().endswith((".nii", ".nii.gz"))
 
 
 @cache
@@ -44,13 +38,17 @@ def nibabel() -> Any:
     try:
         import nibabel as library
     except ImportError:
-        raise Unreadable("found a NIfTI volume, and no nibabel: pip install 'fedward[volumes]'") from None
+        raise Unreadable("found a volume, and no nibabel: pip install 'fedward[volumes]'") from None
     logging.getLogger("nibabel.global").setLevel(logging.CRITICAL + 1)
     return library
 
 
 def open_slices(
-    path: Path, slices: Slices | None, window: Window | None = None, neighbours: bool = False
+    path: Path,
+    read: Callable[[Path, int], Volume],
+    slices: Slices | None,
+    window: Window | None = None,
+    neighbours: bool = False,
 ) -> Iterator[tuple[int, Image.Image]]:
     """Yield slices of a volume with their indices, as images of mode ``L``, or ``RGB`` with neighbours.
 
@@ -59,16 +57,19 @@ def open_slices(
     patient's right (sagittal: the front) at the left, the front (else the head) at the top.
 
     Args:
-        path: of the file.
+        path: of the volume.
+        read: path and most voxels -> volume; :func:`read_nifti` or :func:`fedward.sites.series.read_series`.
         slices: which; None: volumes are refused.
-        window: of the site, mapped to 0..255 as DICOM's linear function does; by default percentiles of the volume.
+        window: of the site, mapped to 0..255 as DICOM's linear function does; by default the one that all files of a
+            series have, else percentiles of the volume.
         neighbours: whether the channels are the slice before, the slice and the one after; at an end the slice itself
             stands for the missing one.
 
     Raises:
         Unreadable: the machine failed to read the file, has too little memory, or lacks nibabel.
         BadRow: no slices are wanted; the volume is damaged, too large, not of three dimensions, has colours, values
-            that are not finite or no orientation, is a mask, or has no slice that is not almost empty.
+            that are not finite or no orientation, is a mask, or has no slice that is not almost empty; or its slices
+            are no whole series.
     """
     if slices is None:
         remedy = (
@@ -76,12 +77,13 @@ def open_slices(
         )
         raise BadRow(f"expected a 2D image, found a volume: {remedy}")
     try:
-        shown = _shown(_loaded(path), slices, window)
+        volume = read(path, _LARGEST)
+        shown = _shown(_upright(volume, slices.axis), slices, (window, "LINEAR") if window else volume.window)
     except BadRow:
         raise
     except Exception as error:  # as of other images; the message would repeat parts of the header
         machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-        found = f"expected a whole NIfTI volume, found one that cannot be read ({type(error).__name__})"
+        found = f"expected a whole volume, found one that cannot be read ({type(error).__name__})"
         raise (Unreadable if machine else BadRow)(found) from None
     kept = [index for index, each in enumerate(shown) if not _almost_empty(each)]
     if not kept:
@@ -92,26 +94,40 @@ def open_slices(
         yield index, as_image(shown[around].transpose(1, 2, 0) if neighbours else shown[index])
 
 
-def _loaded(path: Path) -> Values:
-    """Return the values (x, y, z) of a volume in RAS."""
+def read_nifti(path: Path, largest: int) -> Volume:
+    """Read a NIfTI file.
+
+    Raises:
+        BadRow: see :func:`open_slices`.
+        Exception: whatever nibabel makes of a damaged file.
+    """
     image = nibabel().load(path)
     shape, header = image.shape, image.header
     if len(shape) < 3 or math.prod(shape[3:]) > 1:
         remedy = "a series over time or of directions is not read" if len(shape) > 3 else "convert it to PNG"
         raise BadRow(f"expected a volume of three dimensions, found {' x '.join(map(str, shape))}: {remedy}")
-    if not 0 < math.prod(shape) <= _LARGEST:
-        raise BadRow(f"expected at most {_LARGEST} voxels, found {' x '.join(map(str, shape[:3]))}")
+    if not 0 < math.prod(shape) <= largest:
+        raise BadRow(f"expected at most {largest} voxels, found {' x '.join(map(str, shape[:3]))}")
     if header.get_data_dtype().kind not in "biuf":
         raise BadRow("expected one real number a voxel, found colours or complex numbers")
+    if int(header.get("intent_code", 0)) == _LABEL_INTENT:
+        raise BadRow(_MASK)
     if not np.isfinite(image.affine).all() or abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
-        raise BadRow("expected a header that says where right, front and head are, found none")
-    values: Values = image.get_fdata(dtype=np.float32, caching="unchanged").reshape(shape[:3])
-    if not np.isfinite(values).all():
+        raise BadRow(_NO_PLACE)
+    return Volume(image.get_fdata(dtype=np.float32, caching="unchanged").reshape(shape[:3]), image.affine)
+
+
+def _upright(volume: Volume, axis: str) -> Values:
+    """Return the values (x, y, z) of a volume in RAS."""
+    if not np.isfinite(volume.values).all():
         raise BadRow("expected finite values, found NaN or infinity")
-    if int(header.get("intent_code", 0)) == _LABEL_INTENT or _is_mask(values):
-        raise BadRow("expected a scan, found a mask: a few whole numbers alone")
+    if _is_mask(volume.values):
+        raise BadRow(_MASK)
+    if volume.affine is None and axis != "axial":
+        raise BadRow(f"{_NO_PLACE}, and so only axis: axial")
     orientations = nibabel().orientations
-    return np.asarray(orientations.apply_orientation(values, orientations.io_orientation(image.affine)))
+    affine = np.diag([-1, -1, 1, 1]) if volume.affine is None else volume.affine
+    return np.asarray(orientations.apply_orientation(volume.values, orientations.io_orientation(affine)))
 
 
 def _is_mask(values: Values) -> bool:
@@ -122,17 +138,16 @@ def _is_mask(values: Values) -> bool:
     return len(found) > 1
 
 
-def _shown(values: Values, slices: Slices, window: Window | None) -> Pixels:
-    """Return all slices as uint8 (slices, rows, columns)."""
-    function = "LINEAR"
-    if window is None:
+def _shown(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) -> Pixels:
+    """Return all slices as uint8 (slices, rows, columns), by a window and its function, else by percentiles."""
+    if shown_as is None:
         low, high = (float(value) for value in np.percentile(values, slices.percentiles))
         if low >= high:
             raise BadRow("expected a scan, found one value between the percentiles")
-        window, function = ((low + high) / 2, high - low), "LINEAR_EXACT"
+        shown_as = ((low + high) / 2, high - low), "LINEAR_EXACT"
     axis = _AXES[slices.axis]
     stack = values.transpose(axis, *(other for other in (2, 1, 0) if other != axis))[:, ::-1, ::-1]
-    return np.stack([eight_bits(windowed(each, window, function)) for each in stack])
+    return np.stack([eight_bits(windowed(each, *shown_as)) for each in stack])
 
 
 def _almost_empty(shown: Pixels) -> bool:

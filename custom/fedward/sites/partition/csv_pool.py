@@ -9,7 +9,7 @@ from pathlib import Path
 from fedward.errors import ConfigError, DataError, did_you_mean
 from fedward.sites.data import Rejected
 from fedward.sites.decoding import BadRow
-from fedward.sites.images import locate
+from fedward.sites.files import locate
 from fedward.sites.labels import SEPARATOR
 from fedward.sites.partition.folder_pool import is_image
 from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many

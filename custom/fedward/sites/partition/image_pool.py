@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedward.errors import DataError
 from fedward.sites.decoding import BadRow, fit
+from fedward.sites.files import is_volume
 from fedward.sites.headers import patient_numbers
 from fedward.sites.images import open_parts
 from fedward.sites.labels import NO_FINDING
@@ -24,7 +25,6 @@ from fedward.sites.partition.pool import (
     take_findings,
 )
 from fedward.sites.rendering import Rendering
-from fedward.sites.volumes import is_volume
 
 _LOOKED_AT = 16
 _MOST_BAD = 0.05
