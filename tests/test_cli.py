@@ -132,7 +132,7 @@ def test_a_broken_job_file_is_a_sentence(content: str, tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["dance"], ["run", "fedavg", "--sites", "x"], ["run", "fedavg", "--engine", "gpu"], ["partition"]]
+    "arguments", [["dance"], ["run", "fedavg", "--sites", "x"], ["run", "fedavg", "--engine", "gpu"], ["partition"]]
 )
 def test_what_the_parser_refuses_has_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -145,6 +145,29 @@ def test_an_unknown_command_is_told_what_may_be_meant(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         run("rnu", "fedavg")
     assert "there is no command rnu (did you mean run?)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage", "told"),
+    [
+        (["run", "fedavg", "--sett", "rounds=3"], "usage: fedward run ", "--sett (did you mean --set?)"),
+        (["audit", "verify", "a", "--sites", "b"], "usage: fedward audit verify ", "--sites (did you mean --site?)"),
+    ],
+)
+def test_an_unknown_option_is_refused_by_its_subcommand(
+    arguments: list[str], usage: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(*arguments)
+    text = capsys.readouterr().err
+    assert text.startswith(usage)
+    assert text.endswith(f"error: no such argument: {told}\n")
+
+
+def test_without_a_word_the_command_lists_its_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run()
+    assert {"run", "doctor", "annotate"} <= set(capsys.readouterr().err.split())
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pkgutil import resolve_name
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from safetensors import SafetensorError
 
@@ -119,10 +119,20 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses an unknown option with the usage of its subcommand and the option that is most like it."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"no such argument: {unknown[0]}{did_you_mean(unknown[0], self._option_string_actions)}")
+        return options, unknown
+
+
 def _parser(words: Collection[str]) -> argparse.ArgumentParser:
     """Return a parser that knows all subcommands, and the arguments of those that are among the words."""
     about = "Federated learning for hospitals that are short of labels."
-    parser = argparse.ArgumentParser("fedward", description=about)
+    parser = _Parser("fedward", description=about)
     parser.set_defaults(hint="")
     parser.add_argument("--version", action="version", version=f"fedward {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -132,4 +142,7 @@ def _parser(words: Collection[str]) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=about)
         if name in words:
             resolve_name(f"fedward.{target}")(command)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     return parser

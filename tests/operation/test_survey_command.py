@@ -107,12 +107,12 @@ def test_flags_name_what_spoils_a_training() -> None:
     ]
     found = flags(rows, CLASSES)
     assert conclusions(rows, CLASSES) == [
-        "3 sites hold 280 training images, 130 of them with a label (46 %), 130 for validation and 130 for testing.",
+        "3 sites tell of 280 training images, 130 of them with a label (46 %), 130 for validation and 130 for testing.",
         "MEL is the commonest class, with 77 % of the labels: a model must beat that.",
     ]
     assert [sentence.split(":")[0] for sentence in found] == [
         "No site tells of images of DF",
-        "Without labelled training images",
+        "No labels, or of each class fewer than five patients",
         "b has no NV",
         "c has no MEL or NV",
         "At b at least 10 validation or test images are also in another split, pixel by pixel. Results on known images "

@@ -42,6 +42,7 @@ def _content(run: Run) -> dict[str, Any]:
         "verdict": verdict.verdict(run, choices, baseline, found.pooled.never if found else ()),
         "baseline": baseline,
         "clinical": found,
+        "referred": {share: wanted for wanted, share in found.pooled.referred if share is not None} if found else {},
         "lines": [line for line in every if line in shown],
         "left_out": len(every) - len(shown),
         "range": _range(found.sites) if found and not run.multi_label else None,

@@ -24,8 +24,9 @@ def conclusions(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     images = labelled + sum(row.unlabelled for row in rows)
     val, test = (sum(sum(getattr(row, name)) for row in rows) for name in ("val", "test"))
     found = [
-        f"{count(len(rows), 'site')} {'holds' if len(rows) == 1 else 'hold'} {images:,} training images, {labelled:,} "
-        f"of them with a label ({_percent(labelled, images)}), {val:,} for validation and {test:,} for testing."
+        f"{count(len(rows), 'site')} {'tells' if len(rows) == 1 else 'tell'} of {images:,} training images, "
+        f"{labelled:,} of them with a label ({_percent(labelled, images)}), {val:,} for validation and {test:,} for "
+        f"testing."
     ]
     if labelled:
         most = int(np.argmax(by_class))
@@ -60,11 +61,14 @@ def _scarce(rows: Sequence[SurveyRow], classes: Sequence[str]) -> list[str]:
     scarce = [f"{name} ({number})" for name, number in counts.items() if 0 < number < _SCARCE]
     told = [
         (nowhere, "No site tells of images of {}: leave such classes out of the job, or have some labelled."),
-        (unlabelled, "No site tells of labelled training images of {}: no model can learn what nobody labelled."),
+        (
+            unlabelled,
+            "No site tells of labelled training images of {}: no labels, or fewer than five patients at each.",
+        ),
         (scarce, f"Labels are scarce, fewer than {_SCARCE} at all sites together: {{}}."),
         (
             [row.site for row in rows if not any(row.labelled)],
-            "Without labelled training images: {}. Such sites can take part in methods that learn without labels.",
+            "No labels, or of each class fewer than five patients: {}. Such sites may join where others have labels.",
         ),
     ]
     return [sentence.format(_list(names)) for names, sentence in told if names]

@@ -29,7 +29,7 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
         own = [*dict.fromkeys(filter(None, file.labels.values()))]
         named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
         expected, found = f"classes of the job ({', '.join(classes)})", ", ".join(unknown)
-        remedy = f'Name them in the job (--set "data.classes={named}"), or map the labels to classes of the job.'
+        remedy = f'Map the labels to classes of the job, or name them in the job (--set "data.classes={named}").'
         raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
 
 

@@ -99,7 +99,7 @@ def train(
 
     epoch: dict[str, Any] = {"max_epochs": 1, "data_loader": batches, "epoch_length": len(batches)}
     trainer = Trainer(device=device, **epoch, prepare_batch=lambda batch, *_: batch, iteration_update=step)
-    trainer.logger.setLevel(logging.WARNING)  # one line a round and site would bury the console's table
+    trainer.logger.setLevel(logging.CRITICAL)  # its lines would bury the table; what it raises says what was wrong
     trainer.run()
     means = {name: float(total) / len(batches) for name, total in sums.items()}
     if not all(map(math.isfinite, means.values())):
