@@ -61,9 +61,12 @@ def found_by_axe(tab: Tab) -> list[str]:
     return found
 
 
-@pytest.mark.skipif(
+needs_axe = pytest.mark.skipif(
     not AXE.exists(), reason="needs axe-core: npm install --prefix . --no-save --no-package-lock axe-core"
 )
+
+
+@needs_axe
 @pytest.mark.parametrize(
     ("width", "height", "scheme"), [(1366, 625, "light"), (844, 390, "light"), (1024, 768, "dark")]
 )
@@ -104,6 +107,33 @@ def test_axe_finds_nothing_in_any_state(tab: Tab, address: str, width: int, heig
     tab.browser.delete_all_cookies()
     tab.browser.get(address.partition("?")[0])
     found["without the address"] = found_by_axe(tab)
+    assert {state: each for state, each in found.items() if each} == {}
+
+
+@needs_axe
+@pytest.mark.parametrize(("width", "height", "scheme"), [(1366, 625, "dark"), (390, 844, "light")])
+def test_axe_finds_nothing_where_findings_are_ticked(
+    tab: Tab, make_clinic: Callable[[int], Any], width: int, height: int, scheme: str
+) -> None:
+    tab.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+    tab.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    clinic = make_clinic(3)
+    clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\nreading: {readers: 2}\n")
+    clinic.ask(*clinic.ids)
+    server = Server(clinic.site_file, [f"Finding {number}" for number in range(14)], 0, "--multi-label")
+    try:
+        tab.open(server.address)
+        found = {"question": found_by_axe(tab)}
+        tab.press("12")
+        found["ticked"] = found_by_axe(tab)
+        tab.answer(Keys.ENTER)
+        tab.run("document.querySelector('details').open = true")
+        found["the next"] = found_by_axe(tab)
+        tab.press("?")
+        found["help"] = found_by_axe(tab)
+    finally:
+        server.process.kill()
+        server.process.communicate()
     assert {state: each for state, each in found.items() if each} == {}
 
 

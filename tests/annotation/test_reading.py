@@ -16,7 +16,7 @@ from fedward.annotation import database as module
 from fedward.annotation.database import NAME
 from fedward.annotation.desk import Desk, View
 from fedward.annotation.questions import cohens_kappa
-from fedward.annotation.rules import read_rules
+from fedward.annotation.reading import read_rules
 from fedward.errors import DataError
 
 Make = Callable[[Queue, str], Any]

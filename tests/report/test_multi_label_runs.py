@@ -2,7 +2,9 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -11,14 +13,16 @@ from pages import Page
 from safetensors.torch import load_file
 
 from fedward import cli
+from fedward.annotation import queue_of
+from fedward.annotation.desk import Desk, Message
 from fedward.client.labels import bought
-from fedward.errors import ConfigError, FedwardError
+from fedward.errors import ConfigError
 from fedward.evaluation.names import MULTI_LABEL
 from fedward.inference.evaluation import evaluate
 from fedward.inference.export import facts, traced
 from fedward.inference.model import load_model
 from fedward.jobs import load_experiment
-from fedward.local import run_local
+from fedward.local import LocalTransport, run_local
 from fedward.report import write_report
 from findings import FINDINGS, chest, write_findings
 
@@ -76,10 +80,31 @@ def test_sites_buy_sets_of_labels(tmp_path, sites, budget, without_report):
             assert labels == {name: truth[int(name.partition("-")[2])] for name in labels}
 
 
-def test_people_are_not_asked_for_several_labels(tmp_path, capfd, without_report):
-    folder = write_findings(tmp_path, annotation="queue")
-    with pytest.raises(FedwardError, match="oracle or none in a multi-label job"):
-        run_local(chest("fedal"), tmp_path / "run", sites=SITES, site_folders=[folder])
+def test_people_answer_with_sets_of_findings(tmp_path, monkeypatch, without_report):
+    """What they say, in whatever order, trains as the same labels in the data would; "none of these" is a label."""
+    folder = write_findings(tmp_path, labelled=0.0, annotation="queue")
+    truth = np.load(tmp_path / "chest.npz")["train_labels"].tolist()
+    exchange = LocalTransport.exchange
+
+    def answered(self: LocalTransport, requests: dict, timeout: int, deliver: Callable) -> None:
+        for site in SITES:
+            queue = queue_of(folder / f"{site}.yaml", multi_label=True)
+            for asked in queue.pending():
+                shown = truth[int(asked.sample_id.partition("-")[2])]
+                named = [name for name, there in zip(FINDINGS, shown, strict=True) if there]
+                label = queue.rules.label("|".join(named) or "No Finding", {name: name for name in FINDINGS})
+                Desk(queue, {asked.sample_id}).answer(Message("ab", asked.sample_id, "label", label, uuid4().hex, 0))
+        exchange(self, requests, timeout, deliver)
+
+    monkeypatch.setattr(LocalTransport, "exchange", answered)
+    experiment = chest("fedal", options={"rounds": 3, "steps": 2})
+    run = run_local(experiment, tmp_path / "run", sites=SITES, site_folders=[folder])
+    name = json.loads((run / "run.json").read_text())["id"]
+    for site in SITES:
+        labels = bought(run / "sites" / site / "memory", name, 99)
+        assert len(labels) > 4
+        assert [0, 0, 0] in labels.values()
+        assert labels == {each: truth[int(each.partition("-")[2])] for each in labels}
 
 
 def test_it_learns(finished):

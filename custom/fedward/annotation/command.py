@@ -20,8 +20,10 @@ def add_annotate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``annotate``."""
     add, classes = subcommand(parser, _annotate), DataSpec().classes
     add("site_file", type=Path, metavar="SITE_FILE", help="the file that describes the site's images")
-    names = f"the job's classes, in its order (default: {' '.join(classes)})"
-    add("--classes", nargs="+", default=list(classes), metavar="CLASS", help=names)
+    names = f"the job's classes, in its order (default: those of data.json beside the file, else {' '.join(classes)})"
+    add("--classes", nargs="+", default=[], metavar="CLASS", help=names)
+    several = "an image may show several classes or none: data.multi_label of the job (default: as data.json says)"
+    add("--multi-label", action="store_true", help=several)
     add("--port", type=int, default=PORT, help=f"where the page listens, 0 for any free port (default: {PORT})")
     add("--host", default="127.0.0.1", help="address of the page (default: 127.0.0.1, for this machine alone)")
     files = parser.add_mutually_exclusive_group()
@@ -37,10 +39,14 @@ def _annotate(options: argparse.Namespace) -> int:
     from fedward.annotation.audit import write_audit
     from fedward.annotation.pictures import Pictures
     from fedward.annotation.queue import queue_of
+    from fedward.sites.data_file import read_data_file
 
+    known = read_data_file(options.site_file.parent) or {}
+    options.classes = options.classes or [*known.get("classes", DataSpec().classes)]
+    options.multi_label |= known.get("multi_label") is True
     _check(options)
-    pictures = Pictures(options.site_file, options.classes)
-    queue = queue_of(options.site_file)
+    pictures = Pictures(options.site_file, options.classes, options.multi_label)
+    queue = queue_of(options.site_file, options.multi_label)
     if options.export:
         form, path = options.export
         print(queue.export(form, Path(path), options.classes, pictures.png).text())

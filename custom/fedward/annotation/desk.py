@@ -1,7 +1,7 @@
 """What one clinician at the page may do: see what waits for them, answer, skip, take back, look at their answers."""
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from fedward.annotation import times
@@ -85,6 +85,8 @@ class View:
     read_twice: int
     unanimous: int
     kappa: float | None
+    kappas: Mapping[str, float | None]
+    """Finding -> kappa, where an answer may name several."""
     last: Last | None
 
 
@@ -133,6 +135,7 @@ class Desk:
                 read_twice=agreed.read_twice,
                 unanimous=agreed.unanimous,
                 kappa=agreed.kappa,
+                kappas=agreed.kappas,
                 last=_last(database, annotator),
             )
 

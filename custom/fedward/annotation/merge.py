@@ -8,8 +8,8 @@ from fedward.annotation import times
 from fedward.annotation.database import add_answer, places
 from fedward.annotation.records import (
     DECISION,
-    NO_CLASS,
     NO_FORMULA,
+    NONE_OF_THESE,
     Conflict,
     Decision,
     Imported,
@@ -38,7 +38,7 @@ def merge(
         known_ids: the ids of the site's images.
         blank: an answer without image and class, with what holds where the file says nothing: annotator, time (when
             the file was written) and source.
-        rules: which images share an answer.
+        rules: what an answer may be, and which images share one.
 
     Returns:
         What was added, and all that was not; conflicts concern the images of added answers only.
@@ -47,7 +47,7 @@ def merge(
     unknown, known, count = set[str](), 0, 0
     for answer in returned.answers:
         try:
-            decision = _understood(answer, words, blank)
+            decision = _understood(answer, words, blank, rules)
         except ValueError as problem:
             refused.append(Refused(answer.where, answer.sample_id, str(problem)))
             continue
@@ -70,15 +70,19 @@ def merge(
     )
 
 
-def _understood(answer: Returned, words: Mapping[str, str], blank: Decision) -> Decision:
+def _understood(answer: Returned, words: Mapping[str, str], blank: Decision, rules: Rules) -> Decision:
     if not answer.sample_id:
         raise ValueError("expected a sample_id, found none")
     if is_formula(answer.annotator):
         raise ValueError(f"expected {NO_FORMULA}, found {answer.annotator!r:.80}")
     said = answer.label.casefold()
-    if said not in NO_CLASS and answer.label not in words:
-        raise ValueError(f"expected {', '.join([*words, *NO_CLASS])}, found {answer.label!r:.80}")
-    kind, label = (said, None) if said in NO_CLASS else ("label", words[answer.label])
+    kind, label = said, None
+    if said not in rules.no_class:
+        try:
+            kind, label = "label", rules.label(said if said == NONE_OF_THESE else answer.label, words)
+        except ValueError as expected:
+            others = ", ".join(rules.no_class)
+            raise ValueError(f"expected {expected}, {others}, found {answer.label!r:.80}") from None
     time = times.parse(answer.time) if answer.time else blank.time
     return Decision(answer.sample_id, answer.annotator or blank.annotator, kind, label, time, blank.source)
 

@@ -15,7 +15,7 @@ from fedward.errors import DataError
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.images import open_file
-from fedward.sites.job_checks import check_labels, check_rejected
+from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.manifest import Entry, read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.rendering import Window
@@ -44,22 +44,25 @@ class Pictures:
     Args:
         site_file: as for :func:`fedward.sites.load_site`.
         classes: the job's classes.
+        multi_label: whether the job takes several of them for an image.
 
     Raises:
         DataError: the site file, its CSV or its npz cannot be used, names classes that the job has not, or columns
             that the CSV has not.
     """
 
-    def __init__(self, site_file: Path, classes: Sequence[str]) -> None:
+    def __init__(self, site_file: Path, classes: Sequence[str], multi_label: bool = False) -> None:
         file = read_site_file(site_file)
-        check_labels(file, classes)
+        check_label_fields(file, classes, multi_label)
         _check_reading(file, classes)
         self.site, self.classes = file.site, classes
         self.words = {name: file.reading.classes.get(name, ClassWords()) for name in classes}
         """Class -> how readers are told of it."""
         self.names: dict[str, str] = dict(file.labels) if isinstance(file, ManifestSite) else {}
         """The site's own words for classes -> the classes."""
-        self._pictures = _listed(file, classes) if isinstance(file, ManifestSite) else _held(file)
+        self._pictures = (
+            _listed(file, classes, multi_label) if isinstance(file, ManifestSite) else _held(file, multi_label)
+        )
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
@@ -123,13 +126,14 @@ def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None
     if missing := [name for name in file.reading.columns if name not in header]:
         expected, remedy = f"columns of the CSV ({', '.join(header):.500})", "Correct the site file."
         raise DataError(where, expected=expected, found=", ".join(missing), remedy=remedy)
-    if file.columns.label in file.reading.columns:
-        found, remedy = file.columns.label, "Leave it out: readers would see the answer."
+    labels = file.columns.label if isinstance(file.columns.label, tuple) else (file.columns.label,)
+    if told := [name for name in file.reading.columns if name in labels]:
+        found, remedy = ", ".join(told), "Leave it out: readers would see the answer."
         raise DataError(where, expected="columns that do not hold the label", found=found, remedy=remedy)
 
 
-def _listed(file: ManifestSite, classes: Sequence[str]) -> dict[str, _Picture]:
-    entries, rejected, total = read_entries(file, classes)
+def _listed(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> dict[str, _Picture]:
+    entries, rejected, total = read_entries(file, classes, multi_label)
     check_rejected(file, rejected, total)
     return {entry.sample_id: _of_entry(entry, file) for entry in entries}
 
@@ -145,9 +149,10 @@ def _of_entry(entry: Entry, file: ManifestSite) -> _Picture:
     )
 
 
-def _held(file: NpzSite) -> dict[str, _Picture]:
+def _held(file: NpzSite, multi_label: bool) -> dict[str, _Picture]:
     """Return the images of an npz file, each of which is a group."""
-    images = {f"{split}-{index}": image for split in SPLITS for index, image in enumerate(read_split(file, split)[0])}
+    splits = {split: read_split(file, split, multi_label)[0] for split in SPLITS}
+    images = {f"{split}-{index}": image for split, held in splits.items() for index, image in enumerate(held)}
     return {name: _Picture(partial(as_image, image), levels_of_picture, None, name) for name, image in images.items()}
 
 

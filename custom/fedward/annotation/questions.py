@@ -2,8 +2,9 @@
 
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import combinations
 
 from fedward.annotation.records import CANNOT_TELL, DECISION, Agreement, Conflict, Decision, Request
@@ -85,7 +86,7 @@ def questions(database: sqlite3.Connection, rules: Rules, classes: Collection[st
         requests[rules.together(request.sample_id)[0]].append(request)
     for row in database.execute(f"SELECT {DECISION} FROM decisions ORDER BY time DESC, answer DESC"):
         decision = Decision(*row)
-        if classes is None or decision.label is None or decision.label in classes:
+        if classes is None or decision.label is None or rules.findings(decision.label) <= {*classes}:
             decisions[rules.together(decision.sample_id)[0]].setdefault(decision.annotator, decision)
     return [
         Question(rules, tuple(requests.get(name, ())), tuple(decisions.get(name, {}).values()))
@@ -123,20 +124,36 @@ def agreement(asked_or_answered: Iterable[Question]) -> Agreement:
             kept = each.standing or each.firm[0]
             others = tuple(other for other in each.firm if other.text != kept.text)
             disputed.append(Conflict(kept.sample_id, kept, others))
-    return Agreement(len(twice), len(twice) - len(disputed), _kappa(twice), tuple(disputed))
+    kappa = _kappa(twice, lambda decision: decision.text)
+    return Agreement(len(twice), len(twice) - len(disputed), kappa, tuple(disputed), _by_finding(twice))
 
 
-def _kappa(twice: Sequence[Question]) -> float | None:
-    said: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+def _by_finding(twice: Sequence[Question]) -> dict[str, float | None]:
+    """Return the kappa of each finding that a reader named, over the questions that readers gave findings for."""
+    if not any(each.rules.multi_label for each in twice):
+        return {}
+    given = [replace(each, decisions=tuple(one for one in each.firm if one.label is not None)) for each in twice]
+    rules = twice[0].rules
+    names = sorted({name for each in given for one in each.firm for name in rules.findings(one.label or "")})
+
+    def says(name: str, decision: Decision) -> bool:
+        return name in rules.findings(decision.label or "")
+
+    return {name: _kappa(given, partial(says, name)) for name in names}
+
+
+def _kappa(twice: Sequence[Question], said_in: Callable[[Decision], Hashable]) -> float | None:
+    """Return the mean over pairs of readers of Cohen's kappa of what their decisions say."""
+    said: dict[tuple[str, str], list[tuple[Hashable, Hashable]]] = defaultdict(list)
     for each in twice:
         ordered = sorted(each.firm, key=lambda decision: decision.annotator)
         for one, other in combinations(ordered, 2):
-            said[one.annotator, other.annotator].append((one.text, other.text))
+            said[one.annotator, other.annotator].append((said_in(one), said_in(other)))
     known = [kappa for pairs in said.values() if (kappa := cohens_kappa(pairs)) is not None]
     return sum(known) / len(known) if known else None
 
 
-def cohens_kappa(pairs: Sequence[tuple[str, str]]) -> float | None:
+def cohens_kappa(pairs: Sequence[tuple[Hashable, Hashable]]) -> float | None:
     """Return (p_o - p_e) / (1 - p_e): agreement of two readers beyond chance (Cohen, 1960).
 
     Args:

@@ -9,8 +9,9 @@ from fedward.annotation import handover, times
 from fedward.annotation.database import Database
 from fedward.annotation.merge import merge
 from fedward.annotation.questions import agreement, asked, decisions_by_image, questions
+from fedward.annotation.reading import read_rules
 from fedward.annotation.records import NOBODY, Agreement, Decision, Imported, Request
-from fedward.annotation.rules import Rules, read_rules
+from fedward.annotation.rules import Rules
 
 
 def queue_folder(site_file: Path) -> Path:
@@ -23,13 +24,13 @@ def queue_folder(site_file: Path) -> Path:
     return file.parent / "annotation" / file.stem
 
 
-def queue_of(site_file: Path) -> "Queue":
-    """Return the queue of a site, read by the rules in its file.
+def queue_of(site_file: Path, multi_label: bool = False) -> "Queue":
+    """Return the queue of a site, read by the rules in its file; ``multi_label``, as in the job.
 
     Raises:
         DataError: the site file, its CSV or the queue cannot be used.
     """
-    return Queue(queue_folder(site_file), read_rules(site_file))
+    return Queue(queue_folder(site_file), read_rules(site_file, multi_label))
 
 
 class Queue:
@@ -163,7 +164,7 @@ class Queue:
         with self.database.reading() as database:
             known, requests = questions(database, self.rules), asked(database)
         waiting = [each.open[0] for each in known if each.open and not each.standing]
-        content = handover.Content(waiting, decisions_by_image(known), requests)
+        content = handover.Content(waiting, decisions_by_image(known), requests, self.rules)
         return handover.write(form, path, content, classes, picture)
 
 

@@ -1,7 +1,7 @@
 """What goes into the queue and what comes out of it; times are UTC as text that sorts (see ``times``)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 CANNOT_TELL = "cannot tell"
 """What a file says where a class would stand, for an image in which nobody can see one."""
@@ -148,3 +148,5 @@ class Agreement:
     """Cohen's kappa, the mean over pairs of readers; None where no pair has used two different answers."""
     disputed: tuple[Conflict, ...]
     """Of each, ``kept`` is the adjudicator's decision; the newest where there is none."""
+    kappas: Mapping[str, float | None] = field(default_factory=dict)
+    """Finding -> the kappa of saying it or not, where an answer may name several; of those that a reader named."""

@@ -1,18 +1,17 @@
-"""How a site has its images read: by how many, who adjudicates, and which images one answer is about."""
+"""How a site's images are read: what an answer may be and which images it is about, by how many, who adjudicates."""
 
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
-from fedward.sites.site_file import ManifestSite, read_site_file
-from fedward.sites.table import read_table
+from fedward.annotation.records import NO_CLASS, NONE_OF_THESE
+from fedward.sites.labels import NO_FINDING, SEPARATOR
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The ``reading`` part of a site file, as far as it says which answer counts."""
+    """The ``reading`` part of a site file, as far as it says which answer counts, and what the job asks for."""
 
     readers: int = 1
     """How many people must decide a question before its answer counts."""
@@ -20,10 +19,42 @@ class Rules:
     """Who decides where readers differ; empty: anyone who has not answered yet."""
     lesions: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Image -> its patient and lesion, of the images that share an answer with others."""
+    multi_label: bool = False
+    """Whether an answer may name several of the classes, or none of them; else it names one."""
 
     def together(self, sample_id: str) -> tuple[str, ...]:
         """Return the images that an answer to this one is about, itself among them, sorted."""
         return self._images.get(self.lesions.get(sample_id, ("", "")), (sample_id,))
+
+    @property
+    def no_class(self) -> tuple[str, ...]:
+        """What may be said in place of a label; where several may be named, that none is shown is a label."""
+        return tuple(each for each in NO_CLASS if not (self.multi_label and each == NONE_OF_THESE))
+
+    def findings(self, label: str) -> frozenset[str]:
+        """Return the classes that a label names."""
+        return frozenset(label.split(SEPARATOR)) - {NO_FINDING} if self.multi_label else frozenset({label})
+
+    def label(self, text: str, words: Mapping[str, str]) -> str:
+        """Return what a text says as a label: a class, or the names of findings in alphabetical order.
+
+        Args:
+            text: a class; or findings with a bar between them, ``No Finding`` or ``none of these``.
+            words: what may stand for a class -> the class, empty for none.
+
+        Raises:
+            ValueError: it says something else; the text is what was expected.
+        """
+        if not self.multi_label:
+            if found := words.get(text):
+                return found
+            raise ValueError(", ".join(words))
+        known = {**words, NO_FINDING: NO_FINDING, NONE_OF_THESE: NO_FINDING}
+        said = {part.strip() for part in text.split(SEPARATOR)}
+        names = {known.get(part, part) for part in said} - {""}
+        if not names or not said <= known.keys() or (len(said) > 1 and said & {NO_FINDING, NONE_OF_THESE}):
+            raise ValueError(f"{', '.join(words)} (with {SEPARATOR} between several), {NO_FINDING} (alone)")
+        return SEPARATOR.join(sorted(names - {NO_FINDING})) or NO_FINDING
 
     @cached_property
     def _images(self) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -31,25 +62,3 @@ class Rules:
         for sample_id, lesion in self.lesions.items():
             found[lesion].append(sample_id)
         return {lesion: tuple(sorted(ids)) for lesion, ids in found.items()}
-
-
-def read_rules(site_file: Path) -> Rules:
-    """Return the rules of a site; an image with an empty cell in the column of lesions stands alone.
-
-    Raises:
-        DataError: the site file or its CSV cannot be read, or the CSV has no such column.
-    """
-    file = read_site_file(site_file)
-    lesions = _lesions(file, file.reading.lesion) if isinstance(file, ManifestSite) and file.reading.lesion else {}
-    return Rules(file.reading.readers, frozenset(file.reading.adjudicators), lesions)
-
-
-def _lesions(file: ManifestSite, column: str) -> dict[str, tuple[str, str]]:
-    named = [file.columns.sample_id, column, *filter(None, [file.columns.group])]
-    records, _ = read_table(file.manifest, named, file.site)
-    # Sites number the lesions of a patient, so the patient belongs to the lesion's name.
-    return {
-        record.cells[file.columns.sample_id]: (record.cell(file.columns.group), record.cells[column])
-        for record in records
-        if record.cells[column]
-    }

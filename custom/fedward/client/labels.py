@@ -75,20 +75,25 @@ def nobody_of(data: SiteData) -> Annotators:
 
 def people_of(data: SiteData, queue: Queue) -> Annotators:
     """Return the clinicians at a site, who answer through its queue; its data's own labels are known beforehand."""
-    classes = {name: index for index, name in enumerate(data.classes)}
+    classes, rules = {name: index for index, name in enumerate(data.classes)}, queue.rules
     known, pool = labels_in(data), [*data.labelled.ids, *data.unlabelled.ids]
 
     def ask(run: str, round_: int, strategy: str, ids: Sequence[str]) -> None:
         scores = [float(len(ids) - rank) for rank in range(len(ids))]
         if new := queue.request(run, round_, strategy, ids, scores):
-            _log.info("site %s, round %d: %d images wait for a class", data.site, round_, new)
+            _log.info("site %s, round %d: %d images wait for an answer", data.site, round_, new)
+
+    def label_of(text: str) -> Label:
+        named = rules.findings(text)
+        return [int(name in named) for name in classes] if rules.multi_label else classes[text]
 
     def answers(asked: Collection[str]) -> Answers:
         """Return the usable labels; others are counted and logged."""
         verdicts, anyhow = queue.verdicts(data.classes), queue.labels()
         given = {name: verdicts[name] for name in asked if name in verdicts}
-        labels: dict[str, Label] = {name: classes[said.label] for name, said in given.items() if said.label is not None}
-        strange = sorted({label for name in asked if (label := anyhow.get(name, data.classes[0])) not in classes})
+        labels = {name: label_of(said.label) for name, said in given.items() if said.label is not None}
+        others = {label for name in asked if (label := anyhow.get(name)) and not rules.findings(label) <= {*classes}}
+        strange = sorted(others)
         unusable = sum(anyhow.get(name) in strange for name in asked)
         foreign = len(set(anyhow) - set(pool))
         if strange:
@@ -99,25 +104,18 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
             _log.warning(text, data.site, foreign)
         unasked = len(set(anyhow) & set(pool) - set(asked) - set(known))
         refused = frozenset(name for name, said in given.items() if said.kind in REFUSED)
-        shared = len(given) - len({queue.rules.together(name) for name in given})
+        shared = len(given) - len({rules.together(name) for name in given})
         return Answers(labels, frozenset(given) - set(labels), refused, shared, unusable + foreign, unasked)
 
     return Annotators(known, pool, answers, ask)
 
 
 def annotators_of(data: SiteData, site_file: Path | None) -> Annotators:
-    """Return who answers at a site, as its file says.
-
-    Raises:
-        WorkError: people, in a multi-label job.
-    """
-    if data.annotation == "queue" and data.labelled.labels.ndim == 2:
-        expected, remedy = "oracle or none in a multi-label job", "The page asks for one class an image."
-        raise WorkError(f"site {data.site}, field annotation", expected=expected, found="queue", remedy=remedy)
+    """Return who answers at a site, as its file says."""
     if data.annotation == "oracle":
         return oracle_of(data)
     if data.annotation == "queue" and site_file is not None:
-        return people_of(data, queue_of(site_file))
+        return people_of(data, queue_of(site_file, multi_label=data.labelled.labels.ndim == 2))
     if len(data.unlabelled):
         text = "site %s: nobody is asked for the %d labels it lacks. Set `annotation: queue` in its file to ask people."
         _log.warning(text, data.site, len(data.unlabelled))

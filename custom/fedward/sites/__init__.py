@@ -64,7 +64,7 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None, labe
     from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
 
     file = read_site_file(site_file)
-    check_label_fields(file, spec)
+    check_label_fields(file, spec.classes, spec.multi_label)
     if isinstance(file, ManifestSite):
         size, channels, site, rendering = spec.image_size, spec.channels, file.site, file.rendering
         rows, pixels, rejected, total = load_manifest(

@@ -39,7 +39,7 @@ def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
         where, remedy = ", ".join(map(str, folders)), "Write it, or leave --sites away."
         raise DataError(where, expected=f"a file {name}.yaml", found="none", remedy=remedy)
     file = read_site_file(path)
-    check_label_fields(file, spec)
+    check_label_fields(file, spec.classes, spec.multi_label)
     if isinstance(file, ManifestSite):
         _, rejected, total = read_entries(file, spec.classes, spec.multi_label)
         check_rejected(file, rejected, total)

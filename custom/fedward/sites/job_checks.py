@@ -1,7 +1,6 @@
 """Whether a job can use a site file: its labels are classes of the job, and few of its rows are unusable."""
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -9,9 +8,6 @@ from fedward.errors import DataError
 from fedward.sites.data import Rejected
 from fedward.sites.labels import NO_FINDING, SEPARATOR
 from fedward.sites.site_file import ManifestSite, NpzSite
-
-if TYPE_CHECKING:
-    from fedward.config import DataSpec
 
 
 def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
@@ -33,21 +29,21 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
         raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
 
 
-def check_label_fields(file: ManifestSite | NpzSite, spec: "DataSpec") -> None:
+def check_label_fields(file: ManifestSite | NpzSite, classes: Sequence[str], multi_label: bool) -> None:
     """Refuse a site file whose labels are of other classes; in a multi-label job also one whose columns leave one out.
 
     Raises:
         DataError: it is; names what does not fit.
     """
-    if not spec.multi_label:
-        check_labels(file, spec.classes)
+    if not multi_label:
+        check_labels(file, classes)
         return
-    _check_names(spec.classes)
-    check_labels(file, spec.classes if isinstance(file, NpzSite) else [*spec.classes, NO_FINDING])
+    _check_names(classes)
+    check_labels(file, classes if isinstance(file, NpzSite) else [*classes, NO_FINDING])
     if isinstance(file, NpzSite):
-        _check_columns(file, file.labels.values(), spec)
+        _check_columns(file, file.labels.values(), classes)
     elif isinstance(file.columns.label, tuple):
-        _check_columns(file, [file.labels.get(name, name) for name in file.columns.label], spec)
+        _check_columns(file, [file.labels.get(name, name) for name in file.columns.label], classes)
 
 
 def _check_names(classes: Collection[str]) -> None:
@@ -57,9 +53,9 @@ def _check_names(classes: Collection[str]) -> None:
         raise DataError(where, expected=expected, found=", ".join(taken), remedy=remedy)
 
 
-def _check_columns(file: ManifestSite | NpzSite, told: Collection[str], spec: "DataSpec") -> None:
-    if missing := [name for name in spec.classes if name not in told]:
-        where, expected = f"site {file.site}, field labels", f"a column for each of {', '.join(spec.classes)}"
+def _check_columns(file: ManifestSite | NpzSite, told: Collection[str], classes: Sequence[str]) -> None:
+    if missing := [name for name in classes if name not in told]:
+        where, expected = f"site {file.site}, field labels", f"a column for each of {', '.join(classes)}"
         remedy = "Map a column to each class. Without one, every image would count as one that does not show it."
         raise DataError(where, expected=expected, found=f"none for {', '.join(missing)}", remedy=remedy)
 

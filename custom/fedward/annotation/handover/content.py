@@ -12,16 +12,18 @@ from urllib.parse import quote
 
 from fedward import private
 from fedward.annotation.records import Decision, Request
+from fedward.annotation.rules import Rules
 from fedward.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
 class Content:
-    """The state of a queue: what waits (in the order of asking), all decisions, and the newest request by id."""
+    """The state of a queue: what waits (in the order of asking), all decisions, the newest request by id, its rules."""
 
     pending: Sequence[Request]
     decisions: Sequence[Decision]
     requests: Mapping[str, Request]
+    rules: Rules
 
     @property
     def ids(self) -> list[str]:

@@ -15,7 +15,9 @@ from xml.sax.saxutils import quoteattr
 
 from fedward.annotation.handover.content import Content, stem
 from fedward.annotation.handover.json_file import part, read_json, text
-from fedward.annotation.records import NO_CLASS, Decision, Refused, Request, Return, Returned
+from fedward.annotation.records import Decision, Refused, Request, Return, Returned
+from fedward.annotation.rules import Rules
+from fedward.sites.labels import NO_FINDING, SEPARATOR
 
 _CONTROL, _OBJECT = "class", "image"
 
@@ -27,7 +29,7 @@ def write(folder: Path, name: str, content: Content, classes: Sequence[str], sho
     """
     decided: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for number, decision in enumerate(content.decisions, 1):
-        decided[decision.sample_id].append({"id": number} | _annotation(decision))
+        decided[decision.sample_id].append({"id": number} | _annotation(decision, content.rules))
     scale = _scale(request.score for request in content.pending)
     seen = set(shown)
     tasks = [
@@ -42,7 +44,7 @@ def write(folder: Path, name: str, content: Content, classes: Sequence[str], sho
     ]
     (folder / "tasks.json").write_text(json.dumps(tasks, indent=1, ensure_ascii=False), "utf-8")
     (folder / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False), "utf-8")
-    (folder / "label_config.xml").write_text(_configuration(classes), "utf-8")
+    (folder / "label_config.xml").write_text(_configuration(classes, content.rules), "utf-8")
 
 
 def _task(folder: str, content: Content, sample_id: str) -> dict[str, Any]:
@@ -64,8 +66,9 @@ def _scale(scores: Iterable[float | None]) -> Callable[[float], float]:
     return lambda score: (score - low) / (high - low) if high > low else 1.0
 
 
-def _annotation(decision: Decision) -> dict[str, Any]:
-    choice = {"from_name": _CONTROL, "to_name": _OBJECT, "type": "choices", "value": {"choices": [decision.text]}}
+def _annotation(decision: Decision, rules: Rules) -> dict[str, Any]:
+    said = decision.text.split(SEPARATOR) if rules.multi_label else [decision.text]
+    choice = {"from_name": _CONTROL, "to_name": _OBJECT, "type": "choices", "value": {"choices": said}}
     return {
         "completed_by": {"email": decision.annotator},
         "created_at": decision.time,
@@ -75,12 +78,13 @@ def _annotation(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _configuration(classes: Sequence[str]) -> str:
-    choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in [*classes, *NO_CLASS])
+def _configuration(classes: Sequence[str], rules: Rules) -> str:
+    labels, how = ([*classes, NO_FINDING], "multiple") if rules.multi_label else (classes, "single")
+    choices = "".join(f"    <Choice value={quoteattr(name)}/>\n" for name in [*labels, *rules.no_class])
     return (
         "<View>\n"
         f'  <Image name="{_OBJECT}" value="${_OBJECT}" zoom="true" zoomControl="true"/>\n'
-        f'  <Choices name="{_CONTROL}" toName="{_OBJECT}" choice="single" required="true">\n{choices}  </Choices>\n'
+        f'  <Choices name="{_CONTROL}" toName="{_OBJECT}" choice="{how}" required="true">\n{choices}  </Choices>\n'
         "</View>\n"
     )
 
@@ -106,13 +110,11 @@ def read(path: Path) -> Return:
         done = [each for each in annotations if not part(each, "was_cancelled")]
         left += not done
         for annotation in done:
-            choices = _choices(annotation)
-            if len(choices) != 1:
-                found = ", ".join(choices) or "none"
-                refused.append(Refused(where, sample_id, f"expected one class, found {found}"))
+            if not (choices := _choices(annotation)):
+                refused.append(Refused(where, sample_id, "expected a class, found none"))
                 continue
             time = text(part(annotation, "updated_at")) or text(part(annotation, "created_at"))
-            answers.append(Returned(where, sample_id, choices[0], _annotator(annotation), time))
+            answers.append(Returned(where, sample_id, SEPARATOR.join(choices), _annotator(annotation), time))
     return Return("Label Studio", answers, refused, left)
 
 

@@ -16,6 +16,7 @@ from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import LARGEST, Pictures
 from fedward.annotation.records import NO_FORMULA, is_formula
 from fedward.errors import DataError
+from fedward.sites.labels import NO_FINDING
 
 KEYS = "1234567890abdeghijkmopqrtvyz"
 """Keys of the classes in turn; c, f, l, n, s, u, w and x mean something else."""
@@ -27,6 +28,7 @@ _REFUSALS = {
     421: "This page does not answer to that name of the machine. Use the address as “fedward annotate” wrote it.",
     500: "Something went wrong here. Please tell your IT: the window of “fedward annotate” says what.",
 }
+_FOREIGN = "That is not an image or class of this page. Please reload it."
 _FORMULA = "formula"
 """Pydantic's type of the error of a name that is one."""
 _log = logging.getLogger(__name__)
@@ -120,7 +122,8 @@ class Page:
             site=self.pictures.site,
             choices=(choices := self._choices()),
             defined=any(choice["definition"] for choice in choices),
-            readers=self.desk.rules.readers,
+            rules=self.desk.rules,
+            no_finding=NO_FINDING,
             message=message,
             form_secret="" if message else self.guard.form_secret,
         )
@@ -162,9 +165,15 @@ class Page:
     def answer(self) -> Answer:
         """Store an answer, and return what waits then."""
         body = _Answer.model_validate_json(request.get_data())
-        if body.sample_id not in self.pictures.ids or body.label not in (None, *self.pictures.classes):
-            return _sorry("That is not an image or class of this page. Please reload it.", 400)
-        self.desk.answer(Message(**body.model_dump()))
+        if body.sample_id not in self.pictures.ids or body.kind not in ("label", "skip", *self.desk.rules.no_class):
+            return _sorry(_FOREIGN, 400)
+        said = body.model_dump()
+        if body.label is not None:
+            try:
+                said["label"] = self.desk.rules.label(body.label, {name: name for name in self.pictures.classes})
+            except ValueError:
+                return _sorry(_FOREIGN, 400)
+        self.desk.answer(Message(**said))
         return self._view(body.annotator)
 
     def undo(self) -> Answer:

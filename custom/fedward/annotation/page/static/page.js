@@ -1,5 +1,6 @@
 // The page of one reader: shows what waits, and sends answers until the server has them.
 
+import * as findings from "./findings.js";
 import * as given from "./given.js";
 import * as grey from "./grey.js";
 import { get, post } from "./server.js";
@@ -10,7 +11,7 @@ const $ = (id) => document.getElementById(id);
 const choices = [...document.querySelectorAll(".choice")];
 const others = [...document.querySelectorAll("[data-kind]")]; // answers that are no class
 const titles = Object.fromEntries(choices.map((button) => [button.dataset.label, button.dataset.title]));
-const titleOf = (text) => titles[text] ?? text;
+const titleOf = (text) => findings.named(text).map((name) => titles[name] ?? name).join(", ");
 const LOOK_AGAIN = 10_000; // milliseconds, while nothing waits
 const AFTER_TROUBLE = 5_000; // milliseconds until the server is asked again
 
@@ -84,17 +85,17 @@ function render(next, text) {
     const kappa = view.kappa === null ? "" : `, κ ${view.kappa.toFixed(2)}`;
     $("agreement").textContent = view.read_twice ? `${view.unanimous} of ${view.read_twice}${kappa}` : "–";
     $("disputed").textContent = view.disputed;
+    findings.tellAgreement(view.kappas, titleOf);
   }
   const more = several ? ` and ${view.together.length - 1} more` : "";
   $("about").textContent = asked ? `Image ${asked.sample_id}${more} · ${asked.strategy}, round ${asked.round}` : "";
   $("facts").replaceChildren(...(view.facts ?? []).map(fact));
   $("facts").hidden = !view.facts?.length;
   notice();
-  for (const button of choices) button.setAttribute("aria-pressed", String(button.dataset.label === view.own));
+  findings.begin(asked && `${asked.sample_id} ${view.seen}`, view.own);
   for (const button of others) button.setAttribute("aria-pressed", String(button.dataset.kind === view.own));
   if (text !== undefined) $("said").textContent = text;
   const last = view.last ? `Undo: ${titleOf(view.last.text)}` : "Undo";
-  $("undo").setAttribute("aria-label", last);
   $("undo").title = last;
   $("undo").querySelector("span").textContent = last;
   show(asked ? asked.sample_id : null, several);
@@ -116,8 +117,9 @@ function notice() {
 }
 
 function show(id, several) {
+  const which = findings.several ? " Tick all, then send." : "";
   $("question").textContent =
-    id === null ? "Nothing is waiting for you" : `What does this ${several ? "lesion" : "image"} show?`;
+    id === null ? "Nothing is waiting for you" : `What does this ${several ? "lesion" : "image"} show?${which}`;
   if (id === null) {
     const all = view.decided === view.total ? "All images are done." : "You have answered all that waits for you.";
     const done = view.total ? `${all} Thank you.` : "No images have been asked for yet.";
@@ -164,6 +166,7 @@ function setReady(value) {
   const open = ready && shown !== null && !aside;
   $("aside").hidden = !aside;
   for (const button of choices) button.setAttribute("aria-disabled", !open || broken);
+  findings.setOpen(open && !broken);
   for (const button of [...others, $("skip")]) button.setAttribute("aria-disabled", !open);
   $("undo").setAttribute("aria-disabled", !ready || !view?.last);
 }
@@ -196,10 +199,25 @@ function undo() {
   send("/undo", { answer: view.last.answer }, text, $("undo"));
 }
 
-for (const button of choices) {
-  const { label, title } = button.dataset;
-  button.addEventListener("click", () => answer(button, "label", label, `Saved: ${title}.`));
+function label(button, text) {
+  answer(button, "label", text, `Saved: ${titleOf(text)}.`);
 }
+
+function tick(button) {
+  if (button.getAttribute("aria-disabled") === "true") return;
+  findings.tick(button);
+  $("said").textContent = "";
+}
+
+function sendTicked() {
+  if (findings.ticked()) label($("send"), findings.ticked());
+  else if (ready && shown !== null) $("said").textContent = "Tick what it shows, or “None of these”.";
+}
+
+for (const button of choices) {
+  button.addEventListener("click", () => (findings.several ? tick(button) : label(button, button.dataset.label)));
+}
+$("send")?.addEventListener("click", sendTicked);
 for (const button of others) {
   const { kind } = button.dataset;
   button.addEventListener("click", () => answer(button, kind, null, `Saved: ${kind}.`));
@@ -299,6 +317,11 @@ document.addEventListener("keydown", (event) => {
     return event.preventDefault();
   }
   if (!$("shortcuts").checked) return;
+  if (key === "Enter" && findings.several && findings.sends(event.target)) {
+    event.preventDefault();
+    if (!event.repeat) sendTicked();
+    return;
+  }
   const choice = choices.find((button) => button.dataset.key === key);
   const repeatable = "+=-,.".includes(key);
   if ((!choice && !commands[key]) || (event.repeat && !repeatable)) return;
