@@ -14,6 +14,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
 from fedward.methods import method_of
+from fedward.nets import build
 from fedward.storage.initial import initial_model
 from fedward.training.networks import Networks
 from finished_run import finished_run, new_run
@@ -82,6 +83,18 @@ def test_another_model_than_the_runs_is_refused(finished: Finished, tmp_path: Pa
 def evaluated(path: Path, model: TrainedModel, temperature: object) -> Path:
     path.write_text(json.dumps({"model": {"sha256": model.sha256}, "temperature": temperature}))
     return path
+
+
+@pytest.mark.parametrize("attack", ["NaN", "another network"])
+def test_a_model_that_is_none_of_the_run_is_refused(attack: str, tmp_path: Path) -> None:
+    """Whoever writes a run folder can write an audit log that fits it."""
+    job = tiny("fedavg")
+    state = build(job.net if attack == "NaN" else "small_cnn_gn", 8).state_dict()
+    if attack == "NaN":
+        state["classifier.bias"][0] = float("nan")
+    run = finished_run(tmp_path / "run", job, state)
+    with pytest.raises(RunError, match="expected finite numbers for all tensors of the run's network"):
+        fedward.load_model(run)
 
 
 def test_a_temperature_divides_the_logits(finished: Finished, tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Models and states on disk come back as they were, and nothing newer than a restart point survives."""
 
+import json
 import os
 import pickle
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -147,6 +149,44 @@ def test_a_damaged_model_file_is_named(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(RunError, match=r"model\.safetensors"):
         StoredState(tmp_path / "model.safetensors")
+
+
+def hostile(header: dict[str, Any], attack: str) -> dict[str, Any] | list[Any]:
+    """Return a header in which a tensor, or the order of all, is what no honest writer says."""
+    tensor, order = header["a"], json.loads(header["__metadata__"]["order"])
+    orders = {"unknown": [*order, "c"], "a tensor left out": order[1:], "twice": [*order, "a"], "a list": [[1], *order]}
+    tensor |= {
+        "as large as a disk": {"shape": [10**12]},
+        "below 0": {"shape": [-1]},
+        "of another size": {"shape": [1]},
+        "of a type that torch lacks here": {"dtype": "F8_E4M3"},
+        "before the file": {"data_offsets": [-(10**9), -(10**9) + 8]},
+        "behind it": {"data_offsets": [10**15, 10**15 + 8]},
+    }.get(attack, {})
+    header["__metadata__"]["order"] = json.dumps(orders.get(attack, order))
+    return [header] if attack == "no mapping" else header
+
+
+@pytest.mark.proves(
+    "files",
+    "a model file whose header names tensors of a petabyte, outside the file, of other types, or that it does not hold",
+    "refused when it is opened; nothing is allocated or read",
+)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        *("as large as a disk", "below 0", "of another size", "of a type that torch lacks here", "before the file"),
+        *("behind it", "unknown", "a tensor left out", "twice", "a list", "no mapping"),
+    ],
+)
+def test_a_hostile_header_is_refused(tmp_path, attack):
+    save_model(path := tmp_path / "model.safetensors", {"b": torch.ones(2), "a": torch.ones(2)})
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(hostile(json.loads(content[8:start]), attack)).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content[start:])
+    with pytest.raises(RunError, match="a safetensors file that fedward wrote"):
+        StoredState(path)
 
 
 # --- power cuts

@@ -118,8 +118,8 @@ def load_model(
     Raises:
         ConfigError: the run has not finished, trained no classifier, or each site kept its own; a calibration of
             another model, of a multi-label one, or without a temperature.
-        RunError: it is no run folder, a file is damaged or not the one that the audit log names, or what was frozen in
-            the run is another here.
+        RunError: it is no run folder, a file is damaged, not one of this network, or not the one that the audit log
+            names; or what was frozen in the run is another here.
 
     Examples:
         >>> model = load_model("runs/fedavg")  # doctest: +SKIP
@@ -139,8 +139,20 @@ def load_model(
     if isinstance(net, TrainablePart) and net.base != info.base:
         remedy = "Use the weights, and the versions of fedward, timm and torch, that the run had."
         raise RunError(f"run {folder}, frozen part", expected=f"SHA-256 {info.base}", found=net.base, remedy=remedy)
-    net.load_state_dict(StoredState(file))
+    _load(net, file)
     return TrainedModel(net.whole if isinstance(net, TrainablePart) else net, spec, sha256, temperature)
+
+
+def _load(net: nn.Module, file: Path) -> None:
+    state = StoredState(file)
+    try:
+        net.load_state_dict(state)
+        found = "others" * any(not bool(tensor.isfinite().all()) for tensor in net.state_dict().values())
+    except RuntimeError as error:
+        found = " ".join(f"{error}".split())[:300]
+    if found:
+        expected, remedy = "finite numbers for all tensors of the run's network", "Restore the run folder."
+        raise RunError(f"model {file}", expected=expected, found=found, remedy=remedy)
 
 
 def _require_usable(folder: Path, file: Path, info: RunInfo) -> None:

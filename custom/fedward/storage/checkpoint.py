@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedward.errors import RunError
@@ -50,10 +51,15 @@ class StoredState(Mapping[str, torch.Tensor]):
             header = file.read(min(length, _LONGEST_HEADER))
         self._start = 8 + length
         try:
-            self._header = json.loads(header)
+            with safe_open(path, "np"):  # which compares shapes, types and offsets with each other and with the file
+                self._header = json.loads(header)
             # The file sorts its tensors; the model's own order, which layer moments rely on, is kept beside them.
             self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
-        except (ValueError, KeyError, TypeError) as error:
+            if sorted(self._keys) != sorted(self._header.keys() - {"__metadata__"}):
+                raise ValueError("other tensors than the order names")
+            if unknown := {self._header[key]["dtype"] for key in self._keys} - _DTYPES.keys():
+                raise ValueError(f"types {unknown}")
+        except (ValueError, KeyError, TypeError, SafetensorError) as error:
             expected, found = "a safetensors file that fedward wrote", f"another one ({type(error).__name__})"
             remedy = "Restore the file, or start a new run; nothing in it was run or used."
             raise RunError(f"model {path}", expected=expected, found=found, remedy=remedy) from error
