@@ -41,6 +41,7 @@ from fedward.training.networks import Networks
 from fedward.training.pool import observe
 from fedward.views import VIEWS
 from file_modes import modes
+from installed import install
 from isolated import SITES, isolated, write_sites
 from tiny import tiny
 
@@ -204,6 +205,21 @@ def test_another_version_or_number_of_threads_is_a_miss(
     else:
         monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
     assert encoder(tmp_path).key != first
+
+
+@pytest.mark.parametrize("net", ["ours", "monai:DenseNet121"])
+def test_another_version_of_the_networks_package_is_a_miss(
+    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same tensors may be other features there: what a package does with them stands in its code."""
+    made, keys, known = encoder(tmp_path), set[str](), module.version
+    for version in ("1.0", "1.1"):
+        with monkeypatch.context() as patch:
+            code = "from fedward.nets.small_cnn_gn import SmallCNNGN as Ours"
+            install(tmp_path / version, patch, "ours", "ours", code, version, network={"ours": "ours:Ours"})
+            patch.setattr(module, "version", lambda name, as_if=version: as_if if name == "monai" else known(name))
+            keys.add(replace(made, experiment=heads(net=net)).key)
+    assert len(keys) == 2
 
 
 def test_what_trains_is_no_part_of_the_key(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from fedward.config import Experiment
 from fedward.digests import digest
 from fedward.errors import ConfigError, DataError, WorkError
 from fedward.methods.local import logits_and_features
+from fedward.nets.build import MONAI
 from fedward.nets.trainable import HEAD, TrainablePart
-from fedward.registry import VIEWS
+from fedward.registry import NETWORKS, VIEWS
 from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData, caches
 from fedward.sites.caches import Cache
@@ -155,16 +156,20 @@ class Encoder:
         spec, views = self.experiment, VIEWS.extension(self.experiment.data.views)
         facts = {
             "format": _FORMAT,
-            "net": spec.net,
+            "net": str(NETWORKS.extension(spec.net) or spec.net) if spec.net in NETWORKS else spec.net,
             "encoder": self.part.base,
             "layer": "what the classifier receives",
             "dtype": "float16",
             "size": [spec.data.image_size, spec.data.channels],
             "views": [spec.data.views, str(views), spec.stored_views],
             "machine": [self._device.type, torch.get_num_threads()],
-            "versions": {name: version(name) for name in ("fedward", "timm", "torch")},
+            "versions": {name: version(name) for name in ("fedward", "timm", "torch", *self._of_monai)},
         }
         return digest(facts)[:32]
+
+    @property
+    def _of_monai(self) -> tuple[str, ...]:
+        return ("monai",) if self.experiment.net.startswith(MONAI) else ()
 
     @property
     def _device(self) -> torch.device:
