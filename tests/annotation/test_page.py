@@ -85,13 +85,17 @@ def test_without_the_token_a_sentence_says_what_to_do(clinic: Any, path: str) ->
     assert "form-secret" not in answer.text
 
 
-@pytest.mark.parametrize("path", ["/state?annotator=anna", "/image?id=s00", "/nothing"])
+@pytest.mark.proves("outsider", "the annotation page without the token of its address", "tells nothing")
+@pytest.mark.parametrize("path", ["/state?annotator=anna", "/given?annotator=anna", "/image?id=s00", "/nothing"])
 def test_nothing_is_told_without_the_token(clinic: Any, path: str) -> None:
     answer = Visitor(clinic).client.get(path)
     assert answer.status_code == 403
     assert set(answer.get_json()) == {"message"}
 
 
+@pytest.mark.proves(
+    "outsider", "an answer to the annotation page by a browser that is led there from elsewhere", "refused"
+)
 @pytest.mark.parametrize("path", ["/answer", "/undo"])
 @pytest.mark.parametrize(
     "headers",
@@ -111,6 +115,9 @@ def test_a_change_from_another_origin_is_refused(visitor: Visitor, clinic: Any) 
     assert clinic.queue.labels() == {"s00": "MEL"}
 
 
+@pytest.mark.proves(
+    "outsider", "a foreign name that is made to lead to the annotation page's machine (DNS rebinding)", "refused"
+)
 @pytest.mark.parametrize(
     ("bound", "named", "code"),
     [
@@ -141,6 +148,7 @@ def test_every_answer_carries_the_security_headers(visitor: Visitor, path: str) 
     assert "frame-ancestors 'none'" in policy
     assert "unsafe" not in policy
     assert "http" not in policy
+    assert headers["X-Frame-Options"] == "DENY"
     assert headers["Cache-Control"] == "no-store"
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["Referrer-Policy"] == "no-referrer"
@@ -211,6 +219,18 @@ def test_a_stale_answer_changes_nothing_and_shows_the_present(visitor: Visitor, 
     assert answer.get_json()["view"]["image"]["sample_id"] == "s01"
     assert visitor.post("/undo", {"annotator": "anna", "key": "0" * 32, "answer": 99}).status_code == 409
     assert clinic.queue.labels() == {"s00": "MEL"}
+
+
+@pytest.mark.proves(
+    "files",
+    "a reader at the annotation page who types another reader's name",
+    "**not covered**: sees what that one has answered, and answers for them; names are not checked",
+)
+def test_whoever_types_a_name_is_that_reader(visitor: Visitor, clinic: Any) -> None:
+    visitor.post("/answer", message(annotator="anna"))
+    assert [each["text"] for each in visitor.client.get("/given?annotator=anna").get_json()] == ["MEL"]
+    visitor.post("/answer", message(annotator="anna", label="NV", seen=1))
+    assert clinic.queue.labels() == {"s00": "NV"}
 
 
 def test_the_same_person_written_differently_is_one(visitor: Visitor, clinic: Any) -> None:

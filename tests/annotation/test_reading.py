@@ -205,6 +205,24 @@ def test_each_reader_sees_their_own_answers_alone(by: Callable[..., Queue], make
     assert desk.view("anna", "s00", again=True).own == "MEL"
 
 
+@pytest.mark.proves(
+    "files",
+    "a second reader who watches how many questions readers differ in, and changes an answer by it",
+    "**not covered**: the number says whether the first reader agrees. The audit trail shows the change",
+)
+def test_the_number_of_disputes_tells_a_reader_of_another(by: Callable[..., Queue], make_clinician: Make) -> None:
+    queue = by(readers=2)
+    make_clinician(queue, "anna").say("s00", "MEL")
+    ben, seen = make_clinician(queue, "ben"), list[int]()
+    for label in ("NV", "MEL"):
+        ben.say("s00", label)
+        seen.append(view(queue, "ben").disputed)
+    assert seen == [1, 0]
+    assert queue.labels() == {"s00": "MEL"}
+    with queue.database.reading() as database:
+        assert database.execute("SELECT count(*) FROM answers WHERE annotator = 'ben'").fetchone()[0] == 2
+
+
 # --- the trail
 
 
