@@ -41,7 +41,7 @@ STUDY = {
     "own": "ssfl",
     "lower": "lower",
     "upper": "upper",
-    "compare": [["ssfl", "lower"]],
+    "compare": [["ssfl", "lower"], ["ssfl", "local"]],
     "seeds": [1, 2],
 }
 ALONE = Cell("all", "local", 1)
@@ -91,6 +91,29 @@ def test_sites_that_are_alone_count_once_each(work: Bench, file: Path) -> None:
     assert None not in each
     assert result.test["last"]["accuracy"] == pytest.approx(sum(filter(None, each)) / 2, abs=1e-5)
     assert result.trainings == 16
+
+
+def test_lines_tell_what_joining_brings_to_each_site(work: Bench, file: Path) -> None:
+    lines, (run,) = read_records(file), work.runs(Cell("all", "ssfl", 1))
+    choices = {choice.site: choice for choice in last_rounds(run.metrics.named("accuracy"), "accuracy").sites}
+    told = lines[Cell("all", "ssfl", 1)].sites
+    assert {site: values["images"] for site, values in told.items()} == {c.site: c.images for c in choices.values()}
+    assert told["site-2"]["accuracy"] == pytest.approx(choices["site-2"].test, abs=1e-5)
+    rows = rows_of(tables(results_of(file)))
+    gains = [
+        lines[Cell("all", "ssfl", s)].sites["site-1"]["f1_macro"]
+        - lines[Cell("all", "local", s)].sites["site-1"]["f1_macro"]
+        for s in (1, 2)
+    ]
+    assert rows["site-1"][1] == "2"
+    assert rows["site-1"][-1].startswith(f"{sum(gains) / 2:+.3f} [")
+
+
+def test_lines_of_before_tell_of_no_site_and_stay_valid(work: Bench, file: Path) -> None:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({k: v for k, v in line.items() if k != "sites"}) + "\n" for line in lines))
+    assert check_records(file, work.finished) == sorted(work.study.cells())
+    assert "Does joining pay?" not in tables(results_of(file))
 
 
 def test_a_row_may_begin_with_the_weights_of_another(work: Bench) -> None:
@@ -191,6 +214,7 @@ def test_a_row_that_has_not_converged_shows_no_number(file: Path) -> None:
     rows = rows_of(tables(results_of(file, ssfl=True)))
     assert rows["**SSFL**"][2:] == ["refused: not converged: validation still rises by 0.400", "", "", "", ""]
     assert "SSFL minus Lower" not in rows
+    assert "site-1" not in rows
     assert rows["Lower"][2] == "0.615 ± 0.007"
 
 

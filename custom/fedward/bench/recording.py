@@ -1,7 +1,7 @@
 """From run folders to the results that a repository keeps, and back: what a folder says must be what was kept."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from fedward.bench.records import Curve, Record, read_records
@@ -12,7 +12,7 @@ from fedward.errors import RunError
 from fedward.evaluation import MetricRow, Selection, best_global, best_per_site, last_rounds, mean_over_sites
 from fedward.operation.audit_check import verify
 from fedward.report.pseudo_labels import last_rows, quality
-from fedward.report.run import Run
+from fedward.report.run import Run, natural
 
 METRICS = ("accuracy", "f1_weighted", "f1_macro", "auroc_macro")
 PROTOCOLS: Mapping[str, Callable[..., Selection]] = {
@@ -46,6 +46,7 @@ def record(cell: Cell, runs: Sequence[Run]) -> Record:
         curve=_curve(runs, experiment.key_metric),
         test={name: _values(runs, choose) for name, choose in PROTOCOLS.items()},
         pseudo_labels=_pseudo_labels(runs),
+        sites=_sites(runs),
     )
 
 
@@ -81,6 +82,15 @@ def _values(runs: Sequence[Run], choose: Callable[..., Selection]) -> dict[str, 
     return {name: round(value, 5) for name, value in values.items() if value is not None}
 
 
+def _sites(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for metric in METRICS:
+        for choice in last_rounds(_named(runs, metric), metric).sites:
+            if choice.test is not None:
+                found.setdefault(choice.site, {"images": choice.images})[metric] = round(choice.test, 5)
+    return {site: found[site] for site in sorted(found, key=natural)}
+
+
 def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[Cell]:
     """Compare kept results with their run folders, where these lie; return the cells that were compared.
 
@@ -95,6 +105,7 @@ def check_records(file: Path, runs_of: Callable[[Cell], Sequence[Run]]) -> list[
         if not (runs := runs_of(cell)):
             continue
         found = record(cell, runs)
+        found = found if result.sites else replace(found, sites={})
         if found != result:
             wrong = [name for name, value in asdict(result).items() if asdict(found)[name] != value]
             where, expected = f"{file}, {cell}", f"what {runs[0].folder} says"

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class Record:
     """Protocol -> metric -> mean over sites of the test value; ``pooled``: accuracy over all test images."""
     pseudo_labels: dict[str, float]
     """Numbers of :class:`fedward.report.pseudo_labels.Quality` in the last three rounds of training, where defined."""
+    sites: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Site -> metric -> its test value as of ``last``, and ``images``; none in lines that were written before."""
 
     @property
     def cell(self) -> Cell:

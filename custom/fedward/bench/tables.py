@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedward.bench.convergence import FEWEST, apart, flat, rise
+from fedward.bench.joining import Sites, joining
 from fedward.bench.numbers import difference, head, line, mean
 from fedward.bench.records import Record
 from fedward.bench.study import Cell, Study
@@ -33,6 +34,10 @@ class Results:
         """Return seed -> test value, mean of the last three evaluations."""
         return {seed: result.test["last"][metric] for seed, result in self.of(variant, row).items()}
 
+    def sites(self, variant: str, row: str) -> dict[int, Sites]:
+        """Return seed -> what each site was found to have."""
+        return {seed: result.sites for seed, result in self.of(variant, row).items()}
+
     def refused(self, variant: str, row: str) -> str:
         """Return why a row must not be shown, or nothing.
 
@@ -60,6 +65,14 @@ class Results:
             return ""
         return f"bounds not apart: {self.gap(variant, self.study.upper, variant, self.study.lower, metric)}"
 
+    def pairs(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (variant, row, row to compare it with) of the pairs that a study names, where both may be shown."""
+        for variant in self.study.variants:
+            rows = self.study.rows_of(variant)
+            for pair in self.study.compare:
+                if set(pair) <= set(rows) and not any(self.refused(variant, row) for row in pair):
+                    yield variant, *pair
+
     def gap(self, variant: str, row: str, other_variant: str, other_row: str, metric: str) -> str:
         """Return the difference of two rows, paired by seed, with its 95 % t interval; "" without a common seed."""
         ours, theirs = self.test(variant, row, metric), self.test(other_variant, other_row, metric)
@@ -81,7 +94,7 @@ def tables(results: Results) -> str:
     study = results.study
     parts = [_rows(results)] if len(study.variants) == 1 else [_variants(results, name) for name in study.metrics]
     if study.compare:
-        parts.append(_pairs(results))
+        parts += [_pairs(results), *_joining(results)]
     parts += [_pseudo_labels(results), _work(results), _hashes(results)]
     return "\n\n".join(part for part in parts if part)
 
@@ -154,23 +167,30 @@ def _cell(results: Results, variant: str, row: str, metric: str) -> str:
 
 
 def _pairs(results: Results) -> str:
-    """Return the differences of the pairs that a study names, for each variant that runs both."""
+    """Return the differences of the pairs that a study names, for each variant that runs both; "" without any."""
     study = results.study
     several = len(study.variants) > 1
     metrics, left = map(metric_name, study.metrics), (0, 1) if several else (0,)
     lines = head(*["training"] * several, "difference", *metrics, left=left)
-    for name, variant in study.variants.items():
-        for ours, theirs in study.compare:
-            if {ours, theirs} <= set(study.rows_of(name)) and not any(
-                results.refused(name, row) for row in (ours, theirs)
-            ):
-                gaps = [
-                    "refused" if results.bounds(name, metric) else results.gap(name, ours, name, theirs, metric)
-                    for metric in study.metrics
-                ]
-                pair = f"{study.rows[ours].title} minus {study.rows[theirs].title}"
-                lines.append(line(*[variant.title] * several, pair, *gaps))
-    return "\n".join(lines)
+    for name, ours, theirs in results.pairs():
+        gaps = [
+            "refused" if results.bounds(name, metric) else results.gap(name, ours, name, theirs, metric)
+            for metric in study.metrics
+        ]
+        pair = f"{study.rows[ours].title} minus {study.rows[theirs].title}"
+        lines.append(line(*[study.variants[name].title] * several, pair, *gaps))
+    return "\n".join(lines) if lines[2:] else ""
+
+
+def _joining(results: Results) -> Iterator[str]:
+    """Yield a table of sites for each shown pair of a row of all sites and a row whose sites are alone."""
+    study, metrics = results.study, {name: metric_name(name) for name in results.study.metrics}
+    for name, ours, theirs in results.pairs():
+        joined, alone = study.rows[ours], study.rows[theirs]
+        if alone.alone and not joined.alone and not results.bounds(name, study.metrics[0]):
+            where = f"{study.variants[name].title}: " if study.variants[name].title else ""
+            title = f"{where}Does joining pay? {joined.title} beside {alone.title}, on each site's test images:"
+            yield joining(title, metrics, results.sites(name, ours), results.sites(name, theirs))
 
 
 def _ran(results: Results) -> Iterator[tuple[str, list[Record]]]:
