@@ -59,3 +59,10 @@ def test_no_images_have_no_temperature() -> None:
 
 def test_a_probability_of_zero_has_a_finite_loss() -> None:
     assert 50 < log_loss(np.array([[1.0, 0.0]], np.float32), np.array([1])) < 100
+
+
+def test_answers_that_are_all_right_set_no_temperature():
+    """The losses underflow far from the coldest temperature, and a search would stop there."""
+    sure = np.array([[1 - 1e-7, 1e-7], [0.02, 0.98], [0.97, 0.03]], np.float32)
+    assert fit_temperature(sure, np.array([0, 1, 0])) is None
+    assert fit_temperature(sure, np.array([0, 1, 1])) is not None

@@ -18,12 +18,18 @@ from fedward.annotation.desk import Desk, Message
 from fedward.client.labels import bought
 from fedward.errors import ConfigError
 from fedward.evaluation.names import MULTI_LABEL
+from fedward.evaluation.performance import THRESHOLDS
 from fedward.inference.evaluation import evaluate
 from fedward.inference.export import facts, traced
 from fedward.inference.model import load_model
+from fedward.inference.prediction import probabilities_of
 from fedward.jobs import load_experiment
 from fedward.local import LocalTransport, run_local
 from fedward.report import write_report
+from fedward.report.clinical import Clinical
+from fedward.report.run import Run
+from fedward.report.tables import Choices
+from fedward.sites import load_site
 from findings import FINDINGS, chest, write_findings
 
 SITES = ("site-1", "site-2")
@@ -38,6 +44,14 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(sites: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     experiment = chest(net="small_cnn_gn", options={"rounds": 8, "images_per_round": 64, "learning_rate": 0.003})
     return run_local(experiment, tmp_path_factory.mktemp("run") / "run", sites=SITES, site_folders=[sites])
+
+
+def asked(model, images) -> np.ndarray:
+    return probabilities_of(model, np.asarray(images.pixels), torch.device("cpu")).astype(float)
+
+
+def loss_of(logits: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.logaddexp(0, np.where(truth == 1, -logits, logits)).mean())
 
 
 def last_rows(run: Path) -> dict[tuple[str, str], dict]:
@@ -129,6 +143,13 @@ def test_the_report_has_the_tables_of_several_labels(finished):
     text = (finished / "report.html").read_text()
     assert "Guessing would reach 0.5." in text
     assert "Can its confidence be trusted?" not in text
+    assert all(f"Share of images that show {name} by its probability" in text for name in ("Mass", "Edema"))
+    run = Run.load(finished)
+    counts = Clinical.of(run, Choices.of(run, "auroc_macro").reported).pooled.counts
+    assert [row[0] for row in page.tables["table-trust"][1:]] == ["Mass", "Edema"]
+    for place, row in enumerate(page.tables["table-trust"][1:]):
+        right = counts.found[place] + counts.scores[place].sum() - counts.images[place] - counts.mistaken[place]
+        assert row[1].split()[0] == f"{100 * right / counts.scores[place].sum():.1f}"
 
 
 def test_predictions_name_all_findings_or_none(finished, sites, tmp_path):
@@ -140,7 +161,9 @@ def test_predictions_name_all_findings_or_none(finished, sites, tmp_path):
     for row, values in zip(rows, found, strict=True):
         said = [name for name, value in zip(FINDINGS, values, strict=True) if value >= 0.5]
         assert row["prediction"] == ("|".join(said) or "No Finding")
-        assert row["refer"] == ("yes" if np.maximum(values, 1 - values).min() < 0.6 else "no")
+        refer = ["yes" if sure < 0.6 else "no" for sure in np.maximum(values, 1 - values)]
+        assert [row[f"refer/{name}"] for name in FINDINGS] == refer
+        assert row["refer"] == max(refer)
     assert {"No Finding", "Mass"} <= {row["prediction"] for row in rows}
     assert any("|" in row["prediction"] for row in rows)
     truth = np.load(sites.parent / "chest.npz")["test_labels"]
@@ -152,17 +175,61 @@ def test_an_evaluation_equals_the_runs_metrics(finished, sites, capsys):
     for name in MULTI_LABEL:
         assert found["overall"][name]["value"] == pytest.approx(rows["site-1", name]["value"])
     assert found["not_evaluated"] == ["Hernia"]
-    assert (found["temperature"], found["confusion"], found["referral"]) == (None, None, None)
+    assert (found["calibration_error"], found["confusion"], found["referral"]) == (None, None, None)
     assert cli.main(["evaluate", str(finished), str(sites / "site-1.yaml"), "--out", "/dev/null"]) in (0, 1)
-    assert "exact match" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "exact match" in told
+    assert "refer below 0.9" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def doubtful(folder: Path) -> Path:
+    """Return sites' files whose images show a sixth of the findings otherwise than their labels say."""
+    sites, rng = write_findings(folder), np.random.default_rng(0)
+    arrays = dict(np.load(folder / "chest.npz"))
+    for name in ("val_labels", "test_labels"):
+        arrays[name] = arrays[name] ^ (rng.random(arrays[name].shape) < (1 / 6, 1 / 6, 0))
+    np.savez(folder / "chest.npz", **arrays)
+    return sites
+
+
+def test_each_finding_is_calibrated_and_referred(finished, tmp_path, monkeypatch):
+    """A temperature for each class goes from the evaluation into predictions, and changes no answer."""
+    monkeypatch.chdir(tmp_path)
+    sites = doubtful(tmp_path)
+    assert cli.main(["evaluate", str(finished), str(sites / "site-1.yaml"), "--out", "e.json"]) == 0
+    found, plain = json.loads(Path("e.json").read_text()), load_model(finished)
+    warm = found["temperature"]["classes"]
+    assert set(warm) == set(found["classes"]) == {"Mass", "Edema"}
+    data = load_site(sites / "site-1.yaml", plain.experiment.data)
+    test, val, scores, before = data.test, data.val, asked(plain, data.test), asked(plain, data.val)
+    for place, name in enumerate(("Mass", "Edema")):
+        told, value = found["classes"][name], warm[name]["value"]
+        sure, right = np.maximum(scores, 1 - scores)[:, place], (scores >= 0.5)[:, place] == test.labels[:, place]
+        row = told["referral"][THRESHOLDS.index(0.6)]
+        assert row["referred"] == pytest.approx((sure < 0.6).mean(), abs=4 / len(test))
+        assert told["referral"][0]["accuracy"]["value"] == pytest.approx(right.mean())
+        logits = np.log(before[:, place]) - np.log1p(-before[:, place])
+        truth = val.labels[:, place]
+        losses = [loss_of(logits / t, truth) for t in (value, value * 1.1, value / 1.1)]
+        assert losses[0] == min(losses)
+    model = load_model(finished, calibration="e.json")
+    assert model.temperature == (warm["Mass"]["value"], warm["Edema"]["value"], 1.0)
+    assert np.array_equal(asked(model, test) >= 0.5, scores >= 0.5)
+    logits = np.log(scores) - np.log1p(-scores)
+    assert np.allclose(asked(model, test), 1 / (1 + np.exp(-logits / model.temperature)), atol=1e-5)
+    assert torch.allclose(traced(model)(torch.zeros(1, *model.image_shape)), model(torch.zeros(1, *model.image_shape)))
 
 
 def test_what_does_not_fit_several_labels_is_refused(finished, sites, tmp_path):
     model = load_model(finished)
     with pytest.raises(ConfigError, match="--groups: expected none, found a multi-label model"):
         evaluate(model, sites / "site-1.yaml", groups={"a": ["Mass"], "b": ["Edema", "Hernia"]})
-    with pytest.raises(ConfigError, match="a temperature is for one label an image"):
-        load_model(finished, calibration=tmp_path / "none.json")
+    about = {"model": {"sha256": model.sha256}, "temperature": None}
+    for told in (None, {"classes": {}}, {"classes": {"Mass": {"value": 0}}}):
+        (tmp_path / "e.json").write_text(json.dumps({**about, "temperature": told}))
+        with pytest.raises(ConfigError, match="expected a temperature above 0, found"):
+            load_model(finished, calibration=tmp_path / "e.json")
 
 
 def test_an_exported_model_answers_for_each_class(finished):

@@ -41,7 +41,7 @@ def fit_temperature(probabilities: NDArray[np.floating], labels: NDArray[np.inte
         T > 0, above 1 for a model that was too sure. None where the labels set none: no image, or a best T outside 0.05
         to 20, as where the model is right about every image, or no better than chance.
     """
-    if not len(labels):
+    if (probabilities.argmax(axis=1) == labels).all():  # the colder, the likelier; true of no image as well
         return None
     bounds = np.log([_COLDEST, _HOTTEST])
     best = minimize_scalar(lambda log: log_loss(probabilities, labels, np.exp(log)), bounds=bounds, method="bounded")

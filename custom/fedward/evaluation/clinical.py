@@ -1,11 +1,11 @@
 """What clinicians ask of a model, from counts: shares with intervals, curves, calibration, effect of referring."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.evaluation.binned import Binned
+from fedward.evaluation.binned import EDGES, Binned
 from fedward.evaluation.intervals import proportion_interval
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 
@@ -56,6 +56,23 @@ def rates(counts: Binned, place: int) -> Rates:
     )
 
 
+def of_finding(counts: Binned, place: int) -> Binned:
+    """Return the counts of the answers yes and no to one class, where each class is counted against its rest.
+
+    ``images`` and ``found`` are those with the class and those without it. ``sure`` and ``right`` are by the
+    probability of the answer, of the class or one less it. Sums of these are unknown, and ``confidence`` stays 0.
+    """
+    half = EDGES.index(0.5)
+    mirrored = np.searchsorted(EDGES, 1 - np.array(EDGES[1 : half + 1]) + 1e-9, side="right") - 1
+    scores, inside = counts.scores[place], counts.inside[place]
+    sure, right = (np.where(np.arange(len(scores)) < half, 0, each) for each in (scores, inside))
+    np.add.at(sure, mirrored, scores[:half])
+    np.add.at(right, mirrored, (scores - inside)[:half])
+    others = int(scores.sum() - counts.images[place])
+    found = np.array([counts.found[place], others - counts.mistaken[place]])
+    return replace(counts, images=np.array([counts.images[place], others]), found=found, sure=sure, right=right)
+
+
 def accuracy(counts: Binned) -> Share | None:
     """Return the share of right answers."""
     return Share.of(int(counts.found.sum()), counts.total)
@@ -104,6 +121,13 @@ def reliability(counts: Binned) -> list[tuple[float, Share]]:
     filled = np.flatnonzero(counts.sure)
     shares = ((place, Share.of(int(counts.right[place]), int(counts.sure[place]))) for place in filled)
     return [(float(counts.confidence[place] / counts.sure[place]), share) for place, share in shares if share]
+
+
+def reliability_of(counts: Binned, place: int) -> list[tuple[float, Share]]:
+    """Return (middle of an interval, share of its images that show the class) of intervals with images, rising."""
+    middles = (np.array(EDGES[:-1]) + EDGES[1:]) / 2
+    shares = (Share.of(int(n), int(of)) for n, of in zip(counts.inside[place], counts.scores[place], strict=True))
+    return [(float(at), share) for at, share in zip(middles, shares, strict=True) if share]
 
 
 def calibration_error(counts: Binned) -> float | None:

@@ -88,8 +88,9 @@ def multi_label_performance(
 
     Returns:
         As :func:`performance`, but ``overall`` are the numbers of
-        :func:`~fedward.evaluation.multi_label.multi_label_metrics`, ``classes`` those that are evaluated, and
-        ``confusion``, ``calibration_error`` and ``referral`` None.
+        :func:`~fedward.evaluation.multi_label.multi_label_metrics`, and ``classes`` those that are evaluated, each with
+        a ``calibration_error`` and a ``referral`` of its own (:func:`answered`). ``confusion`` and those of all are
+        None.
     """
     scores, truth = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
     sent, places = one_versus_rest(scores, truth), np.flatnonzero(evaluated(truth)).tolist()
@@ -113,13 +114,37 @@ def multi_label_performance(
         "images": len(truth),
         "overall": {name: _json(value) for name, value in overall.items()},
         "classes": {
-            classes[place]: {"images": int(counts.images[place]), **asdict(rates(counts, place)), "auroc": _json(auroc)}
+            classes[place]: {
+                "images": int(counts.images[place]),
+                **asdict(rates(counts, place)),
+                "auroc": _json(auroc),
+                **answered(scores[:, place], truth[:, place]),
+            }
             for place, auroc in zip(places, areas, strict=True)
         },
         "confusion": None,
         "calibration_error": None,
         "referral": None,
     }
+
+
+def answered(probabilities: NDArray[np.floating], shown: NDArray[np.integer]) -> dict[str, Any]:
+    """Return how far the answers yes and no to one class can be trusted.
+
+    Args:
+        probabilities: (N,) of the class in [0, 1].
+        shown: (N,) 1 where an image shows it, else 0; five of each or more.
+
+    Returns:
+        ``calibration_error`` and ``referral``, by the probability of the answer: of the class, or one less it.
+    """
+    counts = counted(two_answers(probabilities), 1 - shown)
+    return {"calibration_error": calibration_error(counts), "referral": referral(counts)}
+
+
+def two_answers(probabilities: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the probabilities (N, 2) of yes and no, in this order, by those of yes (N,)."""
+    return np.stack([probabilities, 1 - probabilities], axis=1)
 
 
 def referral(counts: Binned) -> list[dict[str, Any]]:

@@ -1,14 +1,17 @@
 """The temperature of a model, as an evaluation found and wrote it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError, reason_of
 
 
-def temperature_of(file: Path, sha256: str) -> float:
+def temperature_of(file: Path, sha256: str, classes: Sequence[str], multi_label: bool) -> float | tuple[float, ...]:
     """Return the temperature that ``fedward evaluate`` wrote into a file about the model with this SHA-256.
+
+    Of a multi-label model there is one for each of its classes, 1 where the evaluation found none.
 
     Raises:
         ConfigError: the file cannot be read, is about another model, or found no temperature.
@@ -16,16 +19,16 @@ def temperature_of(file: Path, sha256: str) -> float:
     where, remedy = f"calibration {file}", "Name what `fedward evaluate` wrote about this model."
     try:
         content: Any = json.loads(file.read_text(encoding="utf-8"))
-        model, found = str(content["model"]["sha256"]), content["temperature"]
-        value = None if found is None else float(found["value"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        model, found = str(content["model"]["sha256"]), content["temperature"] or {}
+        each = found.get("classes", {}) if multi_label else {"": found} if found else {}
+        values = {name: float(of["value"]) for name, of in each.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         expected, kind = "the JSON file of an evaluation", reason_of(error)
         raise ConfigError(where, expected=expected, found=f"{kind:.200}", remedy=remedy) from None
     if model != sha256:
         raise ConfigError(where, expected=f"one of the model {sha256}", found=f"one of {model:.64}", remedy=remedy)
-    if value is None or not 0 < value < float("inf"):
+    wrong = [f"{value}" for value in values.values() if not 0 < value < float("inf")]
+    if wrong or not values:
         remedy = "Evaluate at a site with more validation images, or leave the calibration away."
-        raise ConfigError(
-            where, expected="a temperature above 0", found="none" if value is None else f"{value}", remedy=remedy
-        )
-    return value
+        raise ConfigError(where, expected="a temperature above 0", found=", ".join(wrong) or "none", remedy=remedy)
+    return tuple(values.get(name, 1.0) for name in classes) if multi_label else values[""]

@@ -157,7 +157,8 @@ class ModelCard:
     def _temperature(self) -> str:
         if self.model.temperature == 1:
             return "1: not calibrated"
-        return f"{self.model.temperature:.4g}, fitted on validation images of one site"
+        each = self.model.temperature if isinstance(self.model.temperature, tuple) else (self.model.temperature,)
+        return f"{', '.join(f'{value:.4g}' for value in each)}, fitted on validation images of one site"
 
     def _data(self, lines: Sequence[SiteLine]) -> str:
         rows = [(line.site, *map(_count, (line.labelled, line.unlabelled, line.val, line.test))) for line in lines]

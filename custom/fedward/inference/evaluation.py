@@ -15,12 +15,14 @@ from fedward.evaluation.calibration import fit_temperature, log_loss, tempered
 from fedward.evaluation.clinical import calibration_error
 from fedward.evaluation.multi_label import evaluated
 from fedward.evaluation.performance import (
+    answered,
     counted,
     fold,
     group_places,
     multi_label_performance,
     performance,
     referral,
+    two_answers,
 )
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
 from fedward.evaluation.units import unit_answers
@@ -51,7 +53,7 @@ def evaluate(
     Images of a class with fewer than five in the split are left out before classes are grouped
     (:mod:`fedward.evaluation.small_counts`). Images, or patients, count as independent of each other. In the test split
     also a temperature is fitted, on the site's validation images. All numbers but those under ``temperature`` are of
-    the model as it is. Of a multi-label model no image is left out but classes, and no temperature is fitted.
+    the model as it is. Of a multi-label model no image is left out but classes, each of which has a temperature.
 
     Args:
         model: of :func:`fedward.load_model`, without a calibration.
@@ -87,8 +89,11 @@ def evaluate(
             remedy = "Name another split with --split, or set more images apart in the site file (split)."
             raise DataError(f"site {data.site}", expected=expected, found="none", remedy=remedy)
         found = _predicted(model, data, images)
-        fits = split == "test" and not several
-        temperature = _temperature(model, data, images, found, places) if fits else None
+        temperature = None
+        if split == "test" and several:
+            temperature = _temperatures(model, data, images, found)
+        elif split == "test":
+            temperature = _temperature(model, data, images, found, places)
     scores, labels = (found, images.labels) if several else fold(*unit_answers(found, images), places)
     measure = multi_label_performance if several else performance
     told = evaluated(labels) if several else class_counts(images.labels, len(classes)) > 0
@@ -131,3 +136,16 @@ def _temperature(
         "log_loss": log_loss(scores, labels),
         "referral": referral(counts),
     }
+
+
+def _temperatures(
+    model: TrainedModel, data: SiteData, images: Images, found: NDArray[np.float32]
+) -> dict[str, Any] | None:
+    """Return the same for each class of a multi-label model that has enough images in both splits."""
+    held_out, told = _predicted(model, data, data.val), dict[str, Any]()
+    for place in np.flatnonzero(evaluated(data.val.labels) & evaluated(images.labels)):
+        value = fit_temperature(two_answers(held_out[:, place]), 1 - data.val.labels[:, place])
+        if value is not None:
+            scores, shown = tempered(two_answers(found[:, place]), value)[:, 0], images.labels[:, place]
+            told[model.classes[place]] = {"value": value, **answered(scores, shown)}
+    return {"split": "val", "images": len(data.val), "classes": told} if told else None

@@ -27,20 +27,22 @@ class Tempered(nn.Module):
     Shape: (N, C, H, W) in [0, 1] to (N, classes), float32.
     """
 
-    def __init__(self, net: nn.Module, temperature: float) -> None:
+    def __init__(self, net: nn.Module, temperature: float | tuple[float, ...]) -> None:
         super().__init__()
         self.net, self.temperature = net, temperature
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits over the temperature."""
-        logits: Tensor = self.net(images).float() / self.temperature
-        return logits
+        logits: Tensor = self.net(images).float()
+        return logits / (logits.new_tensor(each) if isinstance(each := self.temperature, tuple) else each)
 
 
 class TrainedModel(nn.Module):
     """The model of a finished run, in evaluation mode; see :func:`load_model`."""
 
-    def __init__(self, net: nn.Module, experiment: Experiment, sha256: str, temperature: float = 1.0) -> None:
+    def __init__(
+        self, net: nn.Module, experiment: Experiment, sha256: str, temperature: float | tuple[float, ...] = 1.0
+    ) -> None:
         super().__init__()
         self.net = net.eval()
         """From images to logits."""
@@ -113,11 +115,12 @@ def load_model(
     Args:
         folder: of a run that has finished, or of results that FLARE downloaded.
         which: the last round's model, or that of the ``best`` single round by validation.
-        calibration: what ``fedward evaluate`` wrote about this model: its temperature is used. By default it is 1.
+        calibration: what ``fedward evaluate`` wrote about this model: its temperature is used, of a multi-label model
+            one for each class. By default it is 1.
 
     Raises:
         ConfigError: the run has not finished, trained no classifier, or each site kept its own; a calibration of
-            another model, of a multi-label one, or without a temperature.
+            another model, or without a temperature.
         RunError: it is no run folder, a file is damaged, not one of this network, or not the one that the audit log
             names; or what was frozen in the run is another here.
 
@@ -130,10 +133,8 @@ def load_model(
     _require_usable(where, file, info)
     sha256 = _checked_digest(file)
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
-    if calibration and spec.data.multi_label:
-        remedy = "Leave the calibration away: a temperature is for one label an image."
-        raise ConfigError(f"calibration {calibration}", expected="none", found="a multi-label model", remedy=remedy)
-    temperature = temperature_of(Path(calibration), sha256) if calibration else 1.0
+    told = (sha256, spec.data.classes, spec.data.multi_label)
+    temperature = temperature_of(Path(calibration), *told) if calibration else 1.0
     # Where all has trained, the weights that it began with may be nowhere here.
     net = network_of(spec if info.base else spec.model_copy(update={"pretrained": False}))
     if isinstance(net, TrainablePart) and net.base != info.base:

@@ -49,12 +49,14 @@ def write_predictions(model: TrainedModel, asked: Asked, out: Path, refer_below:
     ``refer``, ``yes`` where the largest probability is below ``refer_below`` or there is none, empty without a
     threshold; ``problem``, why there is no prediction; ``images``, how many the file has. Of a multi-label model,
     ``prediction`` is the classes with a probability of 0.5 or more, separated by ``|``, or ``No Finding``, and
-    ``refer`` is ``yes`` where the answer it is least sure of, for a class or against it, is less probable than that.
+    ``refer/CLASS`` is ``yes`` where its answer to a class, yes or no, is less probable than that, and ``refer`` where
+    one of these is.
     The CSV is its owner's alone, and takes the place of another of its name when all of it is written.
     """
     outcome, device = Outcome(), device_of("auto", "fedward predict")
     model.to(device)
     header = ["image", "prediction", *(f"probability/{name}" for name in model.classes), "refer", "problem", "images"]
+    header += [f"refer/{name}" for name in model.classes] if model.multi_label else []
     text: Any = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}  # a file's name may be any bytes
     with whole(out) as partial, open(partial, "w", opener=private.opener, **text) as file:
         table = csv.writer(file, quoting=csv.QUOTE_ALL)  # as semicolons separate cells in some countries
@@ -94,11 +96,18 @@ def _rows(
     answers = zip(probabilities, _confidence(model, probabilities), strict=True)
     for place, name in enumerate(block.names):
         if problem := block.failed.get(place):
-            yield [name, "", *("" for _ in model.classes), "" if refer_below is None else "yes", problem, "0"]
-            continue
-        found, sure = next(answers)
-        refer = "" if refer_below is None else "yes" if sure < refer_below else "no"
-        yield [name, _said(model, found), *(f"{value:.6f}" for value in found), refer, "", f"{block.counts[place]}"]
+            refer, each = _refer(0.0, refer_below), [_refer(0.0, refer_below)] * len(model.classes)
+            row = [name, "", *("" for _ in model.classes), refer, problem, "0"]
+        else:
+            found, sure = next(answers)
+            each = [_refer(value, refer_below) for value in np.maximum(found, 1 - found)]
+            told = [_said(model, found), *(f"{value:.6f}" for value in found)]
+            row = [name, *told, _refer(sure, refer_below), "", f"{block.counts[place]}"]
+        yield row + (each if model.multi_label else [])
+
+
+def _refer(sure: float, below: float | None) -> str:
+    return "" if below is None else "yes" if sure < below else "no"
 
 
 def _said(model: TrainedModel, found: NDArray[np.floating]) -> str:

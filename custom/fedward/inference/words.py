@@ -7,6 +7,8 @@ from typing import Any
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 
 _WIDTH = 80
+_REFER = 0.9
+"""The threshold of referral that is shown for each class of a multi-label model."""
 _OVERALL = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
@@ -39,7 +41,10 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
         for name, of in found["classes"].items():
             yield f"{of['images']:>8}  {''.join(f'{_number(of[key]):<17}' for key in table)}{name}"
     yield ""
-    if not several:
+    if several:
+        yield from _answers(found)
+        yield ""
+    else:
         names = list(found["groups"] or found["model"]["classes"])
         yield from _confusion(found["confusion"], names, found["unit"])
         yield ""
@@ -84,6 +89,17 @@ def _referral(found: Mapping[str, Any]) -> Iterator[str]:
     for rows in zip(*ways, strict=True):
         cells = (f"{row['referred']:>5.0%}  {_number(row['accuracy'])}" for row in rows)
         yield f"{rows[0]['below']:<15}{''.join(f'{cell:<34}' for cell in cells)}".rstrip()
+
+
+def _answers(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how far the answers yes and no to each class can be trusted, also with the class's temperature."""
+    after = (found["temperature"] or {"classes": {}})["classes"]
+    yield f"{'calibration error, with temperature':<37}refer below {_REFER}: referred, right else"
+    for name, of in found["classes"].items():
+        warm, row = after.get(name), next(row for row in of["referral"] if row["below"] == _REFER)
+        with_it = f"{warm['calibration_error']:.3f} at {warm['value']:.2f}" if warm else "-"
+        error = f"{of['calibration_error']:>8.3f}  {with_it}"
+        yield f"{error:<37}{row['referred']:>5.0%}  {_number(row['accuracy']):<17}  {name}"
 
 
 def _notes(found: Mapping[str, Any]) -> str:

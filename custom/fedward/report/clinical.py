@@ -28,6 +28,16 @@ class ClassRates:
 
 
 @dataclass(frozen=True)
+class Trust:
+    """The answers yes and no to one class of several that an image may show."""
+
+    name: str
+    right: Share | None
+    refer: tuple[float | None, ...]
+    """Share of images to refer for each of :data:`WANTED`, 0 where all answers reach it; None: no share is enough."""
+
+
+@dataclass(frozen=True)
 class MatrixRow:
     """What images of one class were given."""
 
@@ -96,6 +106,15 @@ class Answers:
         return [(share, clinical.referred_for(self.counts, share)) for share in WANTED if found and found.value < share]
 
     @property
+    def trust(self) -> list[Trust]:
+        """A line for each class of a multi-label model with test images."""
+        each = {line.name: clinical.of_finding(self.counts, self.classes.index(line.name)) for line in self.lines}
+        return [
+            Trust(name, clinical.accuracy(of), tuple(clinical.referred_for(of, wanted) for wanted in WANTED))
+            for name, of in each.items()
+        ]
+
+    @property
     def never(self) -> list[str]:
         """Classes with test images that the model never predicts."""
         said = self.counts.found + self.counts.mistaken
@@ -140,7 +159,8 @@ class Clinical:
             "recall": figures.precision_recall({name: curve for name, curve in recall.items() if curve}),
         }
         if multi_label:
-            return curves
+            points = {name: clinical.reliability_of(counts, place(name)) for name in shown}
+            return {**curves, "reliability": figures.reliabilities(points)}
         return {
             **curves,
             "reliability": figures.reliability(clinical.reliability(counts)),

@@ -53,6 +53,22 @@ def reliability(points: Sequence[tuple[float, Share]]) -> Markup:
     return svg(figure, f"Share of right answers by confidence: {said}")
 
 
+def reliabilities(points: Mapping[str, Sequence[tuple[float, Share]]]) -> dict[str, Markup]:
+    """Share of images that show a class against the probability that the model gives it, with intervals."""
+    axes = _square()
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=0.8)
+
+    def put(name: str) -> str:
+        for at, share in points[name]:
+            axes.plot([at, at], [share.low, share.high], color=SERIES[0], linewidth=1.2, clip_on=False)
+        values = [(at, share.value) for at, share in points[name]]
+        axes.plot(*zip(*values, strict=True), "o-", color=SERIES[0], markersize=3, linewidth=1, clip_on=False)
+        said = ", ".join(f"{at:.2f}: {value:.2f}" for at, value in values)
+        return f"Share of images that show {name} by its probability: {said}"
+
+    return pictures(axes, points, put)
+
+
 def referral(coverage: Values, right: Values) -> Markup:
     """Share of right answers among the images that are not referred, against the share that is."""
     figure, axes = _half("share of images referred to a human", "right answers among the others")
