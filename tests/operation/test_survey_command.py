@@ -155,6 +155,20 @@ def test_a_page_of_forty_sites_shows_all_in_tables() -> None:
     assert page.count("<svg") == 60
 
 
+@pytest.mark.proves(
+    "site", "scripts and markup as the values of a survey's columns, and as names of sites and classes", "shown as text"
+)
+def test_a_site_cannot_write_into_the_page() -> None:
+    evil = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "$x_1$ \\frac", "{{ 7*7 }}")
+    columns = {name: dict.fromkeys(evil, 5) for name in evil}
+    rows = [row(name, [50, 30, 20], columns=columns) for name in evil]
+    page = render_survey(Surveyed(evil[0], evil[:3], rows, evil[1], failed=dict.fromkeys(evil, evil[0])))
+    assert page.count("<script") == 1, "the page's own"
+    assert "<img" not in page
+    assert "49" not in re.findall(r'<th scope="col">([^<]*)</th>', page)
+    assert page.count("{{ 7*7 }}") > len(evil)
+
+
 def test_other_values_come_last_and_numbers_in_order() -> None:
     columns = {"age": {"10": 5, "9": 10, "(others)": 5}}
     page = render_survey(Surveyed("moles", CLASSES, [row("a", [50, 30, 20], columns=columns)], "here"))

@@ -116,6 +116,30 @@ def test_a_survey_needs_the_sites_word(files: Path, tmp_path: Path) -> None:
     assert told["survey"]["labelled"] == [0, 30, 0]
 
 
+@pytest.mark.proves(
+    "server",
+    "more of a site in a survey: a second round, an evaluation, a training, labels, pictures, smaller counts",
+    "refused by the site, which tells nothing then",
+)
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"round": 2}, {"part": 1}, {"evaluate": True}, {"task": "train"}, {"task": "idle"}, {"labels": 5}),
+        *({"task": "idle", "round": 2, "evaluate": True}, {"pictures": True}, {"smallest_count": 1}),
+    ],
+)
+def test_a_survey_is_all_that_a_server_gets(more: dict[str, object], files: Path, tmp_path: Path) -> None:
+    job = clinical("survey", data=SPEC)
+    exchange = Exchange(1, {}, {"site-1": ClientTask(SURVEY)}, evaluate=False)
+    message = requests(job, exchange)["site-1"]
+    asked = {**message.meta, "members": 3}
+    site = client_of(tmp_path, files, "site-1", Policy(surveys=True), job)
+    assert "survey" in site(Message(asked, message.arrays)).meta
+    answer = site(Message({**asked, **more}, message.arrays))
+    assert set(answer.meta) <= {"site", "round", "error", "refused"}
+    assert not answer.arrays
+
+
 class Choosy(LocalTransport):
     """The in-process engine, with sites that do not want to be surveyed."""
 
