@@ -139,7 +139,7 @@ def _parser(words: Collection[str]) -> argparse.ArgumentParser:
     if (first := next((word for word in words if not word.startswith("-")), "")) and first not in _COMMANDS:
         parser.error(f"there is no command {first}{did_you_mean(first, _COMMANDS)}; fedward --help lists all")
     for name, (target, about) in _COMMANDS.items():
-        command = commands.add_parser(name, help=about)
+        command = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
         if name in words:
             resolve_name(f"fedward.{target}")(command)
     if not words:

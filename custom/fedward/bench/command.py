@@ -10,7 +10,12 @@ from fedward.terminal import subcommand
 def add_bench(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``bench``."""
     add = subcommand(parser, _bench)
-    add("study", type=Path, help="JSON file that says what is compared, such as benchmarks/studies/synthetic.json")
+    add(
+        "study",
+        type=Path,
+        metavar="STUDY",
+        help="JSON file that says what is compared, such as benchmarks/studies/synthetic.json",
+    )
     add("--out", type=Path, metavar="FOLDER", help="runs; finished ones are kept (default: runs/bench/STUDY)")
     add("--site-files", type=Path, metavar="FOLDER", help="with the folders of site files (default: OUT/sites)")
     data = "data sets, for studies that cut their site files themselves (default: $FEDWARD_DATA)"
