@@ -156,8 +156,8 @@ def test_without_a_word_a_site_of_cines_is_refused(empty_hospital):
     for wrong in ({"every": 0}, {"at_most": 0}, {"evry": 2}, 3):
         with pytest.raises(DataError, match="frames"):
             load_site(hospital.write(frames=wrong), hospital.spec)
-    with pytest.raises(DataError, match="annotation: none or oracle"):
-        load_site(hospital.write(frames={}, annotation="queue"), hospital.spec)
+    with pytest.raises(DataError, match="reading: no lesion"):
+        load_site(hospital.write(frames={}, reading={"lesion": "site"}), hospital.spec)
 
 
 def test_no_header_reaches_a_message_about_frames(tmp_path):

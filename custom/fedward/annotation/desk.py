@@ -1,7 +1,7 @@
 """What one clinician at the page may do: see what waits for them, answer, skip, take back, look at their answers."""
 
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from fedward.annotation import times
@@ -99,8 +99,8 @@ class Desk:
         classes: what may be said; an image with another class, of an earlier job, waits again. None: anything.
     """
 
-    def __init__(self, queue: Queue, known_ids: Collection[str], classes: Collection[str] | None = None) -> None:
-        self._database, self._known, self.rules = queue.database, frozenset(known_ids), queue.rules
+    def __init__(self, queue: Queue, known_ids: Container[str], classes: Collection[str] | None = None) -> None:
+        self._database, self._known, self.rules = queue.database, known_ids, queue.rules
         self._classes = classes
 
     def view(self, annotator: str, showing: str = "", *, again: bool = False) -> View:
@@ -158,7 +158,7 @@ class Desk:
         """Return the ids that are asked for and are not among the site's images."""
         with self._database.reading() as database:
             asked = {one.sample_id for each in questions(database, self.rules) for one in each.open}
-            return sorted(asked - self._known)
+            return sorted(name for name in asked if name not in self._known)
 
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.

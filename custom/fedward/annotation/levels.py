@@ -11,6 +11,7 @@ from fedward.sites.decoding import as_image, open_image
 from fedward.sites.dicom import file_window, open_dicom, read_header
 from fedward.sites.files import is_dicom
 from fedward.sites.rendering import Window
+from fedward.sites.volumes import Stack
 
 _TAGS = [
     *("BitsStored", "PixelRepresentation", "PhotometricInterpretation", "RescaleSlope", "RescaleIntercept"),
@@ -46,6 +47,11 @@ def levels_of(path: Path, shown: Image.Image, own: Window | None) -> Levels | No
         low, high = float(values.min()), float(values.max())
         return Levels(low, high, (low + high) / 2, high - low, deep=True) if high > low else None
     return levels_of_picture(shown)
+
+
+def levels_of_stack(stack: Stack) -> Levels:
+    """Return the levels of all slices of a volume."""
+    return Levels(float(stack.values.min()), float(stack.values.max()), *stack.window, deep=True)
 
 
 def levels_of_picture(shown: Image.Image) -> Levels | None:

@@ -1,7 +1,7 @@
 """How a hand-over file's answers join those of the queue: nothing twice, nothing dropped, differences reported."""
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import asdict
 
 from fedward.annotation import times
@@ -25,7 +25,7 @@ def merge(
     database: sqlite3.Connection,
     returned: Return,
     words: Mapping[str, str],
-    known_ids: Collection[str],
+    known_ids: Container[str],
     blank: Decision,
     rules: Rules,
 ) -> Imported:

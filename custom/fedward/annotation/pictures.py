@@ -1,30 +1,43 @@
 """A site's images as a person is to see them: whole, in their own size and shape, found by sample id alone."""
 
 import io
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from PIL import Image
 
 from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
+from fedward.annotation.stacks import Slice, Slices
 from fedward.errors import DataError
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
+from fedward.sites.files import is_volume
 from fedward.sites.images import open_file
 from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.manifest import Entry, read_entries
 from fedward.sites.npz import read_split
-from fedward.sites.rendering import Window
+from fedward.sites.rendering import PLAIN, Rendering, Window
 from fedward.sites.site_file import ClassWords, ManifestSite, NpzSite, read_site_file
 from fedward.sites.table import read_header
 
 LARGEST = 4096
 """Pixels of the longer side; a larger picture is reduced to it, as no browser of a tablet holds more."""
 _T = TypeVar("_T")
+
+
+_Facts: TypeAlias = tuple[tuple[str, str], ...]
+_INDEX = re.compile("0|[1-9][0-9]{0,5}")
+"""Of a slice: one spelling each."""
+
+
+class _Row(NamedTuple):
+    path: Path
+    facts: _Facts
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,7 @@ class _Picture:
     in_window: Callable[[Window], Image.Image] | None
     """None: it has no more than the 8 bits of the picture."""
     group: str
-    facts: tuple[tuple[str, str], ...] = ()
+    facts: _Facts = ()
 
 
 class Pictures:
@@ -60,25 +73,56 @@ class Pictures:
         """Class -> how readers are told of it."""
         self.names: dict[str, str] = dict(file.labels) if isinstance(file, ManifestSite) else {}
         """The site's own words for classes -> the classes."""
-        self._pictures = (
-            _listed(file, classes, multi_label) if isinstance(file, ManifestSite) else _held(file, multi_label)
-        )
+        self._slices = Slices(file.rendering if isinstance(file, ManifestSite) else PLAIN)
+        self._rows: dict[str, _Row] = {}
+        """Of files that hold several images."""
+        if isinstance(file, ManifestSite):
+            entries = _entries(file, classes, multi_label)
+            self._pictures = {entry.sample_id: _of_entry(entry, file) for entry in entries if not is_volume(entry.path)}
+            several = [entry for entry in entries if self._slices.are_in(entry.path)]
+            self._rows = {entry.sample_id: _Row(entry.path, _facts(entry, file)) for entry in several}
+        else:
+            self._pictures = _held(file, multi_label)
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
 
     @property
-    def ids(self) -> frozenset[str]:
-        """The ids of the site's images."""
-        return frozenset(self._pictures)
+    def ids(self) -> Container[str]:
+        """The ids of the site's images; of slices all that may be, as their number is known once a volume is read."""
+        return self if self._rows else frozenset(self._pictures)
+
+    def __contains__(self, sample_id: object) -> bool:
+        return isinstance(sample_id, str) and self._find(sample_id) is not None
+
+    def _find(self, sample_id: str) -> _Picture | None:
+        row, _, number = sample_id.rpartition("#")
+        if sample_id in self._pictures or row not in self._rows or not _INDEX.fullmatch(number):
+            return self._pictures.get(sample_id)
+        path, facts = self._rows[row]
+        draw, levels = partial(self._slices.open, path, int(number)), partial(self._slices.levels, path)
+        return _Picture(draw, levels, draw, sample_id, facts)
+
+    def slice(self, sample_id: str) -> Slice | None:
+        """Return the place of an image in its volume; None for one that is no slice, or cannot be read."""
+        row, _, number = sample_id.rpartition("#")
+        if sample_id in self._pictures or sample_id not in self:
+            return None
+        try:
+            place = Slice(row, int(number), self._slices.count(self._rows[row].path))
+        except BadRow:
+            return None
+        return place if place.index < place.count else None
 
     def group(self, sample_id: str) -> list[str]:
-        """Return the ids of all images of the same group, this one among them, in the order of the site's file."""
-        return self._groups[self._pictures[sample_id].group]
+        """Return the ids of all images of the same group, in the order of the site's file; of a slice, its own."""
+        picture = self._pictures.get(sample_id)
+        return self._groups[picture.group] if picture else [sample_id]
 
     def facts(self, sample_id: str) -> tuple[tuple[str, str], ...]:
         """Return the columns that the site shows, and what stands there; empty cells are left out."""
-        return self._pictures[sample_id].facts
+        found = self._find(sample_id)
+        return found.facts if found else ()
 
     def png(self, sample_id: str, longest: int = LARGEST, window: Window | None = None) -> bytes:
         """Return an image as PNG, its longer side at most ``longest`` pixels.
@@ -104,11 +148,11 @@ class Pictures:
 
     def _read(self, sample_id: str, what: Callable[[_Picture], _T]) -> _T:
         where = f"site {self.site}, image {sample_id}"
-        if sample_id not in self._pictures:
+        if (found := self._find(sample_id)) is None:
             remedy = "Check the site file; ids must stay the same from run to run."
             raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy)
         try:
-            return what(self._pictures[sample_id])
+            return what(found)
         except BadRow as bad:
             remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
             raise DataError(where, expected="a whole image", found=f"{bad}", remedy=remedy) from None
@@ -132,21 +176,24 @@ def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None
         raise DataError(where, expected="columns that do not hold the label", found=found, remedy=remedy)
 
 
-def _listed(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> dict[str, _Picture]:
+def _entries(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> list[Entry]:
     entries, rejected, total = read_entries(file, classes, multi_label)
     check_rejected(file, rejected, total)
-    return {entry.sample_id: _of_entry(entry, file) for entry in entries}
+    return entries
 
 
 def _of_entry(entry: Entry, file: ManifestSite) -> _Picture:
-    several = file.frames or file.slices  # of such files a window is for all, not for what is shown
     return _Picture(
-        open=partial(open_file, entry.path, file.rendering),
-        levels=levels_of_picture if several else partial(levels_of, entry.path, own=file.window),
-        in_window=None if several else partial(in_window, entry.path),
+        open=partial(open_file, entry.path, Rendering(file.window)),
+        levels=partial(levels_of, entry.path, own=file.window),
+        in_window=partial(in_window, entry.path),
         group=entry.group,
-        facts=tuple((name, entry.cells[name]) for name in file.reading.columns if entry.cells[name]),
+        facts=_facts(entry, file),
     )
+
+
+def _facts(entry: Entry, file: ManifestSite) -> _Facts:
+    return tuple((name, entry.cells[name]) for name in file.reading.columns if entry.cells[name])
 
 
 def _held(file: NpzSite, multi_label: bool) -> dict[str, _Picture]:

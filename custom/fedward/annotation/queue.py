@@ -2,7 +2,7 @@
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 
 from fedward.annotation import handover, times
@@ -118,7 +118,7 @@ class Queue:
         self,
         path: Path,
         classes: Collection[str],
-        known_ids: Collection[str],
+        known_ids: Container[str],
         *,
         names: Mapping[str, str] | None = None,
     ) -> Imported:

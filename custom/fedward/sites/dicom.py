@@ -8,6 +8,7 @@ import math
 import struct
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,10 +89,31 @@ def open_frames(
         BadRow: the file holds no image, or several frames that are not wanted; it is damaged, too large (Pillow's
             limit), of another size than its header says, or of a kind that is not read.
     """
-    try:
+    with _as_bad_row():
         dataset, count = _checked(path, frames is not None)
         for index in frames.chosen(count) if frames and count > 1 else (0,):
             yield index if count > 1 else None, as_image(eight_bits(_frame(dataset, index, count, window)))
+
+
+def open_frame(path: Path, index: int, window: Window | None = None) -> Image.Image:
+    """Read one frame of a DICOM file of several, by its number from 0; errors as of :func:`open_frames`."""
+    with _as_bad_row():
+        dataset, count = _checked(path, several=True)
+        if not 0 <= index < count or count == 1:
+            raise BadRow(f"expected one of several frames, found another number, and {count} in the file")
+        return as_image(eight_bits(_frame(dataset, index, count, window)))
+
+
+def count_frames(path: Path) -> int:
+    """Return how many frames a DICOM file has, by its header alone; errors as of :func:`open_frames`."""
+    with _as_bad_row():
+        return int(read_header(path, ["NumberOfFrames"]).get("NumberOfFrames") or 1)
+
+
+@contextmanager
+def _as_bad_row() -> Iterator[None]:
+    try:
+        yield
     except BadRow:
         raise
     except Exception as error:  # as of other images; the message would repeat parts of the header

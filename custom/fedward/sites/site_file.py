@@ -167,9 +167,9 @@ class ManifestSite(_SiteFile):
         return Rendering(self.window, self.frames, self.slices)
 
     @model_validator(mode="after")
-    def _labels_of_files(self) -> "ManifestSite":
-        if self.annotation == "queue" and (self.frames or self.slices):
-            raise ValueError("annotation: none or oracle, as with frames or slices a label is of a file")
+    def _answers_of_slices(self) -> "ManifestSite":
+        if self.reading.lesion and self.rendering.several:
+            raise ValueError("reading: no lesion, as with frames or slices an answer is of one slice")
         return self
 
     @model_validator(mode="after")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -76,15 +76,7 @@ def open_slices(
             "to use it, write slices: {axis: axial, at_most: 16} into the site file (fedward partition --slices 16)"
         )
         raise BadRow(f"expected a 2D image, found a volume: {remedy}")
-    try:
-        volume = read(path, _LARGEST)
-        shown = _shown(_upright(volume, slices.axis), slices, (window, "LINEAR") if window else volume.window)
-    except BadRow:
-        raise
-    except Exception as error:  # as of other images; the message would repeat parts of the header
-        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-        found = f"expected a whole volume, found one that cannot be read ({type(error).__name__})"
-        raise (Unreadable if machine else BadRow)(found) from None
+    shown = open_stack(path, read, slices, window).shown()
     kept = [index for index, each in enumerate(shown) if not _almost_empty(each)]
     if not kept:
         raise BadRow(f"expected a scan, found {len(shown)} slices that are all almost empty")
@@ -92,6 +84,41 @@ def open_slices(
     for index in evenly(kept, slices.at_most):
         around = [max(index - 1, 0), index, min(index + 1, last)]
         yield index, as_image(shown[around].transpose(1, 2, 0) if neighbours else shown[index])
+
+
+class Stack(NamedTuple):
+    """The slices of a volume in memory, drawn when they are wanted."""
+
+    values: Values
+    """(slices, rows, columns), as they are shown."""
+    window: Window
+    """Centre and width with which all slices are shown."""
+    function: str
+    """Of the window; see :func:`~fedward.sites.rendering.windowed`."""
+
+    def shown(self) -> Pixels:
+        """Return all slices as uint8 (slices, rows, columns)."""
+        return np.stack([eight_bits(windowed(each, self.window, self.function)) for each in self.values])
+
+    def draw(self, index: int, window: Window | None = None) -> Image.Image:
+        """Return one slice as an image of mode ``L``, in its own window or another; BadRow where there is none."""
+        if not 0 <= index < len(self.values):
+            raise BadRow(f"expected one of {len(self.values)} slices, found another index")
+        shown_as = (self.window, self.function) if window is None else (window, "LINEAR_EXACT")
+        return as_image(eight_bits(windowed(self.values[index], *shown_as)))
+
+
+def open_stack(path: Path, read: Callable[[Path, int], Volume], slices: Slices, window: Window | None = None) -> Stack:
+    """Read a volume whole; arguments and errors as of :func:`open_slices`, but that slices may be empty."""
+    try:
+        volume = read(path, _LARGEST)
+        return _stack(_upright(volume, slices.axis), slices, (window, "LINEAR") if window else volume.window)
+    except BadRow:
+        raise
+    except Exception as error:  # as of other images; the message would repeat parts of the header
+        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+        found = f"expected a whole volume, found one that cannot be read ({type(error).__name__})"
+        raise (Unreadable if machine else BadRow)(found) from None
 
 
 def read_nifti(path: Path, largest: int) -> Volume:
@@ -138,16 +165,15 @@ def _is_mask(values: Values) -> bool:
     return len(found) > 1
 
 
-def _shown(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) -> Pixels:
-    """Return all slices as uint8 (slices, rows, columns), by a window and its function, else by percentiles."""
+def _stack(values: Values, slices: Slices, shown_as: tuple[Window, str] | None) -> Stack:
+    """Return the slices, to be shown by a window and its function, else by percentiles."""
     if shown_as is None:
         low, high = (float(value) for value in np.percentile(values, slices.percentiles))
         if low >= high:
             raise BadRow("expected a scan, found one value between the percentiles")
         shown_as = ((low + high) / 2, high - low), "LINEAR_EXACT"
     axis = _AXES[slices.axis]
-    stack = values.transpose(axis, *(other for other in (2, 1, 0) if other != axis))[:, ::-1, ::-1]
-    return np.stack([eight_bits(windowed(each, *shown_as)) for each in stack])
+    return Stack(values.transpose(axis, *(other for other in (2, 1, 0) if other != axis))[:, ::-1, ::-1], *shown_as)
 
 
 def _almost_empty(shown: Pixels) -> bool:

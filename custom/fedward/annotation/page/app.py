@@ -197,11 +197,13 @@ class Page:
     def _seen(self, view: View) -> dict[str, Any]:
         """Return a view with what the site has of its image: chosen cells of the CSV, and the images of its group."""
         if view.image is None:
-            return asdict(view) | {"facts": [], "group": [], "more": 0}
+            return asdict(view) | {"facts": [], "group": [], "more": 0, "slice": None}
         name = view.image.sample_id
         group = list(dict.fromkeys([name, *view.together, *self.pictures.group(name)]))
         more = max(0, len(group) - _MOST)
-        return asdict(view) | {"facts": self.pictures.facts(name), "group": group[:_MOST], "more": more}
+        place = self.pictures.slice(name)
+        shown = {"facts": self.pictures.facts(name), "group": group[:_MOST], "more": more}
+        return asdict(view) | shown | {"slice": asdict(place) if place else None}
 
     def _choices(self) -> list[dict[str, str]]:
         words, classes = self.pictures.words, self.pictures.classes

@@ -37,6 +37,14 @@ export async function look(shown) {
   tell();
 }
 
+/** Go on with another slice of the same volume, and return how it is to be drawn. */
+export function turn(other) {
+  id = other;
+  if (!levels?.deep) return {};
+  drawing = wanted;
+  return wanted.centre === levels.centre && wanted.width === levels.width ? {} : wanted;
+}
+
 export function known() {
   return levels !== null;
 }

@@ -4,6 +4,7 @@ import * as findings from "./findings.js";
 import * as given from "./given.js";
 import * as grey from "./grey.js";
 import { get, post } from "./server.js";
+import * as slices from "./slices.js";
 import * as strip from "./strip.js";
 import * as viewer from "./viewer.js";
 
@@ -88,7 +89,7 @@ function render(next, text) {
     findings.tellAgreement(view.kappas, titleOf);
   }
   const more = several ? ` and ${view.together.length - 1} more` : "";
-  $("about").textContent = asked ? `Image ${asked.sample_id}${more} · ${asked.strategy}, round ${asked.round}` : "";
+  const whence = asked ? `Image ${asked.sample_id}${more} · ${asked.strategy}, round ${asked.round}` : "";
   $("facts").replaceChildren(...(view.facts ?? []).map(fact));
   $("facts").hidden = !view.facts?.length;
   notice();
@@ -99,6 +100,7 @@ function render(next, text) {
   $("undo").title = last;
   $("undo").querySelector("span").textContent = last;
   show(asked ? asked.sample_id : null, several);
+  $("about").textContent = whence + slices.about();
 }
 
 function fact([name, value]) {
@@ -131,26 +133,31 @@ function show(id, several) {
   shown = id;
   Object.assign(looked, { before: 0, since: document.hidden ? null : performance.now() });
   if (id !== null) explain("");
+  slices.begin(view.slice, put);
   put(id);
 }
 
-/** Put the image in question, or another one of its group, on the stage. */
-function put(id) {
+/** Put the image in question, or another one of its group, on the stage; of the `sameVolume`, in the same window. */
+function put(id, sameVolume = false) {
   broken = false;
-  viewer.show(id, {
+  const calls = {
     seen() {
       explain("");
       setReady(true);
+      slices.came();
     },
     failed() {
       broken = true;
       explain("This image cannot be shown. Skip it, or choose “Unusable”, and tell your IT its number.");
       setReady(true);
+      slices.came();
     },
     late() {
       explain("The image does not come. This page tries again by itself.");
     },
-  });
+    wheel: slices.known() ? slices.scroll : null,
+  };
+  viewer.show(id, calls, sameVolume);
   strip.mark(id);
   setReady(id === null);
 }
@@ -165,6 +172,7 @@ function setReady(value) {
   const aside = shown !== null && !view.together.includes(viewer.current());
   const open = ready && shown !== null && !aside;
   $("aside").hidden = !aside;
+  $("aside").textContent = slices.known() ? slices.away() : "Not the image in question. Back to it";
   for (const button of choices) button.setAttribute("aria-disabled", !open || broken);
   findings.setOpen(open && !broken);
   for (const button of [...others, $("skip")]) button.setAttribute("aria-disabled", !open);
@@ -241,7 +249,8 @@ $("back").addEventListener("click", () => {
 });
 $("aside").addEventListener("click", () => {
   $("stage").focus();
-  put(shown);
+  if (slices.known()) slices.back();
+  else put(shown);
 });
 
 // --- the reader
@@ -316,6 +325,7 @@ document.addEventListener("keydown", (event) => {
     viewer.move(...arrows[key]);
     return event.preventDefault();
   }
+  if (slices.press(key)) return event.preventDefault();
   if (!$("shortcuts").checked) return;
   if (key === "Enter" && findings.several && findings.sends(event.target)) {
     event.preventDefault();

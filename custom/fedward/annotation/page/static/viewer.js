@@ -7,17 +7,27 @@ const $ = (id) => document.getElementById(id);
 const stage = $("stage"), image = $("image");
 const place = { scale: 1, x: 0, y: 0 };
 const fingers = new Map();
+const NOTCH = 100; // pixels of the wheel for a slice
 const AGAIN = 5_000; // milliseconds until a picture that did not come is asked for again
 
 let onStage = null; // id of the picture that is or will be seen
-let told = { seen() {}, failed() {}, late() {} };
+let told = { seen() {}, failed() {}, late() {}, wheel: null };
+let turned = false; // a picture of the same volume is on its way
+let rolled = 0; // pixels that the wheel has turned
 
 // --- one picture after the other
 
-/** Put a picture on the stage. Then one of three is called: `seen`, `failed` for good, or `late` and once more. */
-export function show(id, calls) {
+/** Put a picture on the stage. Then one of three is called: `seen`, `failed` for good, or `late` and once more.
+ *  One of the `sameVolume` takes the place and the window of the one before. */
+export function show(id, calls, sameVolume = false) {
   onStage = id;
   told = calls;
+  turned = sameVolume;
+  if (sameVolume) {
+    image.alt = `Image ${id}`;
+    image.src = imageAddress(id, grey.turn(id));
+    return;
+  }
   image.hidden = true;
   grey.forget();
   if (id === null) return image.removeAttribute("src");
@@ -31,20 +41,27 @@ export function current() {
 }
 
 image.addEventListener("load", () => {
-  if (grey.drawn()) return; // the same picture, in another window
+  const inWindow = grey.drawn();
+  if (turned && !image.hidden) {
+    turned = false;
+    if (!grey.known()) grey.look(onStage);
+    return told.seen();
+  }
+  turned = false;
+  if (inWindow && !image.hidden) return; // the same picture, in another window
   image.hidden = false;
   fit();
   grey.look(onStage);
   told.seen();
 });
 image.addEventListener("error", async () => {
-  const id = onStage;
+  const id = onStage, address = image.src;
   if (id === null) return;
-  const answer = await fetch(image.src).catch(() => null);
+  const answer = await fetch(address).catch(() => null);
   if (id !== onStage) return;
   if (answer?.status === 404) return told.failed();
   told.late();
-  setTimeout(() => id === onStage && (image.src = imageAddress(id)), AGAIN);
+  setTimeout(() => id === onStage && (image.src = address), AGAIN);
 });
 
 // --- zoom
@@ -101,8 +118,12 @@ function middle() {
 stage.addEventListener("wheel", (event) => {
   event.preventDefault();
   const { x, y } = at(event);
-  const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 33 : 1;
-  zoom(Math.exp(-0.002 * lines * event.deltaY), x, y);
+  const pixels = event.deltaY * (event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 33 : 1);
+  if (!told.wheel || event.ctrlKey) return zoom(Math.exp(-0.002 * pixels), x, y);
+  rolled += pixels;
+  const steps = Math.trunc(rolled / NOTCH);
+  rolled -= steps * NOTCH;
+  if (steps) told.wheel(steps);
 }, { passive: false });
 stage.addEventListener("pointerdown", (event) => {
   stage.setPointerCapture(event.pointerId);
