@@ -101,6 +101,9 @@ def test_a_file_that_cannot_be_read_is_told_without_numbers(tmp_path):
     with pytest.raises(OSError, match="Errno") as caught:
         (tmp_path / "absent").read_text()
     assert reason_of(caught.value) == "no such file or directory"
+    with pytest.raises(IsADirectoryError) as folder:
+        tmp_path.read_text()
+    assert reason_of(folder.value) == "a folder"
     with pytest.raises(UnicodeDecodeError) as undecodable:
         b"\xff".decode("utf-8")
     assert reason_of(undecodable.value) == "bytes that are no text in UTF-8"

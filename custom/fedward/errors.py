@@ -50,6 +50,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 def reason_of(error: Exception) -> str:
     """Return why something could not be read, without numbers and names of errors where people need none."""
+    if isinstance(error, IsADirectoryError):
+        return "a folder"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     if isinstance(error, UnicodeDecodeError):
