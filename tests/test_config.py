@@ -137,3 +137,12 @@ def test_equal_settings_are_equal_experiments() -> None:
 def test_names_that_would_be_ignored_are_refused(change, text):
     with pytest.raises(ConfigError, match=text):
         Experiment.parse({"method": "fedavg", **change}, "job")
+
+
+def test_several_labels_need_surer_pseudo_labels() -> None:
+    several = ["data.multi_label=true", "data.classes=[A, B]"]
+    for job in ("fedperl", "ssfl"):
+        assert load_experiment(job, several).options["threshold"] == 0.95
+        assert load_experiment(job, [*several, "threshold=0.7"]).options["threshold"] == 0.7
+        assert load_experiment(job, several[1:]).options.get("threshold", 0.6) == 0.6
+    assert "threshold" not in load_experiment("fedavg", several).options

@@ -12,6 +12,7 @@ from fedward.config import SyntheticData
 from fedward.flare.jobs.export import export_job
 from fedward.local import run_local
 from fedward.storage.initial import Weights
+from findings import chest, write_findings
 from tiny import tiny
 from tracked import events
 
@@ -47,6 +48,17 @@ def test_the_simulator_equals_the_in_process_engine(tmp_path, method, threads):
         for site in SITES:
             assert set(events(results / "tb_events" / site)) == set(events(local / "tb_events" / site))
     assert str(results / "fedward") in (tmp_path / "workspace.log").read_text()
+
+
+@pytest.mark.parametrize(("method", "annotation"), [("fedperl", "none"), ("fedal", "oracle")])
+def test_several_labels_equal_the_in_process_engine(tmp_path, method, annotation):
+    sites = write_findings(tmp_path, len(SITES), annotation=annotation)
+    experiment = chest(method, options={"rounds": 2})
+    export_job(experiment, tmp_path / "job")
+    process = start(tmp_path / "job", tmp_path / "workspace", FEDWARD_SITES=str(sites))
+    local = run_local(experiment, tmp_path / "local", sites=SITES, site_folders=[sites])
+    assert process.wait() == 0
+    assert_same_run(tmp_path / "workspace" / "server" / "simulate_job" / "fedward", local)
 
 
 def test_a_job_with_weights_equals_the_in_process_engine(tmp_path):

@@ -43,8 +43,8 @@ def job_notes(experiment: Experiment, data: SiteData) -> Sequence[str]:
         notes.append(f"the {len(data.unlabelled)} unlabelled images are not used")
     if isinstance(settings := algorithm.settings, ActiveSettings):
         first, all_ = (round(share * train) for share in (settings.initial_fraction, settings.target_fraction))
-        who = _ANSWERS[data.annotation]
-        notes.append(f"it begins with {first} labels and asks for {all_ - first} in {settings.steps} queries; {who}")
+        queries = f"asks for {all_ - first} in {settings.steps} queries; {_ANSWERS[data.annotation]}"
+        notes.append(f"it begins with {first} labels and {queries}")
     return notes
 
 
