@@ -11,7 +11,7 @@ from PIL import Image
 from selenium.webdriver import Chrome
 
 from chromium import Server, Tab, start_browser
-from fedward.annotation import Queue, queue_folder
+from fedward.annotation import Queue, Rules, queue_folder
 from fedward.annotation.desk import Desk, Message
 
 CLASSES = ("MEL", "NV", "BCC")
@@ -34,9 +34,10 @@ class Clinic:
         self.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\nlabels: {naevus: NV}\n")
         self.queue = Queue(queue_folder(self.site_file))
 
-    def ask(self, *sample_ids: str, round_: int = 1) -> None:
-        """Ask for the class of images, the first named first."""
-        self.queue.request("run", round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))])
+    def ask(self, *sample_ids: str, round_: int = 1, several: bool = False) -> None:
+        """Ask for the class of images, or for several findings of each, the first named first."""
+        queue = Queue(self.queue.folder, Rules(multi_label=several))
+        queue.request("run", round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))])
 
 
 class Clinician:

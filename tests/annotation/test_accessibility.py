@@ -119,7 +119,7 @@ def test_axe_finds_nothing_where_findings_are_ticked(
     tab.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     clinic = make_clinic(3)
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\nreading: {readers: 2}\n")
-    clinic.ask(*clinic.ids)
+    clinic.ask(*clinic.ids, several=True)
     server = Server(clinic.site_file, [f"Finding {number}" for number in range(14)], 0, "--multi-label")
     try:
         tab.open(server.address)

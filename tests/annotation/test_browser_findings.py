@@ -27,7 +27,7 @@ def at(clinic: Any) -> Iterator[Callable[..., Server]]:
 
     def start(readers: int = 1) -> Server:
         clinic.site_file.write_text(_SITE % readers)
-        clinic.ask(*clinic.ids)
+        clinic.ask(*clinic.ids, several=True)
         servers.append(Server(clinic.site_file, FINDINGS, 0, "--multi-label"))
         return servers[-1]
 

@@ -192,3 +192,18 @@ def test_data_json_says_what_the_job_asks(clinic: Any, tmp_path: Path, capsys: p
     assert cli.main(["annotate", str(clinic.site_file), "--import", str(tmp_path / "back.csv")]) == 0
     assert queue_of(clinic.site_file, multi_label=True).labels() == {"s00": "Hernia|Mass"}
     assert "1 new answers" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_a_page_of_another_kind_than_the_newest_run(
+    clinic: Any, several: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who ticks one class for a job of findings would deny all others."""
+    clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
+    former = Queue(clinic.queue.folder, replace(RULES, multi_label=not several))
+    former.request("former", 1, "fedal", clinic.ids)
+    queue_of(clinic.site_file, multi_label=several).request("newest", 1, "fedal", clinic.ids)
+    command = ["annotate", str(clinic.site_file), "--classes", *FINDINGS, "--audit", str(clinic.queue.folder / "a.csv")]
+    assert cli.main([*command, *([] if several else ["--multi-label"])]) == 2
+    assert "as the newest run asks" in capsys.readouterr().err
+    assert cli.main([*command, *(["--multi-label"] if several else [])]) == 0

@@ -47,6 +47,7 @@ def _annotate(options: argparse.Namespace) -> int:
     _check(options)
     pictures = Pictures(options.site_file, options.classes, options.multi_label)
     queue = queue_of(options.site_file, options.multi_label)
+    _check_kind(queue, options.multi_label)
     if options.export:
         form, path = options.export
         print(queue.export(form, Path(path), options.classes, pictures.png).text())
@@ -57,6 +58,15 @@ def _annotate(options: argparse.Namespace) -> int:
     if options.returned:
         return _import(options, queue, pictures)
     return _serve(options, queue, pictures)
+
+
+def _check_kind(queue: "Queue", several: bool) -> None:
+    """Raise ConfigError where the newest run asks for another kind of answer: its readers' work would be misread."""
+    if (asked := queue.takes_several()) not in (None, several):
+        kinds = {True: "several findings of an image", False: "one class of an image"}
+        remedy = "Give the option." if asked else "Leave the option out, and multi_label of data.json if it is there."
+        expected = f"answers with {kinds[asked is True]}, as the newest run asks"
+        raise ConfigError("fedward annotate --multi-label", expected=expected, found=kinds[several], remedy=remedy)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -134,7 +134,11 @@ SELECT asked.sample_id, request, strategy, score, round, run,
 FROM asked LEFT JOIN decisions USING (sample_id);
 """
 )
-_SCHEMAS = (_FIRST, _SECOND, _THIRD)
+_FOURTH = """
+-- 1: the run's job takes several findings of an image, 0: one class; NULL: not known, from an older format.
+ALTER TABLE runs ADD COLUMN several INTEGER;
+"""
+_SCHEMAS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """What each format adds to the one before; an older file is brought up to date when it is opened."""
 
 _FOREIGN = "It is no queue: move it elsewhere, with its -wal and -shm, and a new one is made in its place."

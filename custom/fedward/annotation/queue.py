@@ -73,10 +73,16 @@ class Queue:
         rows = [(run, round_, strategy, *image, time) for image in zip(ids, known, strict=True)]
         insert = "INSERT INTO requests (run, round, strategy, sample_id, score, time) VALUES (?, ?, ?, ?, ?, ?)"
         with self.database.writing() as database:
-            _show_life(database, run)
+            _show_life(database, run, self.rules.multi_label)
             before = database.total_changes
             database.executemany(f"{insert} ON CONFLICT DO NOTHING", rows)
             return database.total_changes - before
+
+    def takes_several(self) -> bool | None:
+        """Return whether the newest run takes several findings of an image; None where no run says so."""
+        with self.database.reading() as database:
+            row = database.execute("SELECT several FROM runs ORDER BY last DESC LIMIT 1").fetchone()
+        return None if row is None or row[0] is None else bool(row[0])
 
     def pending(self) -> list[Request]:
         """Return what waits for an answer, one image of each question: newest requests first, then by falling score.
@@ -168,7 +174,7 @@ class Queue:
         return handover.write(form, path, content, classes, picture)
 
 
-def _show_life(database: sqlite3.Connection, run: str) -> None:
+def _show_life(database: sqlite3.Connection, run: str, several: bool) -> None:
     turn = database.execute("SELECT coalesce(max(last), 0) + 1 FROM runs").fetchone()[0]
-    insert = "INSERT INTO runs VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE SET last = excluded.last"
-    database.execute(insert, [run, turn, turn])
+    insert = "INSERT INTO runs (run, first, last, several) VALUES (?, ?, ?, ?)"
+    database.execute(f"{insert} ON CONFLICT (run) DO UPDATE SET last = excluded.last", [run, turn, turn, several])
