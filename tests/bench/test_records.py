@@ -239,6 +239,19 @@ def test_nothing_is_shown_where_the_bounds_are_not_apart(file: Path) -> None:
         assert rows[title][2].startswith("refused: Accuracy: bounds not apart: +0.095 [")
 
 
+def test_a_second_metric_is_refused_alone(file: Path) -> None:
+    results = results_of(file)
+    upper, lower = (results.records[Cell("all", row, seed)] for row, seed in (("upper", 2), ("lower", 1)))
+    test = {"last": {**upper.test["last"], "f1_macro": lower.test["last"]["f1_macro"]}}
+    mixed = {**results.records, Cell("all", "upper", 2): replace(upper, test=test)}
+    text = tables(Results(results.study, mixed))
+    rows = rows_of(text)
+    assert rows["Lower"][2:4] == ["0.615 ± 0.007", "refused"]
+    assert rows["**SSFL**"][4].startswith("+0.100 [")
+    assert rows["**SSFL**"][5] == ""
+    assert "Macro F1, alone" not in text
+
+
 def test_labels_that_came_last_begin_the_curve_that_is_judged() -> None:
     assert Curve((1, 2, 3, 4), (0.1, 0.2, 0.3, 0.4), {}, (10, 20, 20, 20)).judged == (0.2, 0.3, 0.4)
     assert Curve((1, 2), (0.1, 0.2), {}, ()).judged == (0.1, 0.2)

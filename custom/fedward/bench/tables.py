@@ -116,16 +116,23 @@ def _rows(results: Results) -> str:
     if study.lower:
         columns += [f"{metric_name(name)} minus lower bound" for name in study.metrics]
     lines = head("method", "seeds", *columns, "accuracy of all test images")
-    bounds = [f"{metric_name(name)}: {why}" for name in study.metrics[:1] if (why := results.bounds(variant, name))]
+    bounds = {name: why for name in study.metrics if (why := results.bounds(variant, name))}
+    first = study.metrics[0]
     for row in study.rows:
         found = results.of(variant, row)
-        if why := results.refused(variant, row) or "; ".join(bounds):
+        if why := results.refused(variant, row) or (first in bounds and f"{metric_name(first)}: {bounds[first]}"):
             lines.append(line(_title(results, row), str(len(found)), f"refused: {why}", *[""] * len(columns)))
             continue
-        cells = [mean(list(results.test(variant, row, name).values()), digits=3) for name in study.metrics]
+        cells = [
+            "refused" if name in bounds else mean(list(results.test(variant, row, name).values()), digits=3)
+            for name in study.metrics
+        ]
         if study.lower:
             none = row == study.lower or results.refused(variant, study.lower)
-            cells += ["" if none else results.gap(variant, row, variant, study.lower, name) for name in study.metrics]
+            cells += [
+                "" if none or name in bounds else results.gap(variant, row, variant, study.lower, name)
+                for name in study.metrics
+            ]
         pooled = mean([result.test["last"]["pooled"] for result in found.values()], digits=3)
         lines.append(line(_title(results, row), _seeds(found), *cells, pooled))
     return "\n".join(lines)
@@ -184,10 +191,11 @@ def _pairs(results: Results) -> str:
 
 def _joining(results: Results) -> Iterator[str]:
     """Yield a table of sites for each shown pair of a row of all sites and a row whose sites are alone."""
-    study, metrics = results.study, {name: metric_name(name) for name in results.study.metrics}
+    study = results.study
     for name, ours, theirs in results.pairs():
         joined, alone = study.rows[ours], study.rows[theirs]
-        if alone.alone and not joined.alone and not results.bounds(name, study.metrics[0]):
+        metrics = {each: metric_name(each) for each in study.metrics if not results.bounds(name, each)}
+        if alone.alone and not joined.alone and study.metrics[0] in metrics:
             where = f"{study.variants[name].title}: " if study.variants[name].title else ""
             title = f"{where}Does joining pay? {joined.title} beside {alone.title}, on each site's test images:"
             yield joining(title, metrics, results.sites(name, ours), results.sites(name, theirs))
