@@ -118,9 +118,10 @@ def _rows(results: Results) -> str:
     lines = head("method", "seeds", *columns, "accuracy of all test images")
     bounds = {name: why for name in study.metrics if (why := results.bounds(variant, name))}
     first = study.metrics[0]
+    together = f"{metric_name(first)}: {bounds[first]}" if first in bounds else ""
     for row in study.rows:
         found = results.of(variant, row)
-        if why := results.refused(variant, row) or (first in bounds and f"{metric_name(first)}: {bounds[first]}"):
+        if why := results.refused(variant, row) or together:
             lines.append(line(_title(results, row), str(len(found)), f"refused: {why}", *[""] * len(columns)))
             continue
         cells = [
