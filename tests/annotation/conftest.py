@@ -118,18 +118,24 @@ def tab(browser: Chrome) -> Iterator[Tab]:
 
 
 @pytest.fixture
-def serve(big_clinic: Any) -> Iterator[Callable[..., Server]]:
-    """Start the command on the big clinic; it is ended with the test."""
+def serving() -> Iterator[list[Server]]:
+    """Servers put into it are ended with the test."""
     servers: list[Server] = []
-
-    def start(port: int = 0, *options: str) -> Server:
-        servers.append(Server(big_clinic.site_file, CLASSES, port, *options))
-        return servers[-1]
-
-    yield start
+    yield servers
     for server in servers:
         server.process.kill()
         server.process.communicate()
+
+
+@pytest.fixture
+def serve(big_clinic: Any, serving: list[Server]) -> Callable[..., Server]:
+    """Start the command on the big clinic."""
+
+    def start(port: int = 0, *options: str) -> Server:
+        serving.append(Server(big_clinic.site_file, CLASSES, port, *options))
+        return serving[-1]
+
+    return start
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Several findings of one image at the page: ticked and sent by mouse, touch and keyboard."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,20 +21,16 @@ reading: {classes: {Mass: {title: A mass}}, readers: %d}
 
 
 @pytest.fixture
-def at(clinic: Any) -> Iterator[Callable[..., Server]]:
+def at(clinic: Any, serving: list[Server]) -> Callable[..., Server]:
     """Serve six images to so many readers."""
-    servers: list[Server] = []
 
     def start(readers: int = 1) -> Server:
         clinic.site_file.write_text(_SITE % readers)
         clinic.ask(*clinic.ids, several=True)
-        servers.append(Server(clinic.site_file, FINDINGS, 0, "--multi-label"))
-        return servers[-1]
+        serving.append(Server(clinic.site_file, FINDINGS, 0, "--multi-label"))
+        return serving[-1]
 
-    yield start
-    for server in servers:
-        server.process.kill()
-        server.process.communicate()
+    return start
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ pixels are those of the training.
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +36,26 @@ class BadRow(Exception):  # noqa: N818 - not an error of the program: caught per
 
 class Unreadable(BadRow):
     """A file cannot be read now, for a reason of the machine: it may be whole."""
+
+
+@contextmanager
+def as_bad_row(what: str) -> Iterator[None]:
+    """Turn an exception of a library that reads ``what`` into BadRow, or Unreadable where the machine failed.
+
+    It names the exception's type alone: its message may repeat parts of the header.
+    """
+    try:
+        yield
+    except BadRow:
+        raise
+    except Exception as error:
+        raise _kind(error)(f"expected {what}, found one that cannot be read ({type(error).__name__})") from None
+
+
+def _kind(error: Exception) -> type[BadRow]:
+    """Return whether the machine failed or the file; errors about a file's content, Pillow's too, carry no number."""
+    machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
+    return Unreadable if machine else BadRow
 
 
 def decode(path: Path, size: int, channels: int) -> Pixels:
@@ -80,10 +102,7 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     except BadRow:
         raise
     except Exception as error:  # whatever a decoder makes of one damaged file, the others are still good
-        # Pillow's own errors about a file's content are OSErrors, too, but carry no number.
-        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-        kind = Unreadable if machine else BadRow
-        raise kind(f"expected a whole image, found {type(error).__name__}: {error}") from None
+        raise _kind(error)(f"expected a whole image, found {type(error).__name__}: {error}") from None
 
 
 def as_image(pixels: Pixels) -> Image.Image:

@@ -8,7 +8,6 @@ import math
 import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, Unreadable, as_image
+from fedward.sites.decoding import BadRow, Unreadable, as_bad_row, as_image
 from fedward.sites.rendering import Frames, Window, eight_bits, windowed
 
 _DEFLATED = "1.2.840.10008.1.2.1.99"
@@ -89,7 +88,7 @@ def open_frames(
         BadRow: the file holds no image, or several frames that are not wanted; it is damaged, too large (Pillow's
             limit), of another size than its header says, or of a kind that is not read.
     """
-    with _as_bad_row():
+    with as_bad_row("a whole DICOM image"):
         dataset, count = _checked(path, frames is not None)
         for index in frames.chosen(count) if frames and count > 1 else (0,):
             yield index if count > 1 else None, as_image(eight_bits(_frame(dataset, index, count, window)))
@@ -97,7 +96,7 @@ def open_frames(
 
 def open_frame(path: Path, index: int, window: Window | None = None) -> Image.Image:
     """Read one frame of a DICOM file of several, by its number from 0; errors as of :func:`open_frames`."""
-    with _as_bad_row():
+    with as_bad_row("a whole DICOM image"):
         dataset, count = _checked(path, several=True)
         if not 0 <= index < count or count == 1:
             raise BadRow(f"expected one of several frames, found another number, and {count} in the file")
@@ -106,20 +105,8 @@ def open_frame(path: Path, index: int, window: Window | None = None) -> Image.Im
 
 def count_frames(path: Path) -> int:
     """Return how many frames a DICOM file has, by its header alone; errors as of :func:`open_frames`."""
-    with _as_bad_row():
+    with as_bad_row("a whole DICOM image"):
         return int(read_header(path, ["NumberOfFrames"]).get("NumberOfFrames") or 1)
-
-
-@contextmanager
-def _as_bad_row() -> Iterator[None]:
-    try:
-        yield
-    except BadRow:
-        raise
-    except Exception as error:  # as of other images; the message would repeat parts of the header
-        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-        found = f"expected a whole DICOM image, found one that cannot be read ({type(error).__name__})"
-        raise (Unreadable if machine else BadRow)(found) from None
 
 
 def open_values(path: Path) -> npt.NDArray[np.float32]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_image
+from fedward.sites.decoding import BadRow, Pixels, Unreadable, as_bad_row, as_image
 from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, evenly, windowed
 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
@@ -110,15 +110,9 @@ class Stack(NamedTuple):
 
 def open_stack(path: Path, read: Callable[[Path, int], Volume], slices: Slices, window: Window | None = None) -> Stack:
     """Read a volume whole; arguments and errors as of :func:`open_slices`, but that slices may be empty."""
-    try:
+    with as_bad_row("a whole volume"):
         volume = read(path, _LARGEST)
         return _stack(_upright(volume, slices.axis), slices, (window, "LINEAR") if window else volume.window)
-    except BadRow:
-        raise
-    except Exception as error:  # as of other images; the message would repeat parts of the header
-        machine = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
-        found = f"expected a whole volume, found one that cannot be read ({type(error).__name__})"
-        raise (Unreadable if machine else BadRow)(found) from None
 
 
 def read_nifti(path: Path, largest: int) -> Volume:
