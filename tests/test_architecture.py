@@ -249,6 +249,24 @@ def test_an_idle_flare_site_imports_no_torch(module: str) -> None:
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 
+WRONG = (
+    ("run", "no_job"),
+    ("run", "fedperl", "--site-files", "absent"),
+    ("run", "fedperl", "--set", "rounds"),
+    ("run", "fedperl", "--engine", "simulator", "--quiet"),
+    ("doctor", "absent.yaml"),
+)
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_wrong_arguments_are_refused_without_torch(arguments: tuple[str, ...]) -> None:
+    code = "import sys; from fedward.cli import main; code = main(sys.argv[1:]); print(code, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    code_of_it, imported = done.stdout.splitlines()[-1].split()
+    assert code_of_it in ("1", "2")
+    assert imported == "False"
+
+
 def test_files_and_functions_are_short() -> None:
     long = {name_of(path): len(text.splitlines()) for path, text in CODE.items()}
     assert not {name: lines for name, lines in long.items() if lines > LONGEST_MODULE}

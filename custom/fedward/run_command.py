@@ -46,12 +46,14 @@ def _run(options: argparse.Namespace) -> int:
         return _resume(options)
     if options.job is None:
         raise ConfigError("fedward run", expected="a job", found="none", remedy=f"Name one of {', '.join(JOBS)}.")
+    if options.engine == "simulator":
+        _refuse_local(options)
     from fedward.sites import named_sites
 
+    folders = [options.site_files] if options.site_files else []
+    named = [name for folder in folders for name in named_sites(folder)]  # before the experiment, which imports torch
     experiment = _experiment(options)
     options.out = options.out or Path("runs") / Path(options.job).stem
-    folders = [options.site_files] if options.site_files else []
-    named = [name for folder in folders for name in named_sites(folder)]
     if experiment.data.multi_label and not folders:
         found, remedy = "data.multi_label=true, and synthetic images show one class each", "Name the sites' files."
         raise ConfigError("fedward run", expected="--site-files FOLDER", found=found, remedy=remedy)
@@ -59,7 +61,6 @@ def _run(options: argparse.Namespace) -> int:
     if folders:
         sites = _usable(options, experiment, sites)
     if options.engine == "simulator":
-        _refuse_local(options)
         return _simulate(options, experiment, sites)
     return _run_here(options, experiment, sites=sites, site_folders=folders, init=options.init)
 

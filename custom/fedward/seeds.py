@@ -1,9 +1,15 @@
-"""Random generators derived from (seed, what for): the same on every machine and in every process order."""
+"""Random generators derived from (seed, what for): the same on every machine and in every process order.
+
+Importing this module does not import torch, which looking at a site's files does not need.
+"""
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -21,9 +27,11 @@ def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
     return np.random.default_rng(derive(seed, *purpose))
 
 
-def torch_generator(seed: int, *purpose: str | int) -> torch.Generator:
+def torch_generator(seed: int, *purpose: str | int) -> "torch.Generator":
     """Return a CPU torch generator for one purpose (see :func:`derive`).
 
     Always on the CPU: numbers drawn there and moved are equal whatever device trains.
     """
+    import torch
+
     return torch.Generator().manual_seed(derive(seed, *purpose))

@@ -187,12 +187,13 @@ def _survey(options: argparse.Namespace) -> int:
 def _look_at_device(site_file: Path) -> int:
     """Print where a site works; return 1 if that is not there. A file that cannot be read has been reported."""
     from fedward.sites.site_file import read_site_file
-    from fedward.training.machine import described, device_of
 
     try:
         file = read_site_file(site_file)
     except DataError:
         return 0
+    from fedward.training.machine import described, device_of
+
     try:
         print(f"Works on: {described(device_of(file.device, f'site {file.site}'))}")
     except DataError as error:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import Images, Rejected, SiteData
 from fedward.sites.images import decode_files
@@ -61,8 +62,6 @@ def load_site(site_file: Path, spec: "DataSpec", cache: Path | None = None, labe
         DataError: the site file, CSV or npz cannot be read; a group is in two splits; more than ``max_rejected`` of
             the rows are unusable; or nothing is left.
     """
-    from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
-
     file = read_site_file(site_file)
     check_label_fields(file, spec.classes, spec.multi_label)
     if isinstance(file, ManifestSite):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedward.errors import DataError
+from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import SPLITS, Row, SiteData
 from fedward.sites.lesions import draw
@@ -79,8 +80,6 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
     Raises:
         DataError: no such site, or a class that the synthetic images cannot draw, or none of the site's.
     """
-    from fedward.seeds import numpy_generator  # here: it imports torch, which looking at a site does not need
-
     if spec.multi_label:
         expected, remedy = "a job of one label an image", "Give this data set site files, as with --site-files FOLDER."
         raise DataError(f"synthetic site {site}", expected=expected, found="data.multi_label=true", remedy=remedy)
@@ -104,8 +103,6 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
 
 
 def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: int) -> list[str]:
-    from fedward.seeds import numpy_generator
-
     strange = [name for name in spec.classes if name not in LOOKS]
     priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
     if strange or not priors:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedward.errors import ConfigError, did_you_mean
+from fedward.seeds import numpy_generator
 from fedward.sites.data import SPLITS, Labels
 from fedward.sites.partition.pool import Cut, Pool, Rows, natural
 from fedward.sites.site_file import ANY_SITE, NO_SITE, Split
@@ -111,8 +112,6 @@ def _even(pool: Pool, rows: Rows, sites: int, seed: int) -> list[Rows]:
 
 
 def _spread(pool: Pool, rows: Rows, sites: int, gamma: float, seed: int) -> list[Rows]:
-    from fedward.seeds import numpy_generator  # here: it imports torch
-
     member, labels = _groups(pool, rows)
     least = 1 if pool.grouped else AT_LEAST
     parts = dirichlet(labels, sites, gamma, numpy_generator(seed, "dirichlet"), least)
