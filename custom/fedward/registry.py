@@ -151,11 +151,12 @@ _METHODS = {
     "oneshot": "oneshot:OneShot",
     "survey": "survey:Survey",
 }
-_SWIN_SIZES = (28, 32, 64, 224)
+_SWINS = {"28": 28, "32": 32, "32_patch4": 32, "64": 64, "224": 224}
+"""What follows ``swin_`` in a name -> height and width of its images in pixels."""
 _NETWORKS = {
     "small_cnn": "small_cnn:SmallCNN",
     "small_cnn_gn": "small_cnn_gn:SmallCNNGN",
-    **{f"{name}_{size}": f"masked_swin:{name}_{size}" for name in ("swin", "masked_swin") for size in _SWIN_SIZES},
+    **{f"{name}_{size}": f"masked_swin:{name}_{size}" for name in ("swin", "masked_swin") for size in _SWINS},
 }
 _SAMPLERS = {
     "random": "base:Random",
@@ -192,7 +193,7 @@ KINDS: Mapping[str, Registry[Any]] = {each.kind: each for each in (METHODS, NETW
 
 def image_size(net: str) -> int | None:
     """Return the only height and width in pixels that a network of fedward takes; None where it is not bound to one."""
-    return next((size for size in _SWIN_SIZES if net in (f"swin_{size}", f"masked_swin_{size}")), None)
+    return _SWINS.get(net.removeprefix("masked_").removeprefix("swin_")) if net in _NETWORKS else None
 
 
 def extensions(experiment: Mapping[str, Any]) -> list[Extension]:

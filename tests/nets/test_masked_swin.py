@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from fedward.errors import ConfigError
 from fedward.nets.masked_swin import PRESETS, MaskedSwin, Preset, SwinClassifier, SwinEncoder
 
-SMALL = ["swin_28", "swin_32", "swin_64"]
+SMALL = ["swin_28", "swin_32", "swin_32_patch4", "swin_64"]
 small = pytest.mark.parametrize("name", SMALL)
 channels_too = pytest.mark.parametrize("channels", [1, 3])
 
@@ -84,6 +84,7 @@ def plain_size(preset: Preset, channels: int) -> int:
         ("swin_28", 3, 237_780, 3_120),
         ("swin_32", 1, 565_500, 8_256),
         ("swin_32", 3, 565_756, 24_768),
+        ("swin_32_patch4", 3, 236_532, 12_480),
         ("swin_64", 1, 565_884, 33_024),
         ("swin_64", 3, 566_908, 99_072),
         ("swin_224", 3, 27_519_354, 2_362_368),  # Swin-T of 28,288,354 without its classifier of 769,000

@@ -49,11 +49,13 @@ class Preset:
 PRESETS = {
     "swin_28": Preset(image=28, patch=2, unit=4, window=7, width=32, depths=(2, 4), heads=(2, 4)),
     "swin_32": Preset(image=32, patch=2, unit=4, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)),
+    "swin_32_patch4": Preset(image=32, patch=4, unit=4, window=4, width=32, depths=(2, 4), heads=(2, 4)),
     "swin_64": Preset(image=64, patch=4, unit=8, window=4, width=32, depths=(2, 2, 2), heads=(2, 4, 8)),
     "swin_224": Preset(image=224, patch=4, unit=16, window=7, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24)),
 }
 """By name. ``swin_224`` is Swin-T with SelfFed's units of 16 pixels; the small ones train on a processor, and like it
-cut an image into 49 to 196 units of at most the encoder's stride."""
+cut an image into 49 to 196 units of at most the encoder's stride. Of those at 32 pixels, ``swin_32_patch4`` trains the
+faster: it has a quarter of the tokens."""
 
 
 class SwinEncoder(nn.Module):
@@ -170,7 +172,7 @@ class MaskedSwin(SwinClassifier):
         return pixels
 
 
-swin_28, swin_32, swin_64, swin_224 = (partial(SwinClassifier, preset) for preset in PRESETS.values())
-masked_swin_28, masked_swin_32, masked_swin_64, masked_swin_224 = (
+swin_28, swin_32, swin_32_patch4, swin_64, swin_224 = (partial(SwinClassifier, preset) for preset in PRESETS.values())
+masked_swin_28, masked_swin_32, masked_swin_32_patch4, masked_swin_64, masked_swin_224 = (
     partial(MaskedSwin, preset) for preset in PRESETS.values()
 )

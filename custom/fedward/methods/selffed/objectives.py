@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TARGET, QUEUE = "target", "queue"
 """Roles in a memory: the target network, and ``{"keys": (Q, D), "images": (Q, 1)}``, oldest first: what each is of."""
-MASKED_NETS = ("masked_swin_28", "masked_swin_32", "masked_swin_64", "masked_swin_224")
+MASKED_NETS = ("masked_swin_28", "masked_swin_32", "masked_swin_32_patch4", "masked_swin_64", "masked_swin_224")
 HIDDEN = 0.5
 """Grey of a hidden unit in a picture."""
 PROJECTION = 128
