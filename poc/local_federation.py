@@ -27,7 +27,7 @@ from fedward.sites import synthetic_site
 PROVISIONING = Path(__file__).resolve().parents[1] / "provisioning"
 SERVER, ADMIN, LEAD, MEMBER = "localhost", "admin@consortium.org", "lead@hospital-a.org", "member@hospital-b.org"
 HOSPITALS = {"hospital-a": "site-1", "hospital-b": "site-6", "hospital-c": "site-9"}
-"""Hospital -> the synthetic images site whose camera and patients it has."""
+"""Hospital -> the site of the synthetic images whose camera and patients it has."""
 
 _READY, _STOP = 90, 20
 """Seconds that all sites may take to connect, and all processes to end once asked."""
@@ -38,7 +38,7 @@ class Federation:
 
     Args:
         folder: new folder for the workspace, with absolute path.
-        image_size: of the synthetic images images.
+        image_size: of the synthetic images, in pixels.
         images: how many a full-size hospital has.
         environment: further environment variables of all participants.
         policy: rules of all hospitals that are not the default ones.

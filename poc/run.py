@@ -5,15 +5,18 @@ would, fetches the result, and stops everything, also on failure or Ctrl-C. Run 
 """
 
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
 
-from fedward.errors import FedwardError
-from fedward.flare.jobs.export import export_job
-from fedward.flare.jobs.submit import fetch, session, submit, wait
-from fedward.jobs import load_experiment
-from local_federation import LEAD, Federation
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # libraries that are being imported would tell Ctrl-C in a page of theirs
+
+from fedward.errors import FedwardError  # noqa: E402
+from fedward.flare.jobs.export import export_job  # noqa: E402
+from fedward.flare.jobs.submit import fetch, session, submit, wait  # noqa: E402
+from fedward.jobs import load_experiment  # noqa: E402
+from local_federation import LEAD, Federation  # noqa: E402
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "poc"
 SETTINGS = ["rounds=4", "warm_up=1", "images_per_round=128", "evaluate_every=2", "timeout=120"]
@@ -23,6 +26,7 @@ TIMEOUT = 300
 
 def main() -> int:
     """Run it; 0 when the run has finished."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     shutil.rmtree(FOLDER, ignore_errors=True)
     started = time.monotonic()
 

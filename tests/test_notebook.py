@@ -12,7 +12,7 @@ from PIL import Image
 
 import fedward
 from fedward import notebook
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, DataError, RunError
 from fedward.jobs import JOBS
 from fedward.registry import METHODS, METRICS
 
@@ -69,6 +69,15 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
         model(torch.zeros(1, 3, 20, 20))
     with pytest.raises(ConfigError, match="values outside"):
         model(images * 255)
+    with pytest.raises(ConfigError, match="found ndarray float32 of "):
+        model(images.numpy())
+    with pytest.raises(ConfigError, match="expected a list of files"):
+        model.read("photo.png")
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(
+        DataError, match=r"image .*broken\.png: expected one that a site can use, found expected a whole"
+    ):
+        model.read([tmp_path / "photo.png", tmp_path / "broken.png"])
     with pytest.raises(RunError, match="other settings"):
         fedward.run(small(seed=9), tmp_path / "run", resume=True)
     assert fedward.load_model(tmp_path / "run", "best").classes == model.classes

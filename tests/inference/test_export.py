@@ -98,6 +98,60 @@ def test_a_trace_that_answers_differently_is_not_written(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_ctrl_c_is_not_taken_for_a_fault_of_the_network(tmp_path: Path, monkeypatch) -> None:
+    """torch.export handles what the interrupt leaves half done, fails at that, and reports the failure."""
+    pytest.importorskip("onnxscript", reason="pip install fedward[export]")
+
+    def torn(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise AttributeError("partial graph") from None
+
+    def export(*_: object, **__: object) -> None:
+        try:
+            torn()
+        except AttributeError as error:
+            raise RuntimeError("Failed to export the model") from error
+
+    monkeypatch.setattr(torch.onnx, "export", export)
+    with pytest.raises(KeyboardInterrupt):
+        write_onnx(model_of("small_cnn"), tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+class Broken(Stubborn):
+    def forward(self, images: Tensor) -> Tensor:
+        raise ValueError("the first line\nthe second")
+
+
+def test_why_torch_cannot_export_a_network_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="pip install fedward[export]")
+    with pytest.raises(RunError, match="found ValueError: the first line\\. Export TorchScript"):
+        write_onnx(model_of(Broken()), tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("option", ["--torchscript", "--bundle"])
+def test_a_place_that_cannot_be_written_is_named(finished: Finished, option: str, capsys) -> None:
+    assert cli.main(["export", str(finished.run), option, "/proc/model"]) == 1
+    assert "fedward: /proc/model" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_is_named_by_the_file(finished: Finished, tmp_path: Path) -> None:
+    code = "import resource, sys; from fedward.cli import main; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+    command = [sys.executable, "-c", f"{code}; sys.exit(main())", "export", finished.run]
+    command += ["--torchscript", tmp_path / "model.ts"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith(f"fedward: {tmp_path}/model.ts: expected a place")) == (1, True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_formats_need_two_files(finished: Finished, tmp_path: Path, capsys) -> None:
+    file = str(tmp_path / "model")
+    assert cli.main(["export", str(finished.run), "--onnx", file, "--torchscript", file]) == 2
+    assert "expected a file each" in capsys.readouterr().err
+
+
 def test_missing_packages_are_said_before_anything_is_done(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("fedward.inference.export.find_spec", lambda name: None if name != "onnxruntime" else name)
     assert cli.main(["export", "nowhere", "--onnx", str(tmp_path / "model.onnx")]) == 2

@@ -49,8 +49,8 @@ def write_bundle(model: TrainedModel, run: Path, folder: Path) -> None:
         save_json(partial / "configs" / "inference.json", inference(model))
         for name in ("models", "docs", "scripts"):
             (partial / name).mkdir()
-        with quiet():
-            save_net_with_metadata(script, str(partial / "models" / "model.ts"), meta_values=described)
+        with quiet(), (partial / "models" / "model.ts").open("wb") as file:
+            save_net_with_metadata(script, file, meta_values=described)
         (partial / "docs" / "README.md").write_text(card.text(), encoding="utf-8")
         (partial / "scripts" / "__init__.py").touch()
         copyfile(decoding.__file__, partial / "scripts" / "decoding.py")

@@ -140,6 +140,9 @@ def _export(options: argparse.Namespace) -> int:
     if not (options.onnx or options.torchscript or options.bundle):
         remedy = "Add --onnx FILE, --torchscript FILE or --bundle FOLDER."
         raise ConfigError("fedward export", expected="a format", found="none", remedy=remedy)
+    if options.onnx and options.onnx == options.torchscript:
+        found, remedy = f"{options.onnx} twice", "Name two files."
+        raise ConfigError("--onnx and --torchscript", expected="a file each", found=found, remedy=remedy)
     if options.onnx:
         require_onnx()
     model = _model(options)

@@ -47,8 +47,8 @@ def write_torchscript(model: TrainedModel, out: Path) -> None:
     Raises RunError: what was written answers differently.
     """
     script = traced(model)
-    with whole(out) as partial, quiet():
-        torch.jit.save(script, partial, _extra_files={"metadata.json": json.dumps(facts(model))})
+    with whole(out) as partial, partial.open("wb") as file, quiet():
+        torch.jit.save(script, file, _extra_files={"metadata.json": json.dumps(facts(model))})
 
 
 def traced(model: TrainedModel) -> torch.jit.ScriptModule:
@@ -82,12 +82,22 @@ def write_onnx(model: TrainedModel, out: Path) -> None:
                     verbose=False,
                 )
         except Exception as error:  # whatever torch makes of a network that it cannot export
-            where, found = f"ONNX of net {model.experiment.net}", f"{type(error).__name__}: {error}"
+            if _interrupted(error):
+                raise KeyboardInterrupt from error
+            cause = error.__cause__ or error  # torch's own words are advice in colours
+            where, found = f"ONNX of net {model.experiment.net}", f"{type(cause).__name__}: {cause}".splitlines()[0]
             remedy = "Export TorchScript or a bundle, or train another network."
             raise RunError(where, expected="what torch exports", found=f"{found:.300}", remedy=remedy) from error
         program.model.metadata_props.update(facts(model))
         program.save(partial, external_data=False)
         _require_agreement(model, net, _session(partial), "ONNX")
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C led to an error: torch takes it for a fault of the network."""
+    while error and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _session(file: Path) -> Callable[[Tensor], Tensor]:

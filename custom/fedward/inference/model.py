@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from fedward.config import Experiment
 from fedward.digests import file_digest
-from fedward.errors import ConfigError, RunError
+from fedward.errors import ConfigError, DataError, RunError
 from fedward.inference.calibration import temperature_of
 from fedward.nets.trainable import TrainablePart
-from fedward.sites.decoding import check_not_blank, fit
+from fedward.sites.decoding import BadRow, Pixels, check_not_blank, fit
 from fedward.sites.images import decode_file
 from fedward.storage import audit
 from fedward.storage.checkpoint import StoredState
@@ -73,17 +73,26 @@ class TrainedModel(nn.Module):
         """Return files or Pillow's images, prepared as at a site: (N, channels, size, size) float32 in [0, 1].
 
         Raises:
-            BadRow: a file that is no image, or one that a site would reject.
+            ConfigError: one file in place of a list of files.
+            DataError: a file that is no image, or an image that a site would reject. It names the file.
         """
-        data, read = self.experiment.data, list[Tensor]()
-        for file in files:
-            if isinstance(file, Image.Image):
-                pixels = fit(file, data.image_size, data.channels)
-                check_not_blank(pixels)
-            else:
-                pixels = decode_file(Path(file), data.image_size, data.channels)[""]
-            read.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1) / 255)
+        if isinstance(files, str | Path | Image.Image):
+            remedy = "Write model.read([file])."
+            raise ConfigError("model.read", expected="a list of files", found=f"{files}", remedy=remedy)
+        read = [torch.from_numpy(self._pixels(file)).permute(2, 0, 1) / 255 for file in files]
         return torch.stack(read) if read else torch.empty(0, *self.image_shape)
+
+    def _pixels(self, file: Path | str | Image.Image) -> Pixels:
+        size, channels = self.experiment.data.image_size, self.experiment.data.channels
+        try:
+            if not isinstance(file, Image.Image):
+                return decode_file(Path(file), size, channels)[""].copy()
+            pixels = fit(file, size, channels).copy()
+            check_not_blank(pixels)
+        except BadRow as bad:
+            remedy = "Leave it out: `fedward predict` goes on without such images."
+            raise DataError(f"image {file}", expected="one that a site can use", found=f"{bad}", remedy=remedy) from bad
+        return pixels
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
@@ -95,10 +104,10 @@ class TrainedModel(nn.Module):
         Raises:
             ConfigError: images of another shape or type, or outside [0, 1].
         """
-        good = images.shape[1:] == self.image_shape and images.is_floating_point()
+        good = isinstance(images, Tensor) and images.shape[1:] == self.image_shape and images.is_floating_point()
         if not good or (len(images) and not 0 <= float(images.min()) <= float(images.max()) <= 1):
             expected = f"float (N, {', '.join(map(str, self.image_shape))}) in [0, 1]"
-            found = "values outside" if good else f"{images.dtype} of shape {tuple(images.shape)}"
+            found = "values outside" if good else f"{type(images).__name__} {images.dtype} of {tuple(images.shape)}"
             remedy = "Read files with model.read(files)."
             raise ConfigError("images for a trained model", expected=expected, found=found, remedy=remedy)
         if not len(images):  # many networks cannot compute no images

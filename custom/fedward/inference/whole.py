@@ -10,13 +10,19 @@ from fedward.storage.disk import make_folder, replace
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield where to write a file or folder that lies under ``path`` when the block ends well, and else nowhere."""
+    """Yield where to write a file or folder that lies under ``path`` when the block ends well, and else nowhere.
+
+    An OSError of the block that names no file, as a full disk's, names ``path``.
+    """
     make_folder(path.parent)
     partial = path.with_name(f"{path.name}.partial")
     _remove(partial)
     try:
         yield partial
         replace(partial, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         _remove(partial)
 
