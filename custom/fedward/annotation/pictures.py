@@ -1,4 +1,4 @@
-"""A site's images as a person is to see them: whole, in their own size and shape, found by sample id alone."""
+"""A site's images as a person is to see them: whole, in their own size and shape, by sample id."""
 
 import io
 import re
@@ -70,7 +70,7 @@ class Pictures:
         _check_reading(file, classes)
         self.site, self.classes = file.site, classes
         self.words = {name: file.reading.classes.get(name, ClassWords()) for name in classes}
-        """Class -> how readers are told of it."""
+        """Class -> its title and definition, as readers see them."""
         self.names: dict[str, str] = dict(file.labels) if isinstance(file, ManifestSite) else {}
         """The site's own words for classes -> the classes."""
         self._slices = Slices(file.rendering if isinstance(file, ManifestSite) else PLAIN)
@@ -79,10 +79,10 @@ class Pictures:
         if isinstance(file, ManifestSite):
             entries = _entries(file, classes, multi_label)
             self._pictures = {entry.sample_id: _of_entry(entry, file) for entry in entries if not is_volume(entry.path)}
-            several = [entry for entry in entries if self._slices.are_in(entry.path)]
-            self._rows = {entry.sample_id: _Row(entry.path, _facts(entry, file)) for entry in several}
+            stacks = [entry for entry in entries if self._slices.are_in(entry.path)]
+            self._rows = {entry.sample_id: _Row(entry.path, _facts(entry, file)) for entry in stacks}
         else:
-            self._pictures = _held(file, multi_label)
+            self._pictures = _of_npz(file, multi_label)
         self._groups: dict[str, list[str]] = defaultdict(list)
         for name, picture in self._pictures.items():
             self._groups[picture.group].append(name)
@@ -121,8 +121,8 @@ class Pictures:
 
     def facts(self, sample_id: str) -> tuple[tuple[str, str], ...]:
         """Return the columns that the site shows, and what stands there; empty cells are left out."""
-        found = self._find(sample_id)
-        return found.facts if found else ()
+        picture = self._find(sample_id)
+        return picture.facts if picture else ()
 
     def png(self, sample_id: str, longest: int = LARGEST, window: Window | None = None) -> bytes:
         """Return an image as PNG, its longer side at most ``longest`` pixels.
@@ -148,11 +148,11 @@ class Pictures:
 
     def _read(self, sample_id: str, what: Callable[[_Picture], _T]) -> _T:
         where = f"site {self.site}, image {sample_id}"
-        if (found := self._find(sample_id)) is None:
+        if (picture := self._find(sample_id)) is None:
             remedy = "Check the site file; ids must stay the same from run to run."
             raise DataError(where, expected="an image that the site file names", found="none", remedy=remedy)
         try:
-            return what(found)
+            return what(picture)
         except BadRow as bad:
             remedy = "Fix the file; `fedward doctor` lists all that cannot be read."
             raise DataError(where, expected="a whole image", found=f"{bad}", remedy=remedy) from None
@@ -171,8 +171,8 @@ def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None
         expected, remedy = f"columns of the CSV ({', '.join(header):.500})", "Correct the site file."
         raise DataError(where, expected=expected, found=", ".join(missing), remedy=remedy)
     labels = file.columns.label if isinstance(file.columns.label, tuple) else (file.columns.label,)
-    if told := [name for name in file.reading.columns if name in labels]:
-        found, remedy = ", ".join(told), "Leave it out: readers would see the answer."
+    if answers := [name for name in file.reading.columns if name in labels]:
+        found, remedy = ", ".join(answers), "Leave it out: readers would see the answer."
         raise DataError(where, expected="columns that do not hold the label", found=found, remedy=remedy)
 
 
@@ -196,10 +196,10 @@ def _facts(entry: Entry, file: ManifestSite) -> _Facts:
     return tuple((name, entry.cells[name]) for name in file.reading.columns if entry.cells[name])
 
 
-def _held(file: NpzSite, multi_label: bool) -> dict[str, _Picture]:
+def _of_npz(file: NpzSite, multi_label: bool) -> dict[str, _Picture]:
     """Return the images of an npz file, each of which is a group."""
     splits = {split: read_split(file, split, multi_label)[0] for split in SPLITS}
-    images = {f"{split}-{index}": image for split, held in splits.items() for index, image in enumerate(held)}
+    images = {f"{split}-{index}": image for split, pixels in splits.items() for index, image in enumerate(pixels)}
     return {name: _Picture(partial(as_image, image), levels_of_picture, None, name) for name, image in images.items()}
 
 

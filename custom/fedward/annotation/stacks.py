@@ -25,12 +25,12 @@ class Slice:
 
 
 class Slices:
-    """Reads one file at a time, and keeps the volume it read last: so much memory it takes, whoever scrolls."""
+    """Reads one file at a time and caches the last volume, so memory does not grow with the number of readers."""
 
     def __init__(self, rendering: Rendering) -> None:
         self._rendering = rendering
         self._lock = Lock()
-        self._kept: tuple[Path, Stack] | None = None
+        self._cached: tuple[Path, Stack] | None = None
 
     def are_in(self, path: Path) -> bool:
         """Return whether a file may hold several images."""
@@ -57,8 +57,8 @@ class Slices:
 
     def _stack(self, path: Path) -> Stack:
         assert self._rendering.slices is not None, "no file is a volume to a site that takes no slices"
-        if self._kept is None or self._kept[0] != path:
-            self._kept = None  # before the next one takes memory
+        if self._cached is None or self._cached[0] != path:
+            self._cached = None  # before the next one takes memory
             read = read_series if path.is_dir() else read_nifti
-            self._kept = path, open_stack(path, read, self._rendering.slices, self._rendering.window)
-        return self._kept[1]
+            self._cached = path, open_stack(path, read, self._rendering.slices, self._rendering.window)
+        return self._cached[1]

@@ -17,7 +17,7 @@ def joining(title: str, metrics: Mapping[str, str], joined: Mapping[int, Sites],
 
     Args:
         title: line above the table.
-        metrics: name -> what the table calls it.
+        metrics: name -> its label in the table.
         joined: seed -> what the federation's model does at its sites, in the order of the table's lines.
         alone: seed -> what each site's own model does there.
     """
@@ -29,12 +29,12 @@ def joining(title: str, metrics: Mapping[str, str], joined: Mapping[int, Sites],
     if not (sites := dict.fromkeys(site for pair in pairs for site in pair)):
         return ""
     columns = [
-        f"{told}{model}" for told in metrics.values() for model in (", alone", ", joined", ", what joining brings")
+        f"{label}{model}" for label in metrics.values() for model in (", alone", ", joined", ", what joining brings")
     ]
     lines = [f"{title}\n", *head("site", "seeds", *columns)]
     for site in sites:
-        found = [[pair[site]] for pair in pairs if site in pair]
-        lines.append(line(site, str(len(found)), *_cells(metrics, found)))
+        seeds = [[pair[site]] for pair in pairs if site in pair]
+        lines.append(line(site, str(len(seeds)), *_cells(metrics, seeds)))
     every = [list(pair.values()) for pair in pairs if pair]
     return "\n".join([*lines, line("mean over sites", str(len(every)), *_cells(metrics, every))])
 
@@ -46,8 +46,8 @@ _Pair = tuple[Mapping[str, float], Mapping[str, float]]
 def _cells(metrics: Mapping[str, str], seeds: Sequence[Sequence[_Pair]]) -> Iterator[str]:
     """Yield both models' values and their difference in each metric, from the pairs of sites of each seed."""
     for name in metrics:
-        told = [[pair for pair in pairs if all(name in values for values in pair)] for pairs in seeds]
-        joined, alone = ([fmean(pair[side][name] for pair in pairs) for pairs in told if pairs] for side in (0, 1))
+        complete = [[pair for pair in pairs if all(name in values for values in pair)] for pairs in seeds]
+        joined, alone = ([fmean(pair[side][name] for pair in pairs) for pairs in complete if pairs] for side in (0, 1))
         if joined:
             yield from (mean(alone, _DIGITS), mean(joined, _DIGITS), difference(joined, alone, _DIGITS))
         else:
