@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +338,37 @@ def test_a_release_whose_end_was_not_written_counts(path: Path) -> None:
     release(path)
     end_of(path).write_bytes(earlier)
     assert release(path)[0]["releases"] == 6
+
+
+def _release_until_killed(path: Path, sent: Any) -> None:
+    while True:
+        enter(path, {}, Rule(1.0, 1000.0, DELTA, 20.0))
+        sent.send(None)  # in place of the update that leaves
+
+
+@pytest.mark.proves(
+    "faults",
+    "a site's process is killed between spending its privacy budget and sending an update",
+    "no release that left is missing from the ledger; the next one adds to them",
+)
+def test_a_killed_process_gives_no_budget_back(path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    received, sent = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_release_until_killed, args=(path, sent))
+    process.start()
+    sent.close()
+    for _ in range(5):
+        received.recv()
+    process.kill()
+    process.join()
+    left = 5
+    with suppress(EOFError):
+        while True:
+            received.recv()
+            left += 1
+    counted = len(spent(path))
+    assert left <= counted <= left + 1  # one may be written and not sent
+    assert enter(path, {}, RULE)["releases"] == counted + 1
 
 
 def test_half_a_line_of_a_crash_is_quoted_and_does_not_count(five: Path) -> None:
