@@ -12,6 +12,7 @@ from run_folders import CLASSES, SITES, add_answers, write_run
 
 from chromium import start_browser
 from fedward.evaluation.binned import binned_counts
+from fedward.evaluation.multi_label import one_versus_rest
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.report import Run, write_report
 from fedward.report.clinical import Clinical
@@ -125,9 +126,10 @@ def test_it_prints_on_one_page_of_paper(folder, tmp_path):
     (long / "run.json").write_text(json.dumps(info))
     add_many_classes(long, 30)
     write_report(long)
+    findings = write_findings_run(tmp_path / "findings", [f"pulmonary consolidation {number}" for number in range(20)])
     browser = start_browser()
     try:
-        assert [printed_pages(browser, each / "clinician.html") for each in (folder, long)] == [1, 1]
+        assert [printed_pages(browser, each / "clinician.html") for each in (folder, long, findings)] == [1] * 3
     finally:
         browser.quit()
 
@@ -138,6 +140,37 @@ def add_many_classes(folder: Path, classes: int) -> None:
     scores = np.random.default_rng(0).dirichlet(np.ones(classes), len(labels))
     rows = [{"round": round_, "site": "site-1", **(binned_counts(scores, labels) or {})} for round_ in (0, 1)]
     (folder / "binned.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_findings_run(folder: Path, classes: list[str]) -> Path:
+    """A run whose model is sure of some findings, right with its surest answers of others, and guesses the rest."""
+    write_run(folder, rounds=1, synthetic=())
+    info = json.loads((folder / "run.json").read_text())
+    info["experiment"]["data"] |= {"classes": classes, "multi_label": True}
+    info["experiment"]["key_metric"] = "auroc_macro"
+    (folder / "run.json").write_text(json.dumps(info))
+    rng = np.random.default_rng(0)
+    truth = (rng.random((400, len(classes))) < 0.4).astype(int)
+    kind = np.arange(len(classes)) % 3
+    sure, guess = np.abs(truth - 0.03), rng.random(truth.shape)
+    half = np.where(rng.random(truth.shape) < 0.6, np.abs(truth - 0.01), 0.3 + 0.4 * guess)
+    scores = np.where(kind == 0, sure, np.where(kind == 1, half, guess))
+    row = {"round": 1, "site": "site-1", **(one_versus_rest(scores, truth) or {})}
+    (folder / "binned.jsonl").write_text(json.dumps(row) + "\n")
+    write_report(folder)
+    return folder
+
+
+def test_a_human_is_asked_by_finding(tmp_path):
+    folder = write_findings_run(tmp_path / "run", ["Mass", "Edema", "Hernia"])
+    page = sheet(folder)
+    refer = {line.name: line.refer[-1] for line in Clinical.of(Run.load(folder), 1).pooled.trust}
+    assert (refer["Mass"], refer["Hernia"]) == (0, None)
+    assert 0 < refer["Edema"] < 1
+    assert "is right for 95 of 100 images or more: Mass." in page.text
+    assert f"of which it is least sure: {refer['Edema'] * 100:.0f} for Edema." in page.text
+    assert "so a human must read all: Hernia." in page.text
+    assert page.unclosed == []
 
 
 def test_of_many_classes_the_commonest_are_shown(tmp_path):

@@ -1,11 +1,12 @@
 """One page for clinicians: what the model does, on whose images, how good it is, when to ask a human, its limits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fedward.evaluation.clinical import Share
 from fedward.report import tables, verdict, words
-from fedward.report.clinical import Answers, ClassRates, Clinical
+from fedward.report.clinical import WANTED, Answers, ClassRates, Clinical
 from fedward.report.run import Run
 from fedward.report.template import template
 
@@ -43,11 +44,35 @@ def _content(run: Run) -> dict[str, Any]:
         "baseline": baseline,
         "clinical": found,
         "referred": {share: wanted for wanted, share in found.pooled.referred if share is not None} if found else {},
+        "findings": _findings(found.pooled, [line.name for line in shown]) if found and run.multi_label else None,
         "lines": [line for line in every if line in shown],
         "left_out": len(every) - len(shown),
         "range": _range(found.sites) if found and not run.multi_label else None,
         "limits": _limits(run, found),
     }
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings of a multi-label model by what a human has to read, so that ``wanted`` of its answers are right."""
+
+    wanted: float
+    alone: Sequence[str]
+    """Those where nobody has to read an image."""
+    some: Mapping[str, float]
+    """Share of images to read."""
+    all: Sequence[str]
+    """Those where no share is enough."""
+
+
+def _findings(answers: Answers, shown: Collection[str]) -> Findings:
+    refer = {line.name: line.refer[-1] for line in answers.trust if line.name in shown}
+    return Findings(
+        WANTED[-1],
+        [name for name, share in refer.items() if share == 0],
+        {name: share for name, share in refer.items() if share},
+        [name for name, share in refer.items() if share is None],
+    )
 
 
 def _range(sites: Sequence[Answers]) -> tuple[tuple[str, Share], tuple[str, Share]] | None:
