@@ -1,5 +1,7 @@
 """Who gets which images of a pool: by a Dirichlet law, evenly, or by a column."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from fedward.errors import ConfigError
 from fedward.seeds import numpy_generator
 from fedward.sites.partition.divide import dirichlet, divide, divide_by
 from fedward.sites.partition.pool import Listing, Pool
+from fedward.sites.rendering import Rendering, Slices
 
 
 @given(st.lists(st.integers(-1, 4), min_size=30, max_size=90), st.integers(1, 4), st.integers(0, 9))
@@ -258,6 +261,17 @@ def test_a_group_of_two_hospitals_stays_where_most_of_it_is():
 def test_columns_that_make_no_sites_are_refused(values, found):
     with pytest.raises(ConfigError, match=found):
         divide_by(pool(np.zeros(60), hospital=values), "hospital")
+
+
+def test_a_site_too_small_tells_what_is_counted():
+    """Volumes are counted as files, and patients are told beside them."""
+    values, patients = ["a"] * 51 + ["b"] * 9, [f"p{index // 5}" for index in range(60)]
+    volumes = replace(pool(np.arange(60) // 5 % 2, patients, hospital=values), grouped=True)
+    with pytest.raises(ConfigError, match=r"10 training images, at each.*as b with 9 \(groups, as patients: 2\)"):
+        divide_by(volumes, "hospital")
+    volumes = replace(volumes, rendering=Rendering(slices=Slices(at_most=4)))
+    with pytest.raises(ConfigError, match="10 training files, however many images each becomes, at each site"):
+        divide_by(volumes, "hospital")
 
 
 def test_an_unknown_column_is_refused_with_those_there_are():

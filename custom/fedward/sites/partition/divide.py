@@ -46,7 +46,7 @@ def divide(pool: Pool, sites: int, gamma: float | None = None, seed: int = 0) ->
     learned = _even(pool, train, sites, seed) if gamma is None else _spread(pool, train, sites, gamma, seed)
     parts = zip(learned, _even(pool, val, sites, seed), _even(pool, test, sites, seed), strict=True)
     cut = {f"site-{index}": dict(zip(SPLITS, part, strict=True)) for index, part in enumerate(parts, 1)}
-    _check_size(cut, "Ask for fewer sites, or a larger --dirichlet.")
+    _check_size(pool, cut, "Ask for fewer sites, or a larger --dirichlet.")
     return cut
 
 
@@ -76,7 +76,9 @@ def divide_by(pool: Pool, column: str, seed: int = 0) -> Cut:
         name: {split: np.flatnonzero((owner == place[value]) & (splits == split)) for split in SPLITS}
         for value, name in names.items()
     }
-    _check_size(cut, f"Give the images of these sites no value in {column}, to leave them out, or name another column.")
+    _check_size(
+        pool, cut, f"Give the images of these sites no value in {column}, to leave them out, or name another column."
+    )
     return cut
 
 
@@ -125,11 +127,14 @@ def _groups(pool: Pool, rows: Rows) -> tuple[npt.NDArray[np.int64], Labels]:
     return member, commonest_labels(member, pool.kinds[rows], len(place))
 
 
-def _check_size(cut: Cut, remedy: str) -> None:
+def _check_size(pool: Pool, cut: Cut, remedy: str) -> None:
     if small := {site: len(rows["train"]) for site, rows in cut.items() if len(rows["train"]) < AT_LEAST}:
-        expected, site = f"at least {AT_LEAST} training images at each site", min(small, key=lambda name: small[name])
-        count = small[site]
-        found = f"{len(small)} of {len(cut)} with fewer, as {site} with {count}"
+        site = min(small, key=lambda name: small[name])
+        kind = "files, however many images each becomes" if pool.rendering.several else "images"
+        expected = f"at least {AT_LEAST} training {kind}, at each site"
+        owners = {pool.groups[row] for row in cut[site]["train"]}
+        of = f" (groups, as patients: {len(owners)})" if pool.grouped else ""
+        found = f"{len(small)} of {len(cut)} with fewer, as {site} with {small[site]}{of}"
         raise ConfigError("fedward partition", expected=expected, found=found, remedy=remedy)
 
 
