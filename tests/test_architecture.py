@@ -310,6 +310,13 @@ def test_names_of_tests_are_short() -> None:
     assert not [(file, name) for file, name in names if name.startswith("test_") and len(name) >= 60]
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """pytest imports a test file by its name alone: the second of two would hide the first, or fail."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py")]
+    many = {"conftest.py", "sitecustomize.py"}  # pytest knows the first by its folder, the second is alone on a path
+    assert not {name for name in names if names.count(name) > 1} - many
+
+
 REFERENCE = re.compile(r":(?:class|func|mod|attr|meth|data):`~?(fedward[\w.]+)`")
 
 
