@@ -2,11 +2,12 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedward.config import DERMOSCOPY, DataSpec, Experiment, SyntheticData
+from fedward.config import DERMOSCOPY, SURE_OF_EACH, DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment, simulated_sites
 from fedward.methods import METHODS, method_of
@@ -146,3 +147,10 @@ def test_several_labels_need_surer_pseudo_labels() -> None:
         assert load_experiment(job, [*several, "threshold=0.7"]).options["threshold"] == 0.7
         assert load_experiment(job, several[1:]).options.get("threshold", 0.6) == 0.6
     assert "threshold" not in load_experiment("fedavg", several).options
+
+
+def test_a_job_of_ones_own_has_the_threshold_of_shipped_ones(tmp_path: Path) -> None:
+    (file := tmp_path / "job.json").write_text(json.dumps({"method": "ssfl", "data": {"multi_label": True}}))
+    assert method_of(load_experiment(str(file))).settings.threshold == SURE_OF_EACH
+    assert load_experiment(str(file), ["threshold=0.6"]).options["threshold"] == 0.6
+    assert load_experiment("ssfl", ["data.multi_label=true"]).options["threshold"] == SURE_OF_EACH

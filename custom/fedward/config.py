@@ -65,6 +65,12 @@ def default_metric(data: DataSpec) -> str:
     return "auroc_macro" if data.multi_label else "accuracy"
 
 
+SURE_OF_EACH = 0.95
+"""Threshold of pseudo-labels where an image may show several classes and a job names none; FixMatch's.
+
+A network that has learned nothing is surer than 0.6 that an image lacks a rare finding."""
+
+
 class WeightsFile(_Frozen):
     """A file of weights in the folder ``FEDWARD_WEIGHTS`` of the server and of each site; none is sent."""
 
@@ -91,7 +97,8 @@ class Experiment(_Frozen):
 
     method: str
     options: dict[str, Any] = Field(default_factory=dict)
-    """The method's settings; checked against the method's own model."""
+    """The method's settings; checked against the method's own model. In a multi-label job a ``threshold`` that is not
+    named is :data:`SURE_OF_EACH`."""
     data: DataSpec = DataSpec()
     net: str = "small_cnn"
     pretrained: bool | WeightsFile = False
@@ -151,6 +158,12 @@ class Experiment(_Frozen):
         if not re.fullmatch(r"all|head|adapters|last:[1-9]\d{0,3}", part):
             raise ValueError(f"{part[:80]!r}, not one of all, head, adapters, or last:N such as last:2")
         return part
+
+    @model_validator(mode="after")
+    def _sure_of_each(self) -> "Experiment":
+        if self.data.multi_label and "threshold" in METHODS[self.method].settings_type.model_fields:
+            self.options.setdefault("threshold", SURE_OF_EACH)
+        return self
 
     @model_validator(mode="after")
     def _known_method(self) -> "Experiment":

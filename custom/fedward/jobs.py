@@ -78,9 +78,6 @@ def _self_supervised(pretraining_rounds: int) -> Experiment:
 _CLINICAL_REPLIES = 3
 """With fewer, the mean of a round is one hospital's model, or two of which each knows its own."""
 
-_SURE_OF_EACH = 0.95
-"""As FixMatch's threshold: a network that has learned nothing is surer than 0.6 that an image lacks a rare finding."""
-
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
 JOBS: dict[str, Callable[[], Experiment]] = {
@@ -138,8 +135,8 @@ def load_experiment(
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
     the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML. ``data`` has fields of its
     ``data``, as changes that come before the others. Other classes than those of a shipped job are of another data set:
-    without a name of its own it is called ``images``. Where images have several labels, the best round is chosen by
-    another metric and pseudo-labels need :data:`_SURE_OF_EACH`, unless a change says otherwise.
+    without a name of its own it is called ``images``. Where images have several labels, a shipped job
+    chooses the best round by another metric, unless a change says otherwise.
     """
     known = {f"data.{key}": value for key, value in (data or {}).items()}
     changed = known | dict(map(key_and_value, changes))
@@ -147,8 +144,6 @@ def load_experiment(
         changed.setdefault("data.name", "images")
     if is_shipped(job) and changed.get("data.multi_label") is True:
         changed.setdefault("key_metric", default_metric(DataSpec(multi_label=True)))
-        if "threshold" in METHODS[_base(job).method].settings_type.model_fields:
-            changed.setdefault("threshold", _SURE_OF_EACH)
     return changed_experiment(job, changed, clinical)
 
 
