@@ -19,7 +19,7 @@ from fedward.evaluation import (
     mean_over_sites,
     paired_difference,
 )
-from fedward.evaluation.selection import earliest_best, evaluated, kept_round
+from fedward.evaluation.selection import evaluated, kept_round, latest_best
 
 
 def rows(table, metric="accuracy"):
@@ -51,12 +51,12 @@ def test_best_per_site_takes_each_sites_own_round():
     assert chosen.test == pytest.approx(0.55)
 
 
-def test_best_global_takes_the_earliest_of_equal_means():
+def test_best_global_takes_the_latest_of_equal_means():
     chosen = best_global(rows(TABLE), "accuracy")
-    assert chosen.round == 1
-    assert [(c.site, c.val, c.test) for c in chosen.sites] == [("x", 0.6, 0.5), ("y", 0.7, 0.4)]
+    assert chosen.round == 3
+    assert [(c.site, c.val, c.test) for c in chosen.sites] == [("x", 0.8, 0.9), ("y", 0.5, 0.8)]
     assert chosen.val == pytest.approx(0.65)
-    assert chosen.test == pytest.approx(0.45)
+    assert chosen.test == pytest.approx(0.85)
 
 
 def test_last_round_chooses_nothing():
@@ -178,8 +178,8 @@ def test_the_kept_round_stands_in_place_of_the_best():
 
 
 def test_rounding_alone_puts_no_round_ahead():
-    assert earliest_best({4: 0.1 + 0.2, 2: 0.3, 1: 0.1}) == 2
-    assert earliest_best({}) is None
+    assert latest_best({2: 0.1 + 0.2, 4: 0.3, 1: 0.1}) == 4
+    assert latest_best({}) is None
 
 
 def test_undefined_values_are_left_out():
@@ -203,7 +203,7 @@ def test_no_round_beats_the_chosen_one(table):
         own = {r: val for (r, site), (val, _) in table.items() if site == choice.site}
         assert choice.val == own[choice.round]
         assert choice.val == pytest.approx(max(own.values()), abs=1e-11)
-        assert all(val < choice.val for r, val in own.items() if r < choice.round)
+        assert all(val < choice.val for r, val in own.items() if r > choice.round)
 
 
 def test_interval_worked_by_hand():

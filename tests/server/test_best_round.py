@@ -73,7 +73,7 @@ def equal_but_for_rounding(site: str, round_: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("find", "expected"), [(half_unlabelled, 2), (one_hears_late, 3), (equal_but_for_rounding, 0), (nobody, None)]
+    ("find", "expected"), [(half_unlabelled, 2), (one_hears_late, 3), (equal_but_for_rounding, 3), (nobody, None)]
 )
 def test_the_report_describes_the_round_whose_model_is_kept(
     find: Find,

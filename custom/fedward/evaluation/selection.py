@@ -108,11 +108,11 @@ def mean_over_sites(rows: Iterable[MetricRow], metric: str, split: str = "val") 
 
 
 def best_per_site(rows: Iterable[MetricRow], metric: str) -> Selection:
-    """Each site's own round of highest validation ``metric``, the earliest on ties, and its test value there."""
+    """Each site's own round of highest validation ``metric``, the latest on ties, and its test value there."""
     rows = list(rows)
     val = _table(rows, metric)["val"]
     own = {site: {r: sites[site] for r, sites in val.items() if site in sites} for site in _sites(rows)}
-    best = ((site, earliest_best(values)) for site, values in own.items())
+    best = ((site, latest_best(values)) for site, values in own.items())
     chosen = {site: () if round_ is None else (round_,) for site, round_ in best}
     return Selection("best_per_site", metric, (), _choices(rows, metric, chosen))
 
@@ -129,7 +129,7 @@ def evaluated(values: Mapping[str, float | None], sites: Collection[str]) -> boo
 
 
 def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] | None = None) -> Selection:
-    """The one round of highest mean validation ``metric`` over sites (equal weights), the earliest on ties.
+    """The one round of highest mean validation ``metric`` over sites (equal weights), the latest on ties.
 
     Only rounds count that are :func:`evaluated` by ``sites``, by default those that rows name.
     """
@@ -141,7 +141,7 @@ def best_global(rows: Iterable[MetricRow], metric: str, sites: Collection[str] |
             heard[row.round][row.site] = row.value
     means = mean_over_sites(rows, metric)
     eligible = {r: means[r] for r, values in heard.items() if evaluated(values, everyone)}
-    return kept_round(rows, metric, earliest_best(eligible))
+    return kept_round(rows, metric, latest_best(eligible))
 
 
 def kept_round(rows: Iterable[MetricRow], metric: str, round_: int | None) -> Selection:
@@ -189,10 +189,13 @@ def _choices(rows: Sequence[MetricRow], metric: str, chosen: Mapping[str, tuple[
     return tuple(choices)
 
 
-def earliest_best(values: Mapping[int, float]) -> int | None:
-    """Return the round of the highest value, the earliest on ties; None for no values."""
+def latest_best(values: Mapping[int, float]) -> int | None:
+    """Return the round of the highest value, the latest on ties; None for no values.
+
+    Few validation images take few values, and a lucky first round ties with models that have learned more.
+    """
     # Means of the same numbers in another order may differ in the last bit: that is a tie.
-    return min(values, key=lambda r: (-round(values[r], 12), r), default=None)
+    return max(values, key=lambda r: (round(values[r], 12), r), default=None)
 
 
 def _sites(rows: Sequence[MetricRow]) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from statistics import fmean
 
-from fedward.evaluation.selection import MetricRow, earliest_best, evaluated
+from fedward.evaluation.selection import MetricRow, evaluated, latest_best
 from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
 from fedward.protocol.messages import Answer, SurveyAnswer
@@ -74,6 +74,6 @@ def keep_best(run: RunFolder, exchange: Exchange, values: Mapping[str, float | N
         return
     round_, mean = exchange.model_round, fmean(value for value in values.values() if value is not None)
     best = run.best()
-    if earliest_best({round_: mean, **dict([best] if best else [])}) == round_:
+    if latest_best({round_: mean, **dict([best] if best else [])}) == round_:
         about = {"round": round_, "metric": f"mean over sites of val {key_metric}", "value": mean}
         run.save_global("best", exchange.model, about)
