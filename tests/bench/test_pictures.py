@@ -56,6 +56,16 @@ def test_bought_labels_are_drawn_over_their_number(tmp_path: Path) -> None:
     assert "<title>t: few, own, all</title>" in text
 
 
+def test_axes_of_scores_end_where_scores_do(tmp_path: Path) -> None:
+    """Also where an interval of two seeds reaches beyond."""
+    study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})
+    level = {1: Curve(tuple(range(1, 9)), (0.9,) * 8, {}, ()), 2: Curve(tuple(range(1, 9)), (1.0,) * 8, {}, ())}
+    text = drawn(study, [result(cell, level[cell.seed], 0.5) for cell in study.cells()], tmp_path / "a.svg")
+    ticks = [float(tick) for tick in re.findall(r">(-?\d\.\d+)</text>", text)]
+    assert max(ticks) == 1.0
+    assert min(ticks) >= 0
+
+
 def test_figures_have_the_colours_of_reports(tmp_path: Path) -> None:
     """All that they use, in light and in dark."""
     study = Study.model_validate({"title": "t", "rows": ROWS, "seeds": (1, 2)})

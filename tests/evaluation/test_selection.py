@@ -213,6 +213,16 @@ def test_interval_worked_by_hand():
     assert (found.low, found.high) == (pytest.approx(2 - 2.484138, abs=1e-6), pytest.approx(2 + 2.484138, abs=1e-6))
 
 
+def test_intervals_of_scores_end_at_0_and_1():
+    wide = mean_and_interval([0.1, 0.5, 0.9])
+    assert (wide.low < 0, wide.high > 1) == (True, True)
+    told = wide.of_score("f1_weighted")
+    assert (told.low, told.mean, told.high) == (0, 0.5, 1)
+    assert mean_and_interval([0.55, 0.56]).of_score("accuracy") == mean_and_interval([0.55, 0.56])
+    assert wide.of_score("kappa_of_a_package") == wide
+    assert mean_and_interval([0.7]).of_score("f1_macro").low is None
+
+
 def test_one_run_has_no_interval():
     found = mean_and_interval([0.7])
     assert (found.mean, found.sd, found.low, found.high, found.n) == (0.7, None, None, None, 1)

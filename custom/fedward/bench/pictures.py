@@ -1,6 +1,7 @@
 """Figures of a study as files: a line for each row and its 95 % interval as a band, for light and dark pages."""
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -8,13 +9,14 @@ from fedward.bench.records import Curve
 from fedward.bench.study import Study
 from fedward.bench.tables import Results, metric_name
 from fedward.evaluation import mean_and_interval
+from fedward.evaluation.names import SCORES
 from fedward.report.drawing import INK, SERIES, axes_of, palette, svg
 
 _FONT = 'text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }'
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)))
-_WIDTH, _HEIGHT = 8.4, 4.8
-_ROW = 0.045
-"""Room above the lines for each entry of the legend, as a share of their height."""
+_WIDTH, _HEIGHT = 8.4, 4.3
+_COLUMNS, _ROW = 2, 0.19
+"""Of the legend above the axes; inches for each row of it."""
 Line: TypeAlias = Mapping[int, list[float]]
 """Place on the axis -> values by seed."""
 
@@ -26,16 +28,18 @@ def draw(results: Results, file: Path) -> None:
     bought, macro F1 on test images over their number; else the key metric on validation images over rounds.
     """
     study = results.study
-    figure, axes = axes_of(_WIDTH, _HEIGHT, left=0.75, bottom=0.5)
     shown = _lines(results)
+    top = 0.2 + _ROW * ceil(len(shown.lines) / _COLUMNS)
+    figure, axes = axes_of(_WIDTH, _HEIGHT + top, left=0.75, bottom=0.5, top=top)
     for index, (row, line) in enumerate(shown.lines.items()):
         _draw_line(axes, study, row, index, line)
     axes.set_xlabel(shown.across, color=INK)
     axes.set_ylabel(shown.up, color=INK)
     if shown.lines:
         low, high = axes.get_ylim()
-        axes.set_ylim(low, high + (high - low) * _ROW * len(shown.lines))
-        axes.legend(loc="upper left", frameon=False, fontsize=8.5, ncols=2, labelcolor=INK)
+        axes.set_ylim(*((max(low, 0.0), min(high, 1.0)) if shown.bounded else (low, high)))
+        above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+        axes.legend(frameon=False, fontsize=8.5, ncols=_COLUMNS, labelcolor=INK, **above)
     text = svg(figure, f"{study.title}: {', '.join(study.rows[row].title for row in shown.lines)}")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_standalone(text), encoding="utf-8")
@@ -46,6 +50,8 @@ class _Shown(NamedTuple):
     up: str
     lines: dict[str, Line]
     """Row -> its line."""
+    bounded: bool
+    """Whether values are scores, so that the axis ends at 0 and 1, and bands with it."""
 
 
 def _lines(results: Results) -> _Shown:
@@ -54,15 +60,15 @@ def _lines(results: Results) -> _Shown:
         metric = study.metrics[0]
         found = {row: _by_share(results, row, metric) for row in study.rows}
         across, up = "labelled training images, %", f"{metric_name(metric)}, test"
-        return _Shown(across, up, {row: line for row, line in found.items() if line})
+        return _Shown(across, up, {row: line for row, line in found.items() if line}, metric in SCORES)
     rows = [row for row in study.rows if not results.refused(variant, row)]
     curves = {row: [result.curve for result in results.of(variant, row).values()] for row in rows}
     if any(len(set(curve.labels)) > 1 for each in curves.values() for curve in each):
         lines = {row: _by_labels(each) for row, each in curves.items()}
-        return _Shown("labels at all sites", f"{metric_name('f1_macro')}, test", lines)
+        return _Shown("labels at all sites", f"{metric_name('f1_macro')}, test", lines, bounded=True)
     lines = {row: _by_round(each) for row, each in curves.items()}
-    chosen = dict.fromkeys(metric_name(study.experiment(cell).key_metric) for cell in study.cells([variant]))
-    return _Shown("round", f"{', '.join(chosen)}, validation", lines)
+    chosen = dict.fromkeys(study.experiment(cell).key_metric for cell in study.cells([variant]))
+    return _Shown("round", f"{', '.join(map(metric_name, chosen))}, validation", lines, set(chosen) <= SCORES)
 
 
 def _draw_line(axes: Any, study: Study, row: str, index: int, line: Line) -> None:

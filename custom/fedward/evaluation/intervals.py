@@ -3,12 +3,13 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedward.errors import ConfigError
+from fedward.evaluation.names import SCORES
 
 RESAMPLES = 1000
 """Of a bootstrap."""
@@ -24,6 +25,12 @@ class Interval:
     low: float | None
     high: float | None
     n: int
+
+    def of_score(self, metric: str) -> "Interval":
+        """Return it cut at 0 and 1 where the metric is a score: a t interval knows of no bounds."""
+        if self.low is None or self.high is None or metric not in SCORES:
+            return self
+        return replace(self, low=max(self.low, 0.0), high=min(self.high, 1.0))
 
 
 def mean_and_interval(values: Sequence[float]) -> Interval:

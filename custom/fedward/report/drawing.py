@@ -45,12 +45,12 @@ _POINTS = 600
 """So many points of a line are drawn at most: a picture has no more pixels, and a page is sent."""
 
 
-def axes_of(width: float, height: float, left: float, bottom: float) -> tuple[Figure, Any]:
-    """Return a figure and its axes, all in inches; ``left`` and ``bottom`` are margins for ticks and labels.
+def axes_of(width: float, height: float, left: float, bottom: float, top: float = 0.12) -> tuple[Figure, Any]:
+    """Return a figure and its axes, all in inches; ``left``, ``bottom`` and ``top`` are margins for what is beside.
 
     Margins are fixed: measuring text takes half of the time of a figure, and a browser has other fonts.
     """
-    right, top = 0.15, 0.12
+    right = 0.15
     inside = (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height))

@@ -105,7 +105,7 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
     values = test_values(run, "auroc_macro", round_)
     if not values or run.info.untrained:
         return None
-    found = mean_and_interval([*values.values()])
+    found = mean_and_interval([*values.values()]).of_score("auroc_macro")
     interval = "" if found.low is None else f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
     told = (
         f"The macro AUROC of the selected model (round {round_}) is {found.mean:.3f} on average over "
@@ -142,9 +142,12 @@ def _tells_apart(run: Run, round_: int) -> bool:
 
 
 def over_sites(selection: Selection) -> Interval | None:
-    """Return the mean of a selection's test values with its 95 % t interval over sites; None without a value."""
+    """Return the mean of a selection's test values with its 95 % t interval over sites, a score's within its bounds.
+
+    None without a value.
+    """
     values = [choice.test for choice in selection.sites if choice.test is not None]
-    return mean_and_interval(values) if values else None
+    return mean_and_interval(values).of_score(selection.metric) if values else None
 
 
 def worst(selection: Selection) -> tuple[str, float, int] | None:
