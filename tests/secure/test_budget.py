@@ -83,6 +83,23 @@ def test_a_hospital_stops_when_its_privacy_budget_is_used_up(rounds, ledger):
 
 
 @pytest.mark.proves(
+    "lead",
+    "two jobs run at once at a hospital whose privacy budget is enough for one update",
+    "one update leaves; both leads read that the budget is used up",
+)
+def test_two_jobs_at_once_share_a_hospitals_budget(federation, lead, tmp_path):
+    privacy = federation.kit("hospital-c") / "local" / "privacy.json"
+    ours = (federation.kit("hospital-b") / "local" / "privacy.json").read_text()
+    privacy.write_text(ours)
+    jobs = [submit(lead, job(tmp_path / name, 2)) for name in ("first", "second")]
+    runs = [fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out") for job_id in jobs]
+    rounds = [[json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()] for run in runs]
+    answered = sum("hospital-c" in row["replied"] for rows in rounds for row in rows)
+    assert answered == len(spent(ledger_file(federation.kit("hospital-c") / "fedward", "hospital-c"))) == 1
+    assert all("privacy budget used up" in rows[-1]["failed"]["hospital-c"] for rows in rounds)
+
+
+@pytest.mark.proves(
     "files",
     "after a run a site's privacy ledger is deleted, with the file that knows its end",
     "refused: the site's log of answers holds the ledger's hash",
