@@ -14,6 +14,9 @@ from fedward.report.drawing import INK, SERIES, axes_of, palette, svg
 
 _FONT = 'text { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }'
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)))
+"""Of curves, one after the other when all colours are used."""
+_LEVELS = ((0, (6, 3)), (0, (8, 2, 1, 2)), (0, (3, 3)))
+"""Of rows with a single value, likewise."""
 _WIDTH, _HEIGHT = 8.4, 4.3
 _COLUMNS, _ROW = 2, 0.19
 """Of the legend above the axes; inches for each row of it."""
@@ -77,10 +80,11 @@ def _draw_line(axes: Any, study: Study, row: str, index: int, line: Line) -> Non
     style: dict[str, Any] = {"color": colour, "linewidth": 2.6 if own else 1.4, "label": study.rows[row].title}
     intervals = {place: mean_and_interval(values) for place, values in line.items()}
     means = [each.mean for each in intervals.values()]
+    cycle = index // len(SERIES)
     if len(line) == 1:
-        axes.axhline(means[0], linestyle=(0, (6, 3)), **style)
+        axes.axhline(means[0], linestyle=_LEVELS[cycle % len(_LEVELS)], **style)
         return
-    axes.plot(list(line), means, linestyle="-" if own else _DASHES[index // len(SERIES) % len(_DASHES)], **style)
+    axes.plot(list(line), means, linestyle="-" if own else _DASHES[cycle % len(_DASHES)], **style)
     if all(each.low is not None for each in intervals.values()):
         low, high = ([getattr(each, side) for each in intervals.values()] for side in ("low", "high"))
         axes.fill_between(list(line), low, high, color=colour, alpha=0.15, linewidth=0)
