@@ -43,7 +43,7 @@ MAY_USE: dict[str, set[str]] = {
     },
     "protocol": {"digests", "errors", "evaluation", "methods", "terminal", "training"},
     "storage": {"config", "digests", "errors", "evaluation", "faults", "methods", "nets", "protocol"},
-    "report": {"config", "errors", "evaluation", "storage", "terminal"},
+    "report": {"config", "digests", "errors", "evaluation", "storage", "terminal"},
     "security": {
         "config",
         "digests",

@@ -6,6 +6,7 @@ import pytest
 from pages import report
 from run_folders import SITES, write_run
 
+from fedward.digests import file_digest
 from fedward.evaluation import last_rounds, paired_difference
 from fedward.report import Run
 from fedward.report.alone import compared, split
@@ -27,7 +28,9 @@ def alone(folder, whole, site, gain):
 @pytest.fixture
 def whole(tmp_path):
     """A run of ten sites."""
-    return write_run(tmp_path / "whole", rounds=4)
+    folder = write_run(tmp_path / "whole", rounds=4)
+    (folder / "model.safetensors").write_bytes(b"weights")  # none reads them, they have a hash
+    return folder
 
 
 def test_gains_are_paired_by_site(whole, tmp_path):
@@ -53,6 +56,39 @@ def test_gains_are_paired_by_site(whole, tmp_path):
     assert "Joining pays at 2 of 3 sites: from a site's own model to" in page.text
     assert "It costs at site-3." in page.text
     assert "table-comparison" not in page.tables, "runs alone are no lines among the compared runs"
+
+
+def tuned(folder, whole, site, gain):
+    """Write a run of one site that began with the whole run's model, and is so much better."""
+    folder = alone(folder, whole, site, -gain)
+    about = json.loads((folder / "run.json").read_text())
+    about["init"] = {"sha256": file_digest(whole / "model.safetensors")}
+    (folder / "run.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_fine_tuning_is_paired_with_the_federations_model(whole, tmp_path):
+    gains = {"site-1": 0.03, "site-2": 0.01}
+    own = [tuned(tmp_path / site, whole, site, gain) for site, gain in gains.items()]
+    both = compared(Run.load(whole), [Run.load(folder) for folder in own])
+    assert both.gain is None
+    assert both.tuning.mean == pytest.approx(0.02)
+    assert [line.tuning for line in both.lines] == pytest.approx([0.03, 0.01])
+    _, page = report(whole, *own, alone(tmp_path / "own", whole, "site-1", 0.1))
+    head, first, second, _ = page.tables["table-joining"]
+    assert head[2:] == ["Alone", "Federation", "Gain by joining", "Fine-tuned", "Gain by fine-tuning"]
+    assert [first[0], first[4], first[6]] == ["site-1", "+0.100", "+0.030"]
+    assert [second[0], second[2], second[4], second[6]] == ["site-2", "n/a", "n/a", "+0.010"]
+    assert "Fine-tuning pays at 2 of 2 sites: from the federation's model to the one that a site" in page.text
+
+
+def test_another_start_is_no_fine_tuning(whole, tmp_path):
+    own = tuned(tmp_path / "own", whole, "site-1", 0.1)
+    about = json.loads((own / "run.json").read_text()) | {"init": {"sha256": "0" * 64}}
+    (own / "run.json").write_text(json.dumps(about))
+    (line,) = compared(Run.load(whole), [Run.load(own)]).lines
+    assert line.tuned is None
+    assert line.alone == pytest.approx(line.joined + 0.1)
 
 
 def test_other_runs_stay_among_the_compared_ones(whole, tmp_path):

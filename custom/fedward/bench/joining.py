@@ -1,6 +1,7 @@
 """Does joining pay? For each site, the model that it trained alone beside the federation's, paired by seed."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from fedward.bench.numbers import difference, head, line, mean
@@ -8,47 +9,57 @@ from fedward.bench.numbers import difference, head, line, mean
 _DIGITS = 3
 Sites = Mapping[str, Mapping[str, float]]
 """Site -> metric -> test value, and ``images``, how many test images it has."""
+_COLUMNS = ("alone", "joined", "what joining brings", "fine-tuned", "what fine-tuning brings")
 
 
-def joining(title: str, metrics: Mapping[str, str], joined: Mapping[int, Sites], alone: Mapping[int, Sites]) -> str:
+def joining(
+    title: str,
+    metrics: Mapping[str, str],
+    alone: Mapping[int, Sites],
+    joined: Mapping[int, Sites],
+    tuned: Mapping[int, Sites] | None = None,
+) -> str:
     """Return a table of sites in markdown, the last line with their mean; "" where no site can be compared.
 
-    A site is compared in the seeds in which both models answered for as many of its test images.
+    A site is compared in the seeds in which all models answered for as many of its test images.
 
     Args:
         title: line above the table.
         metrics: name -> its label in the table.
-        joined: seed -> what the federation's model does at its sites, in the order of the table's lines.
         alone: seed -> what each site's own model does there.
+        joined: seed -> what the federation's model does at its sites, in the order of the table's lines.
+        tuned: seed -> what the model does that each site alone trained on from the federation's.
     """
-    pairs: list[dict[str, _Pair]] = []
-    for seed in sorted(set(joined) & set(alone)):
-        ours, theirs = joined[seed], alone[seed]
-        same = [site for site in ours if site in theirs and ours[site]["images"] == theirs[site]["images"]]
-        pairs.append({site: (ours[site], theirs[site]) for site in same})
-    if not (sites := dict.fromkeys(site for pair in pairs for site in pair)):
+    models = [alone, joined, *([] if tuned is None else [tuned])]
+    rows: list[dict[str, _Models]] = []
+    for seed in sorted(set(joined).intersection(*models)):
+        found = [model[seed] for model in models]
+        images = {site: values["images"] for site, values in joined[seed].items()}
+        same = [site for site in images if all(site in s and s[site]["images"] == images[site] for s in found)]
+        rows.append({site: [each[site] for each in found] for site in same})
+    if not (sites := dict.fromkeys(site for row in rows for site in row)):
         return ""
-    columns = [
-        f"{label}{model}" for label in metrics.values() for model in (", alone", ", joined", ", what joining brings")
-    ]
+    columns = [f"{label}, {name}" for label in metrics.values() for name in _COLUMNS[: 2 * len(models) - 1]]
     lines = [f"{title}\n", *head("site", "seeds", *columns)]
     for site in sites:
-        seeds = [[pair[site]] for pair in pairs if site in pair]
-        lines.append(line(site, str(len(seeds)), *_cells(metrics, seeds)))
-    every = [list(pair.values()) for pair in pairs if pair]
-    return "\n".join([*lines, line("mean over sites", str(len(every)), *_cells(metrics, every))])
+        seeds = [[row[site]] for row in rows if site in row]
+        lines.append(line(site, str(len(seeds)), *_cells(metrics, len(models), seeds)))
+    every = [list(row.values()) for row in rows if row]
+    return "\n".join([*lines, line("mean over sites", str(len(every)), *_cells(metrics, len(models), every))])
 
 
-_Pair = tuple[Mapping[str, float], Mapping[str, float]]
-"""Metric -> test value of a site, joined and alone."""
+_Models = Sequence[Mapping[str, float]]
+"""Of each model, in the order of the columns: metric -> test value of a site."""
 
 
-def _cells(metrics: Mapping[str, str], seeds: Sequence[Sequence[_Pair]]) -> Iterator[str]:
-    """Yield both models' values and their difference in each metric, from the pairs of sites of each seed."""
+def _cells(metrics: Mapping[str, str], models: int, seeds: Sequence[Sequence[_Models]]) -> Iterator[str]:
+    """Yield the models' values and their differences in each metric, from the sites of each seed."""
     for name in metrics:
-        complete = [[pair for pair in pairs if all(name in values for values in pair)] for pairs in seeds]
-        joined, alone = ([fmean(pair[side][name] for pair in pairs) for pairs in complete if pairs] for side in (0, 1))
-        if joined:
-            yield from (mean(alone, _DIGITS), mean(joined, _DIGITS), difference(joined, alone, _DIGITS))
-        else:
-            yield from ("",) * 3
+        complete = [[site for site in sites if all(name in values for values in site)] for sites in seeds]
+        means = [[fmean(site[model][name] for site in sites) for sites in complete if sites] for model in range(models)]
+        if not means[0]:
+            yield from [""] * (2 * models - 1)
+            continue
+        yield mean(means[0], _DIGITS)
+        for before, after in pairwise(means):
+            yield from (mean(after, _DIGITS), difference(after, before, _DIGITS))

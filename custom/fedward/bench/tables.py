@@ -191,15 +191,26 @@ def _pairs(results: Results) -> str:
 
 
 def _joining(results: Results) -> Iterator[str]:
-    """Yield a table of sites for each shown pair of a row of all sites and a row whose sites are alone."""
+    """Yield a table of sites for each shown pair of a row of all sites and a row whose sites are alone.
+
+    A row whose sites go on alone from the first row's weights stands beside them.
+    """
     study = results.study
     for name, ours, theirs in results.pairs():
         joined, alone = study.rows[ours], study.rows[theirs]
         metrics = {each: metric_name(each) for each in study.metrics if not results.bounds(name, each)}
-        if alone.alone and not joined.alone and study.metrics[0] in metrics:
+        if alone.alone and alone.init != ours and not joined.alone and study.metrics[0] in metrics:
             where = f"{study.variants[name].title}: " if study.variants[name].title else ""
             title = f"{where}Does joining pay? {joined.title} beside {alone.title}, on each site's test images:"
-            yield joining(title, metrics, results.sites(name, ours), results.sites(name, theirs))
+            tuned = next((row for row in study.rows_of(name) if _tunes(results, name, row, ours)), None)
+            models = [results.sites(name, row) for row in (theirs, ours, tuned) if row]
+            yield joining(title, metrics, *models)
+
+
+def _tunes(results: Results, variant: str, row: str, joined: str) -> bool:
+    """Return whether sites alone train on from the weights of a row, and may be shown."""
+    found = results.study.rows[row]
+    return found.alone and found.init == joined and not results.refused(variant, row)
 
 
 def _ran(results: Results) -> Iterator[tuple[str, list[Record]]]:

@@ -57,7 +57,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
         "joining": joining,
         "findings": [
             *verdict.headline(choices, compared, run.unit),
-            *([joining.sentence] if joining else []),
+            *(joining.sentences if joining else []),
             *words.findings(run, choices, sites),
         ],
         "settings": _settings(run.info.experiment),
