@@ -1,6 +1,7 @@
 """Surveys as jobs: both engines tell the same, each site decides, and no model comes of it."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from asking import requests
 from clients import new_client
 from fedward.client.admission import Admission
 from fedward.config import Experiment
+from fedward.digests import file_digest
 from fedward.errors import RunError
 from fedward.local import LocalTransport, run_local
 from fedward.methods import method_of
@@ -18,6 +20,7 @@ from fedward.operation.audit_check import verify
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
+from forged import Rows, log_of, rewrite
 from running import run_experiment
 from surveyed import SPEC, Held, write_hospital
 from tiny import clinical, tiny
@@ -53,6 +56,34 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, files: Path) -> Path:
     return run_local(experiment(), tmp_path_factory.mktemp("survey") / "run", sites=SITES, site_folders=[files])
+
+
+ATTACKS: dict[str, Callable[[Rows], Rows]] = {
+    "changed": lambda rows: [{**row, "grey": row["grey"] + 5} if row["site"] == "site-2" else row for row in rows],
+    "removed": lambda rows: [row for row in rows if row["site"] != "site-2"],
+    "of another site": lambda rows: [{**rows[0], "site": "site-2"}, *(row for row in rows if row["site"] != "site-2")],
+}
+
+
+@pytest.mark.proves(
+    "server",
+    "whoever runs the server changes or removes what a site told in a survey, and the lines that name it",
+    "found by `fedward audit verify` with that site's log",
+)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_forged_surveys_fail_against_their_site(run: Path, tmp_path: Path, attack: str) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    file = folder / "surveys.jsonl"
+    rows = ATTACKS[attack]([json.loads(line) for line in file.read_text().splitlines()])
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    audit = log_of(folder)
+    next(row for row in audit if row["event"] == "ended")["details"]["files"]["surveys.jsonl"] = file_digest(file)
+    rewrite(folder, audit)
+    one, two = (next((folder / "sites" / site / "answers").glob("*.jsonl")) for site in ("site-1", "site-2"))
+    assert verify(folder, [one])
+    with pytest.raises(RunError, match=r"surveys\.jsonl, site-2: expected the numbers that the site gave"):
+        verify(folder, [one, two])
 
 
 def test_a_run_leaves_counts_a_page_and_no_model(run: Path) -> None:

@@ -23,38 +23,12 @@ from fedward.storage.info import read_info
 from fedward.storage.run_folder import RunFolder, info_digest
 from fedward.terminal import LONGEST_REASON
 from finished_run import new_run
+from forged import Rows, canonical, chained, lines_of, log_of, rewrite, write
 from running import run_experiment
 from tiny import tiny
 
 SITES = ["site-1", "site-2", "site-9"]
 RUN = "0123456789abcdef" * 2
-Rows = list[dict[str, Any]]
-
-
-def log_of(folder: Path) -> Rows:
-    return lines_of(folder / LOG)
-
-
-def lines_of(path: Path) -> Rows:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def write(folder: Path, rows: Rows) -> None:
-    (folder / LOG).write_text("".join(canonical(row) + "\n" for row in rows))
-
-
-def canonical(row: dict[str, Any]) -> str:
-    return json.dumps(row, sort_keys=True, separators=(",", ":"))
-
-
-def chained(rows: Rows, run: str) -> Rows:
-    """What a server writes that makes up another history with all its hashes."""
-    previous, found = run, []
-    for seq, row in enumerate(rows, 1):
-        rest = {key: value for key, value in row.items() if key != "hash"} | {"seq": seq, "previous": previous}
-        found.append({**rest, "hash": digest(rest)})
-        previous = found[-1]["hash"]
-    return found
 
 
 def site_logs(folder: Path) -> list[Path]:
@@ -410,15 +384,6 @@ def test_a_state_that_is_not_the_one_written_is_named(folder):
 def test_old_states_may_be_gone(folder):
     shutil.rmtree(folder / "rounds")
     assert verify(folder).lines == 15
-
-
-def rewrite(folder: Path, rows: Rows) -> None:
-    """Make up a history as the one who runs the server can: all hashes, and run.json too."""
-    info = json.loads((folder / "run.json").read_text())
-    found = chained(rows, info["id"])
-    write(folder, found)
-    end = {"lines": len(found), "last_hash": found[-1]["hash"]}
-    (folder / "run.json").write_text(json.dumps({**info, "audit": end}))
 
 
 def change(folder: Path, name: str, old: str, new: str) -> None:

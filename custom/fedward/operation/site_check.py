@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -100,6 +100,7 @@ def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord) -> int:
                 else:
                     _check_reply(before, row, record, site)
     _check_numbers(folder, record, {site: line["details"]["round"] for site, line in reached.items()})
+    _check_surveys(folder, rows, record, reached)
     return later
 
 
@@ -138,9 +139,25 @@ def _check_numbers(folder: Path, record: SiteRecord, reached: Mapping[str, int])
         for (site, round_), found in reported.items():
             given = {row.get(log) for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}
             if digest(found) not in given:
-                expected = f"the numbers that the site gave, by {record.file}"
-                remedy = "Do not rely on them; ask the site for its own."
-                raise RunError(f"{log}.jsonl, round {round_}, {site}", expected=expected, found="others", remedy=remedy)
+                raise _other_numbers(f"{log}.jsonl, round {round_}, {site}", record, "others")
+
+
+def _check_surveys(folder: Path, rows: Sequence[Row], record: SiteRecord, reached: Collection[str]) -> None:
+    """Raise where surveys.jsonl tells of a site what it did not give, or lacks what the server's log says it gave."""
+    log = folder / "surveys.jsonl"
+    lines = map(json.loads, log.read_text(encoding="utf-8").splitlines() if log.exists() else ())
+    told = {row.pop("site"): digest({key: value for key, value in row.items() if key != "round"}) for row in lines}
+    replied = {site for row in rows if row["event"] == "answered" for site in row["details"]["replied"]}
+    for site in sorted(reached):
+        given = {row["survey"] for row in record.rows if row["site"] == site and row.get("survey")}
+        found = told.get(site)
+        if found not in given and (found or (given and site in replied)):
+            raise _other_numbers(f"surveys.jsonl, {site}", record, "others" if found else "none")
+
+
+def _other_numbers(where: str, record: SiteRecord, found: str) -> RunError:
+    remedy = "Do not rely on them; ask the site for its own."
+    return RunError(where, expected=f"the numbers that the site gave, by {record.file}", found=found, remedy=remedy)
 
 
 def _metrics(folder: Path, reached: Mapping[str, int]) -> dict[tuple[str, int], list[Any]]:
