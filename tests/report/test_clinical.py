@@ -90,7 +90,7 @@ def test_a_class_that_is_never_predicted_is_called_so(whole):
     for row in rows:
         row["value"] = 0.0 if row["name"] == "f1/SCC" and row["value"] else row["value"]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = f"It never predicts SCC ({sum(support):.0f} test images)."
+    words = f"It never predicts “SCC” ({sum(support):.0f} test images)."
     assert words in report(folder)[1].by_id["verdict"]
     assert "never predicts" not in page.by_id["verdict"], "some site's metrics say that it was recognised"
     path.write_text(kept)

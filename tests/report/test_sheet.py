@@ -52,7 +52,7 @@ def test_numbers_are_those_of_the_report(folder):
 def test_limits_name_what_is_missed_or_was_not_tested(folder):
     page, answers = sheet(folder), Clinical.of(Run.load(folder), ROUNDS).pooled
     assert answers.never == ["SCC"]
-    assert "It never answers SCC: it will miss every such image." in page.text
+    assert "It never answers “SCC”: it will miss every such image." in page.text
     assert "How good it is for VASC is not known" in page.text
     few = [line for line in answers.lines if line.images < 30]
     assert [line.name for line in few] == []

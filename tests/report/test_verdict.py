@@ -46,18 +46,18 @@ def test_accuracy_is_set_beside_the_commonest_class(tmp_path):
     low, high = proportion_interval(share, images)
     told = f"labels {share * 100:.1f} % of {images} test images of all sites rightly (95 % interval {low * 100:.1f} to"
     assert told in said(page)
-    assert f"Always answering {common} would be right for {support[common] / images * 100:.1f} %." in said(page)
+    assert f"Always answering “{common}” would be right for {support[common] / images * 100:.1f} %." in said(page)
     assert page.by_id["tile-accuracy"] == f"{share:.3f} {low:.3f} to {high:.3f}"
     assert page.by_id["tile-baseline"] == f"{support[common] / images:.3f}"
-    assert (level(page), said(page).split(".")[0]) == ("verdict good", f"Better than always answering {common}")
+    assert (level(page), said(page).split(".")[0]) == ("verdict good", f"Better than always answering “{common}”")
 
 
 @pytest.mark.parametrize(
     ("accuracy", "balanced", "found", "begin"),
     [
-        (0.3, 0.12, "poor", "Of no use: not better than always answering MEL."),
-        (0.3, 0.5, "mixed", "It tells classes apart, but is right no more often than always answering MEL."),
-        (0.9, 0.5, "good", "Better than always answering MEL."),
+        (0.3, 0.12, "poor", "Of no use: not better than always answering “MEL”."),
+        (0.3, 0.5, "mixed", "It tells classes apart, but is right no more often than always answering “MEL”."),
+        (0.9, 0.5, "good", "Better than always answering “MEL”."),
     ],
 )
 def test_the_verdict_follows_from_the_baselines(tmp_path, accuracy, balanced, found, begin):
@@ -74,8 +74,8 @@ def test_classes_never_recognised_are_named_first(tmp_path):
     _, page = report(changed(folder, lambda name, value: 0.0 if name in ("f1/MEL", "f1/DF") and value else value))
     run = Run.load(folder)
     images = {name: sum(run.at(s, "test", 1)[f"support/{name}"].value for s in SITES) for name in ("MEL", "DF")}
-    blind = f"It recognises none of the test images of MEL ({images['MEL']:.0f}), DF ({images['DF']:.0f})."
-    assert said(page).startswith(f"Better than always answering MEL. {blind} The selected model")
+    blind = f"It recognises none of the test images of “MEL” ({images['MEL']:.0f}), “DF” ({images['DF']:.0f})."
+    assert said(page).startswith(f"Better than always answering “MEL”. {blind} The selected model")
     assert level(page) == "verdict mixed"
 
 

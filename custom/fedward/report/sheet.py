@@ -90,7 +90,7 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
     untested = [name for name in run.classes if name not in tested] if found else []
     few = [f"{line.name} ({line.images})" for line in lines if line.images < _CERTAIN]
     told = [
-        (never, "It never answers {}: it will miss every such image."),
+        ([f"“{name}”" for name in never], "It never answers {}: it will miss every such image."),
         (untested, f"How good it is for {{}} is not known: no site had enough test {run.unit}s."),
         (few, f"Numbers for {{}} rest on few test {run.unit}s and may be far off."),
     ]

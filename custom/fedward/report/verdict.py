@@ -82,11 +82,11 @@ def verdict(run: Run, choices: Choices, found: Baseline | None, never: Collectio
         return _of_several(run, choices.reported, never)
     if found is None or run.info.untrained:
         return None
-    always = f"always answering {found.common}"
+    always = f"always answering “{found.common}”"
     told = (
         f"The selected model (round {found.round}) labels {_percent(found.accuracy)} % of "
         f"{count(found.images, f'test {run.unit}')} of all sites rightly (95 % interval {_percent(found.low)} to "
-        f"{_percent(found.high)} %). Always answering {found.common} would be right for {_percent(found.share)} %."
+        f"{_percent(found.high)} %). Always answering “{found.common}” would be right for {_percent(found.share)} %."
     )
     missed = _missed(found.missed, never, run.unit)
     if found.beaten:
@@ -124,8 +124,9 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
 
 def _missed(missed: Mapping[str, int], never: Collection[str], unit: str) -> str:
     """Return a sentence of the classes that are never predicted, and one of those whose images are never recognised."""
-    unsaid = ", ".join(f"{name} ({count(number, f'test {unit}')})" for name, number in missed.items() if name in never)
-    blind = ", ".join(f"{name} ({number})" for name, number in missed.items() if name not in never)
+    predicted_never = [(name, number) for name, number in missed.items() if name in never]
+    unsaid = ", ".join(f"“{name}” ({count(number, f'test {unit}')})" for name, number in predicted_never)
+    blind = ", ".join(f"“{name}” ({number})" for name, number in missed.items() if name not in never)
     return (f" It never predicts {unsaid}." if unsaid else "") + (
         f" It recognises none of the test {unit}s of {blind}." if blind else ""
     )
