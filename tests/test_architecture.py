@@ -255,6 +255,7 @@ WRONG = (
     ("run", "fedperl", "--set", "rounds"),
     ("run", "fedperl", "--engine", "simulator", "--quiet"),
     ("doctor", "absent.yaml"),
+    ("doctor", "absent.yaml", "--job", "fedavg"),
 )
 
 

@@ -7,6 +7,8 @@ from textwrap import dedent
 import pytest
 
 from fedward.errors import ConfigError
+from fedward.jobs import load_experiment
+from fedward.nets import build
 from fedward.registry import KINDS, METHODS, METRICS, NETWORKS, SAMPLERS, VIEWS, Extension, extensions
 from installed import install
 from tiny import tiny
@@ -82,6 +84,15 @@ def test_an_unknown_name_is_told_with_those_there_are(tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, "more", "more", "", sampler={"oracle": "more:Oracle"})
     with pytest.raises(ConfigError, match=r"sampler: expected one of random, .*core_set, feal, oracle, found 'orakel'"):
         SAMPLERS["orakel"]
+
+
+def test_names_of_packages_are_suggested(tmp_path, monkeypatch):
+    points = {"method": {"scaffold": "more:Scaffold"}, "network": {"two_layers": "more:TwoLayers"}}
+    install(tmp_path, monkeypatch, "more", "more", "", **points)
+    with pytest.raises(ConfigError, match=r"job scafold: .*did you mean scaffold\?"):
+        load_experiment("scafold")
+    with pytest.raises(ConfigError, match=r"net two_layr: .*Perhaps: two_layers"):
+        build("two_layr", 2)
 
 
 def test_what_is_registered_can_be_replaced_and_shadows_nothing(monkeypatch):

@@ -166,7 +166,7 @@ def _base(job: str) -> Experiment:
         raw = json.loads(Path(job).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         expected, remedy = f"{', '.join(JOBS)}, a method or a JSON file", "Name one of them."
-        found = f"{reason_of(error)}{did_you_mean(job, [*JOBS, *METHODS])}"
+        found = f"{reason_of(error)}{did_you_mean(job, [*JOBS, *METHODS.names()])}"
         raise ConfigError(f"job {job}", expected=expected, found=found, remedy=remedy) from error
     return Experiment.parse(raw, f"job {job}")
 

@@ -97,7 +97,7 @@ class Registry(Mapping[str, T], Generic[T]):
         offers = [Extension(self.kind, name, dist.name, dist.version) for dist in dists]
         sources = [*(["fedward itself"] if name in self.builtin else []), *map(str, offers)]
         if not sources:
-            known = dict.fromkeys([*self, *(entry.name for entry in self._installed())])
+            known = self.names()
             found = f"{name!r}{did_you_mean(name, known)}"
             raise ConfigError(self.kind, expected=f"one of {', '.join(known)}", found=found, remedy="Name one of them.")
         if len(sources) > 1:
@@ -105,6 +105,10 @@ class Registry(Mapping[str, T], Generic[T]):
             remedy = f"Remove one package, or rename its entry point in the group {self.group}."
             raise ConfigError(where, expected="one package with that name", found=found, remedy=remedy)
         return offers[0] if offers else None
+
+    def names(self) -> list[str]:
+        """Return all names: built-in, registered and of installed packages; imports nothing."""
+        return list(dict.fromkeys([*self, *(entry.name for entry in self._installed())]))
 
     def register(self, name: str, thing: T) -> None:
         """Add a name in this process, in place of one that was registered before.

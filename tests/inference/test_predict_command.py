@@ -149,11 +149,12 @@ def test_a_name_may_be_any_bytes(finished: Finished, folder: Path, tmp_path: Pat
     assert "odd\\udcff.png" in {row["image"] for row in rows(tmp_path / "out.csv")}
 
 
-def test_a_folder_is_no_place_for_a_csv(finished: Finished, folder: Path, capsys) -> None:
+@pytest.mark.parametrize(("named", "told"), [(".", ". is a folder: name"), ("", "argument --out: name")])
+def test_what_is_no_file_is_no_place_for_a_csv(finished: Finished, folder: Path, capsys, named, told) -> None:
     with pytest.raises(SystemExit) as ended:
-        predict(finished.run, folder, "--out", folder)
+        predict(finished.run, folder, "--out", named)
     assert ended.value.code == 2
-    assert "is a folder: name a file to write" in capsys.readouterr().err
+    assert f"{told} a file to write" in capsys.readouterr().err
 
 
 def test_the_csv_is_whole_or_not_there(finished: Finished, folder: Path, tmp_path: Path) -> None:

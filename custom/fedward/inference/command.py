@@ -69,6 +69,8 @@ def _add_calibration(parser: argparse.ArgumentParser) -> None:
 
 
 def _file(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("name a file to write")
     if Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder: name a file to write")
     return Path(text)

@@ -78,7 +78,7 @@ def _network(name: str, classes: int, channels: int, pretrained: bool) -> nn.Mod
     if name not in NETWORKS and not name.startswith(MONAI):
         from fedward.nets import backbone  # here, because it imports timm
 
-        return backbone.build(name, classes, channels, pretrained, (*NETWORKS, f"{MONAI}NAME"))
+        return backbone.build(name, classes, channels, pretrained, (*NETWORKS.names(), f"{MONAI}NAME"))
     if pretrained and name not in _WITH_WEIGHTS:
         remedy = f"There are none for it; {', '.join(_WITH_WEIGHTS)} and tf_efficientnet_lite0 to lite2 have some."
         raise ConfigError(f"net {name}", expected="pretrained = false", found="pretrained = true", remedy=remedy)

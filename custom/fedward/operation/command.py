@@ -157,7 +157,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from fedward.operation.data_spec import data_spec
     from fedward.sites.doctor import run
 
-    if options.job:
+    if options.job and options.subject.is_file():  # a job imports torch, which a missing file does not need
         return _with_job(options)
     spec = data_spec(options.subject.parent, "fedward doctor", classes=options.classes, image_size=options.image_size)
     return max(run(options.subject, spec, options.out), _look_at_device(options.subject))
