@@ -26,12 +26,15 @@ class DataSpec(_Frozen):
     """The data set a job names; each site's own file says what that is there."""
 
     name: str = "dermoscopy"
+    """What reports call the data set."""
     classes: tuple[str, ...] = Field(DERMOSCOPY, min_length=2)
+    """K names, each once; output k of the network is class k. A site's file names some or all of them."""
     multi_label: bool = False
     """Whether an image may show several of the classes, or none of them; else it is of one."""
     image_size: int = Field(32, ge=16, le=1024)
     """Height and width in pixels the network sees."""
     channels: Literal[1, 3] = 3
+    """1: grey; 3: RGB."""
     views: str = "rotation_invariant"
     """How training pictures are varied: what may be done to an image without changing what it shows. See
     :mod:`fedward.views.recipes`."""
@@ -77,6 +80,7 @@ class WeightsFile(_Frozen):
     file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,100}\.safetensors$")
     """Its name."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of its bytes, in small hexadecimal digits."""
 
 
 class SyntheticData(_Frozen):
@@ -96,11 +100,14 @@ class Experiment(_Frozen):
     """Everything a run depends on besides the sites' data; equal experiments on equal data give equal weights."""
 
     method: str
+    """A method's name: one of docs/methods.md, of an installed package, or registered in this process."""
     options: dict[str, Any] = Field(default_factory=dict)
     """The method's settings; checked against the method's own model. In a multi-label job a ``threshold`` that is not
     named is :data:`SURE_OF_EACH`."""
     data: DataSpec = DataSpec()
+    """What the images are."""
     net: str = "small_cnn"
+    """A network's name; :func:`fedward.nets.build` lists them."""
     pretrained: bool | WeightsFile = False
     """Whether the network begins with ImageNet weights, or with those in a file that each participant has."""
     trainable: str = "all"
@@ -109,14 +116,16 @@ class Experiment(_Frozen):
     stored_views: int = Field(4, ge=1, le=16)
     """Where the head alone trains: weak views of each image, and as many strong ones, whose features are stored."""
     synthetic: SyntheticData | None = SyntheticData()
+    """Images of sites without a file; None: such a site is an error."""
     seed: int = Field(1, ge=0)
+    """Of every random draw."""
     evaluate_every: int = Field(1, ge=1)
     """The global model is evaluated at all sites every so many rounds, before the first and after the last."""
     key_metric: str = Field(default_factory=lambda known: default_metric(known.get("data") or DataSpec()))
     """Validation metric that chooses the best round, the higher the better. In a multi-label job ``auroc_macro``, else
     ``accuracy``, unless another is named."""
     metrics: tuple[str, ...] = ()
-    """Metrics of installed packages, which sites report besides those that every job has."""
+    """Metrics of other packages, which sites report besides those that every job has."""
     minimum_replies: int = Field(1, ge=1)
     """Accepted replies an exchange needs; with fewer none of them is used, and the round says so. Methods that ask
     groups of sites in turn have an exchange for each: a group smaller than this never counts."""

@@ -51,15 +51,25 @@ def run(
 
     Args:
         experiment: of :func:`experiment`; a run that is resumed has its own, and this one must be equal.
-        folder: the run folder; it must be new, or with ``resume`` that of an interrupted run.
-        sites: their names; by default those of ``site_files``, else the experiment's synthetic ones.
-        site_files: folder with a file ``SITE.yaml`` for each site, which says where its images are.
-        init: folder of a finished run, from whose weights this one starts.
+        folder: the run folder; it must be new or empty, or with ``resume`` that of an interrupted run.
+        sites: their names; by default those of ``site_files``, else the experiment's synthetic ones. A resumed run
+            keeps its own.
+        site_files: folder with a file ``SITE.yaml`` for each site, which says where its images are; a resumed run needs
+            it again.
+        init: folder of a finished run, from whose last model this one starts.
         resume: go on from the last finished round.
-        workers: processes in which the sites of a round work at the same time; the result does not depend on it.
+        workers: processes in which the sites of a round work at the same time, at least 1; the result does not depend
+            on it.
+
+    Returns:
+        What the run folder tells: who replied, metrics by round, and whether it has finished. Its report is
+        ``folder/report.html``.
 
     Raises:
-        FedwardError: what :func:`fedward.local.run_local` raises.
+        ConfigError: an unknown network, ``workers`` below 1, no site file, or weights that cannot be used.
+        DataError: a resumed run has lost its site files.
+        RunError: files in the folder, another experiment than the one to resume, or a run that cannot go on, as when no
+            site replies in three exchanges in a row.
     """
     path, folders, start = Path(folder), [Path(site_files)] if site_files else [], Path(init) if init else None
     names = sites or (named_sites(folders[0]) if folders else simulated_sites(experiment))

@@ -91,7 +91,9 @@ class TrainedModel(nn.Module):
             check_not_blank(pixels)
         except BadRow as bad:
             remedy = "Leave it out: `fedward predict` goes on without such images."
-            raise DataError(f"image {file}", expected="one that a site can use", found=f"{bad}", remedy=remedy) from bad
+            expected, _, found = f"{bad}".removeprefix("expected ").rpartition(", found ")
+            where, expected = f"image {file}", expected or "one that a site can use"
+            raise DataError(where, expected=expected, found=found.removeprefix("found "), remedy=remedy) from bad
         return pixels
 
     @torch.no_grad()

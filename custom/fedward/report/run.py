@@ -22,14 +22,23 @@ class Run:
     """Everything a run folder says, typed; see :meth:`load`."""
 
     folder: Path
+    """Where it lies."""
     info: RunInfo
+    """``run.json``: method, sites, settings, versions, and how the run ended."""
     metrics: Metrics
+    """Rows (round, site, split, name, value, n): iterate, or ask :meth:`at` and :meth:`series`."""
     rounds: tuple[RoundRow, ...]
+    """One row per exchange: seconds, who was asked and replied, bytes."""
     peers: tuple[PeerRow, ...]
+    """Which sites' models were alike, and which helped whom (FedPerl)."""
     groups: tuple[GroupRow, ...]
+    """One row per average of a group, with each site's weight (IsoFed and its baselines)."""
     queries: tuple[QueryRow, ...]
+    """One row per round and site: labels asked for and bought (active learning)."""
     bytes: tuple[ByteRow, ...]
+    """Bytes to and from each site, one row per exchange."""
     surveys: tuple[SurveyRow, ...]
+    """What sites counted, in a survey."""
     notes: tuple[str, ...]
     """What a reader should know about the files, e.g. a last line cut off by a kill."""
 
