@@ -44,6 +44,7 @@ class FedProxSettings(WFedAvgSettings):
     proximal_weight: float = Field(0.01, ge=0.0)
     """mu. Paper: the best of 0.001, 0.01, 0.1 and 1."""
     distance_scale: float = Field(0.0, ge=0.0)
+    """Of weights by distance, which FedProx has none of: 0."""
 
 
 class ProximalSupervised(Objective[list[Tensor]]):

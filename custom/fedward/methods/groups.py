@@ -29,15 +29,21 @@ class WFedAvgSettings(AllImages):
     rounds: int = Field(200, ge=1)
     """RSCFed: 1000 on SVHN and CIFAR-10."""
     batch: int = Field(64, ge=1)
+    """B: images of each kind in one step."""
     optimizer: Literal["adam", "sgd"] = "sgd"
+    """Its moments start anew every round."""
     learning_rate: Positive = 0.03
+    """Largest step size of sites with labels."""
     weight_decay: float = Field(5e-4, ge=0.0)
+    """L2 penalty, added to the gradient."""
     clip_gradient: Positive | None = 5.0
+    """Largest gradient norm of a step."""
     warm_up: int = Field(7, ge=0)
     """Rounds at the start in which only sites with labels train. RSCFed starts from such a model."""
     distance_scale: float = Field(100.0, ge=0.0)
     """lambda_c of :func:`distance_weights`; with 0 weights are images alone."""
     distance_norm: Literal["sum", "flat"] = "sum"
+    """Distance of two models: the sum of the tensors' norms, or the norm of one long vector, as in the paper."""
 
 
 @dataclass

@@ -22,7 +22,10 @@ class FedPerlSettings(FixMatchSettings):
     allow_single_peer: bool = False
     """Send an "anonymous" peer even if it is one hospital's own model."""
     peers: Literal["similar", "random"] = "similar"
+    """Which sites become peers: those with the most similar models, or any."""
     policy: Literal["static", "validation", "gated_validation", "gated_similarity"] = "static"
+    """Which peers may teach: all; those at least as accurate as the site on the server's validation images; those whose
+    accuracy there, or whose similarity to the site, is at least ``gate``."""
     gate: float = Field(0.85, ge=-1.0, le=1.0)
     """rho of the gated policies. Paper: 0.75, 0.85, 0.95."""
     similarity_scale: Literal["minmax", "none"] = "minmax"
