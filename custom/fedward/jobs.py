@@ -11,7 +11,7 @@ from fedward.errors import ConfigError, did_you_mean, reason_of
 from fedward.registry import METHODS
 from fedward.yaml_text import read_yaml
 
-SETTING_HELP = "change a setting, such as rounds=5 or data.image_size=64; may be repeated. A run's run.json lists all"
+SETTING_HELP = "change a setting, such as rounds=5 or data.image_size=64; may be repeated. docs/api.md lists all"
 """Help of the commands' ``--set``."""
 
 _SYNTHETIC = {"rounds": 8, "participants": None, "images_per_round": 640, "batch": 16, "learning_rate": 2e-3}

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from fedward.config import Experiment
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``run``."""
     add = subcommand(parser, _run)
-    add("job", nargs="?", metavar="JOB", help=f"{', '.join(JOBS)}, or a JSON file with an experiment")
+    job = f"{', '.join(JOBS)}, any method's name, or a JSON file with an experiment"
+    add("job", nargs="?", metavar="JOB", help=job)
     add("--out", type=Path, metavar="FOLDER", help="new run folder (default: runs/JOB)")
     engine = "this process, or FLARE's simulator (default: local)"
     add("--engine", choices=("local", "simulator"), default="local", help=engine)
@@ -108,7 +110,8 @@ def _experiment(options: argparse.Namespace) -> Experiment:
         several = "several or none an image, " if data.multi_label else ""
         about = f"{len(data.classes)} classes, {several}{data.image_size} pixels, {kind}, views {data.views}"
         about += "" if data.evaluate_by == "image" else f", evaluated by {data.evaluate_by}"
-        _note(options, f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}")
+        text = f"images as in {options.site_files / DATA_FILE}, unless --set says otherwise: {about}"
+        _note(options, "\n".join(wrap(text, 80, break_long_words=False, break_on_hyphens=False)))
     return experiment
 
 

@@ -30,7 +30,8 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     add("--image-size", type=int, metavar="PIXELS", help=f"with a site file: {image_size}")
     classes = f"the job's classes, in its order ({beside} {' '.join(data.classes)})"
     add("--classes", nargs="+", metavar="CLASS", help=f"with a site file: {classes}")
-    add("--out", type=Path, default=Path(), help="with a site file: folder for the contact sheet (default: this one)")
+    out = "with a site file: folder for the contact sheet (default: this one)"
+    add("--out", type=Path, default=Path(), metavar="FOLDER", help=out)
 
 
 def add_survey(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +40,10 @@ def add_survey(parser: argparse.ArgumentParser) -> None:
     add("files", type=Path, nargs="+", metavar="SITE_FILE", help="files that describe sites' data, or a folder of them")
     out = "folder for survey.html and survey.json (default: survey)"
     add("--out", type=Path, default=Path("survey"), metavar="FOLDER", help=out)
-    add("--image-size", type=int, metavar="PIXELS", help="height and width in pixels at which images are measured")
-    add(
-        "--classes",
-        nargs="+",
-        metavar="CLASS",
-        help="the job's classes, in its order (default: of data.json, or eight)",
-    )
+    size = "height and width in pixels at which images are measured (default: of data.json, or 32)"
+    add("--image-size", type=int, metavar="PIXELS", help=size)
+    classes = "the job's classes, in its order (default: of data.json, or eight of skin lesions)"
+    add("--classes", nargs="+", metavar="CLASS", help=classes)
     pictures = "show images of each class in the page, which then must stay at the site; of one site alone"
     add("--pictures", action="store_true", help=pictures)
 
