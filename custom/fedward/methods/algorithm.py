@@ -138,9 +138,13 @@ class Algorithm(Protocol[StateT]):
     """
 
     settings_type: ClassVar[type[Settings]]
+    """What the options of a job are checked against; a wrong one is refused before the run."""
     state_type: type[StateT]
+    """A dataclass: what the server saves after each round, and goes on from when it resumes."""
     settings: Settings
+    """Those of the job, checked."""
     requirements: Requirements
+    """What it needs, and what its sites may send, with these settings."""
     weight: Weight
     """The one rule of what a site counts for, in plain means, where it is capped, and in encrypted updates."""
     active: "ActiveLearning | None" = None

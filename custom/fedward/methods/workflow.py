@@ -25,6 +25,7 @@ class ClientTask:
     """What one site is asked to do in one exchange."""
 
     name: str = "train"
+    """Its kind, by which :meth:`Algorithm.phases` tells what the site does."""
     labels: int | None = None
     """How many labels the site is to ask for, where the server decides it."""
     models: Mapping[str, State] = field(default_factory=dict)
@@ -36,8 +37,11 @@ class Exchange:
     """One exchange with the sites: the model all of them get, and the task of each site."""
 
     round: int
+    """From 1."""
     model: State
+    """What all sites asked get, and evaluate where its turn has come."""
     tasks: Mapping[str, ClientTask]
+    """Site -> its task; other sites are only asked to evaluate."""
     record: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """JSON-able rows for the run folder's logs, by log name, such as ``{"peers": {...}}``."""
     part: int = 0
@@ -58,6 +62,7 @@ class ClientUpdate:
     """One site's accepted answer; also of a site that had no task and evaluated the model."""
 
     site: str
+    """Its name."""
     state: State
     """The site's model after training (rebuilt by the server as sent model + uploaded difference)."""
     labelled: int
@@ -86,6 +91,7 @@ class Federation:
     sites: Sequence[str]
     """All sites of the run, sorted."""
     seed: int
+    """Of the experiment; derive from it all that the workflow draws (:mod:`fedward.seeds`)."""
     models: Mapping[str, State]
     """Each site's last accepted model, read lazily from disk; sites that never trained are absent."""
     validate: Callable[[State], float] | None = None

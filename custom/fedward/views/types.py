@@ -9,8 +9,10 @@ from torch import Tensor
 from fedward.errors import DataError
 
 View = Callable[[Tensor, torch.Generator], Tensor]
-"""Images (N, C, H, W) and a CPU generator to one view of every image; :func:`fedward.views.weak` says what it promises.
-"""
+"""Makes one view of every image from images (N, C, H, W), float in [0, 1], C = 1 or 3, and a CPU generator.
+
+What comes back is a new tensor of the same shape, range, dtype and device. The same state of the generator gives the
+same views on every device. N = 0 is fine. Images of another shape or dtype are a DataError."""
 
 
 def check(images: Tensor) -> None:
@@ -26,4 +28,6 @@ class Views(NamedTuple):
     """The two views that a recipe makes of an image."""
 
     weak: View
+    """Changes little: training images, and those that pseudo-labels are made on."""
     strong: View
+    """Changes much: images that are trained towards pseudo-labels."""

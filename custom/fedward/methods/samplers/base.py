@@ -24,9 +24,13 @@ class Sampler:
     """Chooses the images of a pool that are to be labelled next."""
 
     name: str
+    """As jobs name it."""
     settings_type: type[SamplerSettings] = SamplerSettings
+    """What ``sampler_options`` of a job are checked against."""
     settings: SamplerSettings
+    """Those of the job, checked."""
     uses: Uses = Uses()
+    """What it looks at; a site computes nothing else for it."""
 
     def __init__(self, settings: SamplerSettings) -> None:
         self.settings = settings
