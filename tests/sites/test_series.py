@@ -165,6 +165,7 @@ def test_a_series_is_refused_without_a_word_or_too_large(tmp_path, monkeypatch):
         decode_file(path, 16, 1, Rendering(slices=Slices()))
 
 
+@pytest.mark.filterwarnings("ignore:Expected explicit VR")
 def test_no_damage_of_a_slice_is_a_traceback_or_tells_a_name(tmp_path, caplog, capfd):
     rng, rendering = np.random.default_rng(0), Rendering(slices=Slices())
     path = series(tmp_path / "x", body(), PatientName=SECRET, PatientID=SECRET, SeriesDescription=SECRET)
