@@ -34,10 +34,10 @@ class Clinic:
         self.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\nlabels: {naevus: NV}\n")
         self.queue = Queue(queue_folder(self.site_file))
 
-    def ask(self, *sample_ids: str, round_: int = 1, several: bool = False) -> None:
+    def ask(self, *sample_ids: str, round_: int = 1, several: bool = False, run: str = "run") -> None:
         """Ask for the class of images, or for several findings of each, the first named first."""
         queue = Queue(self.queue.folder, Rules(multi_label=several))
-        queue.request("run", round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))])
+        queue.request(run, round_, "fedal", sample_ids, [-float(place) for place in range(len(sample_ids))])
 
 
 class Clinician:

@@ -148,3 +148,21 @@ def test_two_readers_are_told_how_far_they_agree(
     assert tab.text("agreement") == "1 of 2, κ 0.33"
     tab.find("kappas").find_element(By.XPATH, "../summary").click()
     assert tab.text("kappas").split("\n") == ["Edema", "κ 0.00", "A mass", "κ 1.00"]
+
+
+def test_a_job_of_another_kind_closes_the_open_page(
+    tab: Tab, at: Callable[..., Server], clinic: Any, queue: Callable[[], Queue]
+) -> None:
+    tab.open(at().address)
+    tab.press("1")
+    tab.answer(Keys.ENTER)
+    tab.wait_for_image(other_than="s00")
+    clinic.ask(*clinic.ids, run="newer")
+    tab.press("2" + Keys.ENTER)
+    tab.until(lambda: "asks for another kind of answer" in tab.browser.page_source)
+    assert "Answers before that are saved" in tab.browser.find_element(By.TAG_NAME, "main").text
+    assert queue().labels() == {"s00": "Mass"}
+    clinic.ask(*clinic.ids, several=True, run="newest")
+    tab.browser.refresh()
+    assert tab.wait_for_image(other_than="s00")
+    assert ticked(tab) == []

@@ -100,8 +100,12 @@ class Desk:
     """
 
     def __init__(self, queue: Queue, known_ids: Container[str], classes: Collection[str] | None = None) -> None:
-        self._database, self._known, self.rules = queue.database, known_ids, queue.rules
+        self._queue, self._database, self._known, self.rules = queue, queue.database, known_ids, queue.rules
         self._classes = classes
+
+    def asks_otherwise(self) -> bool:
+        """Return whether the newest run asks for another kind of answer than the rules take."""
+        return self._queue.takes_several() not in (None, self.rules.multi_label)
 
     def view(self, annotator: str, showing: str = "", *, again: bool = False) -> View:
         """Return what waits for an annotator; ``showing``, the image they look at, stays if they may answer it.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
-from flask import Flask, Response, jsonify, render_template, request
+from flask import Flask, Response, abort, jsonify, render_template, request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 from werkzeug.exceptions import HTTPException
@@ -25,6 +25,8 @@ _MOST = 24
 _REFUSALS = {
     403: "This page opens only with its full address, as “fedward annotate” wrote it. "
     "It may have been started anew since: then it has a new address.",
+    410: "A new job asks for another kind of answer than this page takes, so the page is closed. "
+    "Answers before that are saved. Please tell your IT: “fedward annotate” has to be started anew.",
     421: "This page does not answer to that name of the machine. Use the address as “fedward annotate” wrote it.",
     500: "Something went wrong here. Please tell your IT: the window of “fedward annotate” says what.",
 }
@@ -101,6 +103,7 @@ class Page:
         app = Flask(__name__, template_folder=".", static_folder="static")
         app.config["MAX_CONTENT_LENGTH"] = 16 * 1024
         self.guard.watch(app)
+        app.before_request(self.require_same_kind)
         app.get("/")(self.start)
         app.get("/favicon.ico")(self.icon)
         app.get("/state")(self.state)
@@ -114,6 +117,11 @@ class Page:
         app.errorhandler(ValidationError)(_not_understood)
         app.errorhandler(DataError)(_not_stored)
         return app
+
+    def require_same_kind(self) -> None:
+        """Refuse all but the look of the page once a newer job asks for another kind of answer."""
+        if request.endpoint != "static" and self.desk.asks_otherwise():
+            abort(410)
 
     def start(self, message: str = "") -> str:
         """Return the page, or a page with a message alone."""

@@ -3,7 +3,7 @@
 import * as findings from "./findings.js";
 import * as given from "./given.js";
 import * as grey from "./grey.js";
-import { get, post } from "./server.js";
+import { CLOSED, get, post } from "./server.js";
 import * as slices from "./slices.js";
 import * as strip from "./strip.js";
 import * as viewer from "./viewer.js";
@@ -44,6 +44,7 @@ async function send(path, body, text, button) {
   const { status, content } = await post(path, { annotator: reader, ...body }, trouble);
   button.classList.remove("chosen");
   setSending(false);
+  if (status === CLOSED) return location.reload();
   trouble("");
   again = false;
   if (status === 200) {

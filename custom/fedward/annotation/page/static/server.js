@@ -1,6 +1,7 @@
 // Talks to the program that serves the page.
 
 const secret = document.querySelector("meta[name=form-secret]").content;
+export const CLOSED = 410; // the page takes no answers any more; loaded anew, it says why
 const LONGEST_WAIT = 5_000; // milliseconds between attempts to send
 
 function newKey() {
@@ -12,9 +13,10 @@ export function imageAddress(id, how = {}) {
   return `/image?${new URLSearchParams({ id, ...how })}`;
 }
 
-/** Return status and content of an address; throws where the program does not answer. */
+/** Return content of an address and whether all is well; throws where the program does not answer. */
 export async function get(path, words) {
   const answer = await fetch(`${path}?${new URLSearchParams(words)}`);
+  if (answer.status === CLOSED) location.reload();
   return { ok: answer.ok, content: await answer.json() };
 }
 
