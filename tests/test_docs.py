@@ -1,8 +1,10 @@
 """What building the site does not see: links of the pages at the top, the notebook, and names that no page has."""
 
+import ast
 import json
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from fedward.cli import main
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
+CLASS = re.compile(r"\b[A-Z]\w+")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -43,6 +46,24 @@ def test_a_lost_anchor_would_be_found() -> None:
 def test_the_reference_has_every_public_name() -> None:
     names = re.findall(r"^::: fedward\.[\w.]+\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
     assert set(fedward.__all__) <= set(names)
+
+
+def test_the_reference_hides_no_field() -> None:
+    """A field without a docstring would not be on the page."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    names = {name for line in re.findall(r"^::: \S+|members: .*", page, re.MULTILINE) for name in CLASS.findall(line)}
+    modules = {place.replace(".", "/") for place in re.findall(r"^::: ([a-z_.]+[a-z_])", page, re.MULTILINE)}
+    files = [path for module in modules if (path := ROOT / "custom" / f"{module}.py").exists()]
+    classes = [node for path in files for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    assert names <= {each.name for each in classes} | {"View"}  # a name for a type
+    hidden = [
+        f"{each.name}.{field.target.id}"
+        for each in classes
+        if each.name in names
+        for field, after in pairwise([*each.body, ast.Pass()])
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and not isinstance(after, ast.Expr)
+    ]
+    assert hidden == []
 
 
 def test_the_notebook_learns_what_it_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

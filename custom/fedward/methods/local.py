@@ -81,10 +81,12 @@ class RoundInputs:
 
 @dataclass(frozen=True)
 class Losses:
-    """Named scalars of one step: ``terms`` are summed and minimised, ``logs`` are only reported."""
+    """Named scalars of one step."""
 
     terms: dict[str, Tensor]
+    """Name -> (), with gradient: their sum is minimised. Empty: this batch has nothing to learn from."""
     logs: dict[str, Tensor] = field(default_factory=dict)
+    """Name -> (): only reported."""
     learns: bool | Tensor = True
     """Whether the terms can move a parameter; a tensor (), bool, where that depends on the step's values. Else no step
     of the optimiser is taken, as momentum and weight decay would move the net."""
@@ -146,7 +148,9 @@ class Phase:
     """One stretch of a site's round: what is minimised, and how fast. Each has an optimiser of its own."""
 
     objective: Objective[Any] | Measurement
+    """What is minimised, or measured in place of training."""
     learning_rate: float
+    """Step size of this round, above 0, once ``round_warm_up`` is over; 0 of a measurement."""
     stream: tuple[str, ...] = ()
     """Further purpose of its random draws, where a round has several phases."""
 
