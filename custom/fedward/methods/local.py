@@ -84,7 +84,7 @@ class Losses:
     """Named scalars of one step."""
 
     terms: dict[str, Tensor]
-    """Name -> (), with gradient: their sum is minimised. Empty: this batch has nothing to learn from."""
+    """Name -> (), with gradient: their sum is minimised. One at least, also where ``learns`` is False."""
     logs: dict[str, Tensor] = field(default_factory=dict)
     """Name -> (): only reported."""
     learns: bool | Tensor = True
