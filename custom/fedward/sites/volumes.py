@@ -19,6 +19,8 @@ from fedward.sites.rendering import Slices, Values, Volume, Window, eight_bits, 
 _AXES = {"sagittal": 0, "coronal": 1, "axial": 2}
 _LARGEST = 2**28
 """Voxels of a volume, 1 GiB as float32: 512 x 512 x 1024."""
+_PART = 32
+"""Slices of a file that are read at once."""
 _LABELS = 32
 """A volume with as few whole numbers alone is taken for a mask."""
 _LABEL_INTENT = 1002
@@ -122,7 +124,7 @@ def read_nifti(path: Path, largest: int) -> Volume:
         BadRow: see :func:`open_slices`.
         Exception: whatever nibabel makes of a damaged file.
     """
-    image = nibabel().load(path)
+    image = nibabel().load(path, keep_file_open=True)  # else each part unpacks all before it
     shape, header = image.shape, image.header
     if len(shape) < 3 or math.prod(shape[3:]) > 1:
         remedy = "a series over time or of directions is not read" if len(shape) > 3 else "convert it to PNG"
@@ -135,7 +137,11 @@ def read_nifti(path: Path, largest: int) -> Volume:
         raise BadRow(_MASK)
     if not np.isfinite(image.affine).all() or abs(np.linalg.det(image.affine[:3, :3])) < 1e-12:
         raise BadRow(_NO_PLACE)
-    return Volume(image.get_fdata(dtype=np.float32, caching="unchanged").reshape(shape[:3]), image.affine)
+    values = np.empty(shape[:3], np.float32, order="F")
+    for start in range(0, shape[2], _PART):  # nibabel scales in double precision, so never all at once
+        part = slice(start, start + _PART)
+        values[:, :, part] = image.dataobj[:, :, part].reshape(values[:, :, part].shape)
+    return Volume(values, image.affine)
 
 
 def _upright(volume: Volume, axis: str) -> Values:
