@@ -133,6 +133,16 @@ def test_tiles_and_sentences_equal_the_rows(full):
     assert "Too few test images for a reliable number: site-10 (8)." in page.text
 
 
+def test_few_validation_images_select_by_luck(tmp_path, full):
+    folder = write_run(tmp_path / "run", rounds=2, sites=SITES[:2])
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row | ({"n": 13} if row["split"] == "val" else {})) + "\n" for row in rows))
+    told = "26 validation images to select a round by: an accuracy on so few may be off by 0.18"  # by Wilson's interval
+    assert told in report(folder)[1].text
+    assert "to select a round by" not in full[1].text
+
+
 def test_few_images_are_marked(full):
     _, page = full
     few = [attrs for tag, attrs in page.tags if attrs.get("class") == "few"]

@@ -4,10 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from fedward.evaluation.intervals import proportion_interval
 from fedward.report.groups import GroupLine
 from fedward.report.run import Run
 from fedward.report.tables import Choices, SiteLine, test_values, title_of, took_no_step
 
+_CLOSE = 0.05
+"""Half of an interval within which it does not matter which round is selected."""
 _NAMED = 6
 """So many sites are named one by one; more are counted."""
 MOST_SITES = 10
@@ -35,6 +38,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         _key_metric(run, choices),
         kept_at_sites(run),
         _protocols(choices),
+        _selected_by_luck(choices, sum(line.val for line in sites), run.unit),
         _last(run, choices),
         _not_evaluated(run),
         _coverage(sites, run.unit),
@@ -100,6 +104,16 @@ def _protocols(choices: Choices) -> str | None:
         f"Round {shared.round} was selected because its mean validation {title_of(shared.metric)} is the highest "
         f"({shared.val:.3f}). Were each site to keep the round best on its own validation data, as some papers "
         f"report, the mean test value would be {own.test:.3f}.{untrained}"
+    )
+
+
+def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
+    """Return that few validation images cannot tell rounds apart; None where an accuracy's interval is narrow."""
+    if not images or choices.shared.round is None or (half := 0.5 - proportion_interval(0.5, images)[0]) <= _CLOSE:
+        return None
+    return (
+        f"There are {count(images, f'validation {unit}')} to select a round by: an accuracy on so few may be off by "
+        f"{half:.2f}, and rounds that are closer cannot be told apart."
     )
 
 
