@@ -102,7 +102,7 @@ def test_findings_of_another_job_wait_again(clinic: Any, make_clinician: Callabl
 
 @pytest.fixture
 def page(clinic: Any) -> Any:
-    clinic.ask(*clinic.ids)
+    clinic.ask(*clinic.ids, several=True)
     queue = Queue(clinic.queue.folder, RULES)
     clinic.site_file.write_text("kind: manifest\nfolder: .\ncolumns: {group: null}\n")
     pictures, guard = Pictures(clinic.site_file, FINDINGS, multi_label=True), Guard(TOKEN, "127.0.0.1")
