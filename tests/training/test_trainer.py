@@ -546,6 +546,15 @@ def test_no_name_of_a_loss_or_note_stops_the_training() -> None:
     assert not unchanged(net, before)
 
 
+def test_batches_that_teach_nothing_leave_the_network_as_it_was() -> None:
+    """Labelled images are what the objective learns from, and the batches have none: zero loss, no step."""
+    net = make_net()
+    before = copy(net)
+    trained = run(net, [Batch(), Batch()], Supervised(), PLAIN)
+    assert (trained.steps, trained.means) == (0, {"loss": 0.0})
+    assert unchanged(net, before)
+
+
 def test_a_labelled_step_counts_without_pseudo_labels() -> None:
     """At tau = 1 FixMatch moves the parameters as supervised training does, and the statistics."""
     settings = FIXMATCH.model_copy(update={"threshold": 1.0})

@@ -84,7 +84,7 @@ class Losses:
     """Named scalars of one step."""
 
     terms: dict[str, Tensor]
-    """Name -> (), with gradient: their sum is minimised. One at least, also where ``learns`` is False."""
+    """Name -> (), with gradient: their sum is minimised. Without any, as for an empty batch, no step is taken."""
     logs: dict[str, Tensor] = field(default_factory=dict)
     """Name -> (): only reported."""
     learns: bool | Tensor = True

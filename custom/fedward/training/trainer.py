@@ -81,11 +81,11 @@ def train(
             raise WorkError("training", expected="to finish the round", found="an abort", remedy="The run was stopped.")
         with torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device)):
             losses = compute(lambda trained: objective.losses(trained, batch, inputs, state))
-            total = torch.stack(list(losses.terms.values())).sum()
+            total = torch.stack(list(losses.terms.values())).sum() if losses.terms else torch.zeros((), device=device)
         for name, value in {"loss": total, **losses.terms, **losses.logs}.items():
             sums[name] = sums.get(name, 0.0) + value.detach().float()
         state = objective.after_batch(losses, state)
-        if not losses.learns:
+        if not losses.terms or not losses.learns:
             return
         optimizer.zero_grad(set_to_none=True)
         total.backward()
