@@ -27,7 +27,7 @@ from fedward.security.encryption_transport import EncryptedTransport
 from fedward.server.loop import run_experiment
 from fedward.server.public import refuse_sites_file
 from fedward.sites import named_sites
-from fedward.sites.caches import KEPT, Cache
+from fedward.sites.caches import Cache
 from fedward.storage.initial import Source
 from fedward.storage.run_folder import RunFolder
 from fedward.tracking import FOLDER, TrackedTransport
@@ -45,8 +45,6 @@ class Sites:
     """Where their files may lie."""
     cache: Path | None = None
     """For what can be made again of images; by default it lies in the sites' folders."""
-    number: int = 1
-    """How many they are."""
     judged: bool = False
     """Whether each site notes in its folder how good its pseudo-labels are; see :mod:`fedward.client.pseudo_labels`."""
 
@@ -56,7 +54,7 @@ class Sites:
         algorithm = method_of(experiment)
         source = DataSource(name, experiment, own, self.site_folders)
         if self.cache:  # another division of the same images has the same features
-            features = Cache(self.cache / "features", KEPT * self.number)
+            features = Cache(self.cache / "features", kept=None)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
         log = SiteLog(own, name, experiment, algorithm)
         admission, quality = Admission(name, experiment, algorithm, own), Quality(source) if self.judged else None
@@ -82,7 +80,7 @@ class LocalTransport:
         cache: Path | None = None,
         judged: bool = False,
     ) -> None:
-        made, self._names = Sites(experiment, folder, site_folders, cache, len(names), judged), sorted(names)
+        made, self._names = Sites(experiment, folder, site_folders, cache, judged), sorted(names)
         self.client = lru_cache(MOST_HELD)(lambda name: made.client(name, key))
         """A site by its name."""
 
@@ -115,11 +113,11 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     """Run an experiment on this machine, or resume one; return the run folder.
 
     With ``resume`` the experiment and the sites are those the folder was started with. ``init`` is the folder of a
-    finished run, whose weights a new one starts from. Decoded images and stored features are cached in ``cache``, or in
-    the run folder, where everything lies that sites remember. With ``workers`` of 2 or more the sites of a round work
-    beside one another, in so many processes; the weights are the same. With ``judged`` each site notes in its own
-    folder how good its pseudo-labels are, by the labels that the experiment hides. ``console`` is told what happens; by
-    default it is printed.
+    finished run, whose weights a new one starts from. Decoded images and stored features are cached in the run folder,
+    where everything lies that sites remember, or in ``cache``, from which no features are removed. With ``workers`` of
+    2 or more the sites of a round work beside one another, in so many processes; the weights are the same. With
+    ``judged`` each site notes in its own folder how good its pseudo-labels are, by the labels that the experiment
+    hides. ``console`` is told what happens; by default it is printed.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of ``site_folders``
     holds no site's file, the server's own images are those of a site, or ``workers`` is below 1 or above it for an
@@ -161,7 +159,7 @@ def local_transport(
 ) -> Iterator[Transport]:
     """Yield what carries a run's messages; with secure aggregation it makes a key, kept in memory."""
     server, key = new_contexts() if experiment.secure_aggregation else (b"", b"")
-    sites = Sites(experiment, folder / "sites", site_folders, cache, len(names), judged)
+    sites = Sites(experiment, folder / "sites", site_folders, cache, judged)
     with closing(_inner(sites, names, key, workers)) as inner:
         if experiment.secure_aggregation:
             yield EncryptedTransport(inner, experiment, method_of(experiment), Adder(server), folder)

@@ -31,7 +31,7 @@ from fedward.protocol.wire import Message
 from fedward.registry import NETWORKS
 from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData
-from fedward.sites.caches import Cache
+from fedward.sites.caches import KEPT, Cache
 from fedward.sites.sampling import virtual_client
 from fedward.storage.initial import initial_model
 from fedward.training import features as module
@@ -476,10 +476,11 @@ def test_sites_on_one_machine_share_features(tmp_path: Path, computed: list[str]
     made, frozen = list[set[str]](), {"net": "small_cnn_gn", "trainable": "head", "stored_views": V}
     for seed in range(2):
         folder = write_sites(tmp_path / f"sites-{seed}", seed=seed)
-        sites = Sites(isolated("isofed", **frozen), tmp_path / f"run-{seed}", [folder], tmp_path / "cache", len(SITES))
+        sites = Sites(isolated("isofed", **frozen), tmp_path / f"run-{seed}", [folder], tmp_path / "cache")
         for name in SITES:
             assert sites.client(name, None).learner.images["all"]
         made.append(files(tmp_path / "cache" / "features"))
     assert len(computed) == len({*computed}) == 60, "the others are of classes too rare to be evaluated"
     assert len(made[0]) == len(SITES)
     assert made[0] < made[1]
+    assert len(made[1]) > KEPT, "sites that come later remove no features of others"

@@ -32,10 +32,10 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Cache(NamedTuple):
-    """A folder, and how many files stay in it, those in use besides."""
+    """A folder, and how many files stay in it, those in use besides; None: all, where others empty it."""
 
     folder: Path
-    kept: int = KEPT
+    kept: int | None = KEPT
 
 
 def read(target: Path, dtype: type[T]) -> tuple[npt.NDArray[T], dict[str, Any]] | None:
@@ -110,13 +110,14 @@ def building(folder: Path) -> Iterator[None]:
         yield
 
 
-def keep_newest(folder: Path, kept: int = KEPT) -> None:
+def keep_newest(folder: Path, kept: int | None = KEPT) -> None:
     """Remove all but the newest ``kept`` files and those that a process has mapped, and what a killed process has left.
 
-    The newest is the one last passed to :func:`touch`. What cannot be removed is left. Whoever opens a file in the
-    moment of its removal reads it to the end, or makes it anew.
+    The newest is the one last passed to :func:`touch`. None keeps all. What cannot be removed is left. Whoever opens a
+    file in the moment of its removal reads it to the end, or makes it anew.
     """
-    for file in sorted(folder.glob("*.npy"), key=_age)[kept:]:
+    old = [] if kept is None else sorted(folder.glob("*.npy"), key=_age)[kept:]
+    for file in old:
         with suppress(OSError), _locked(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
             file.unlink()
             file.with_suffix(".json").unlink(missing_ok=True)
