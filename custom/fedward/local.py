@@ -48,7 +48,8 @@ class Sites:
     number: int = 1
     """How many they are."""
     judged: bool = False
-    """Whether each site notes in its folder how good its pseudo-labels are; see :mod:`fedward.client.pseudo_labels`."""
+    """Whether each site notes in its folder how good its pseudo-labels are, where an image has one label; see
+    :mod:`fedward.client.pseudo_labels`."""
 
     def client(self, name: str, key: SiteKey | None) -> Client:
         """Return a site; with secure aggregation ``key`` encrypts its updates."""
@@ -59,8 +60,8 @@ class Sites:
             features = Cache(self.cache / "features", KEPT * self.number)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
         log = SiteLog(own, name, experiment, algorithm)
-        admission, quality = Admission(name, experiment, algorithm, own), Quality(source) if self.judged else None
-        return Client(source, algorithm, log, admission, key, quality=quality)
+        quality = Quality(source) if self.judged and not experiment.data.multi_label else None
+        return Client(source, algorithm, log, Admission(name, experiment, algorithm, own), key, quality=quality)
 
 
 MOST_HELD = 64
@@ -118,8 +119,8 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     finished run, whose weights a new one starts from. Decoded images and stored features are cached in ``cache``, or in
     the run folder, where everything lies that sites remember. With ``workers`` of 2 or more the sites of a round work
     beside one another, in so many processes; the weights are the same. With ``judged`` each site notes in its own
-    folder how good its pseudo-labels are, by the labels that the experiment hides. ``console`` is told what happens; by
-    default it is printed.
+    folder how good its pseudo-labels are, by the labels that the experiment hides, where an image has one label.
+    ``console`` is told what happens; by default it is printed.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of ``site_folders``
     holds no site's file, the server's own images are those of a site, or ``workers`` is below 1 or above it for an
