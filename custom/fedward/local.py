@@ -140,7 +140,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
         return run_experiment(
             experiment,
             folder,
-            TrackedTransport(transport, folder / FOLDER),
+            TrackedTransport(transport, folder / FOLDER, method_of(experiment).requirements.exchanges),
             engine="local",
             console=console or Console(),
             report=write_report,
