@@ -46,7 +46,8 @@ class Sites:
     cache: Path | None = None
     """For what can be made again of images; by default it lies in the sites' folders."""
     judged: bool = False
-    """Whether each site notes in its folder how good its pseudo-labels are; see :mod:`fedward.client.pseudo_labels`."""
+    """Whether each site notes in its folder how good its pseudo-labels are, where an image has one label; see
+    :mod:`fedward.client.pseudo_labels`."""
 
     def client(self, name: str, key: SiteKey | None) -> Client:
         """Return a site; with secure aggregation ``key`` encrypts its updates."""
@@ -57,8 +58,8 @@ class Sites:
             features = Cache(self.cache / "features", kept=None)
             source = replace(source, cache=self.cache / "images" / name, shared=features)
         log = SiteLog(own, name, experiment, algorithm)
-        admission, quality = Admission(name, experiment, algorithm, own), Quality(source) if self.judged else None
-        return Client(source, algorithm, log, admission, key, quality=quality)
+        quality = Quality(source) if self.judged and not experiment.data.multi_label else None
+        return Client(source, algorithm, log, Admission(name, experiment, algorithm, own), key, quality=quality)
 
 
 MOST_HELD = 64
@@ -117,7 +118,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
     where everything lies that sites remember, or in ``cache``, from which no features are removed. With ``workers`` of
     2 or more the sites of a round work beside one another, in so many processes; the weights are the same. With
     ``judged`` each site notes in its own folder how good its pseudo-labels are, by the labels that the experiment
-    hides. ``console`` is told what happens; by default it is printed.
+    hides, where an image has one label. ``console`` is told what happens; by default it is printed.
 
     Raises as :func:`~fedward.server.loop.run_experiment` does, ConfigError where a folder of ``site_folders``
     holds no site's file, the server's own images are those of a site, or ``workers`` is below 1 or above it for an
@@ -137,7 +138,7 @@ def run_local(  # noqa: PLR0913 - named choices of one run
         return run_experiment(
             experiment,
             folder,
-            TrackedTransport(transport, folder / FOLDER),
+            TrackedTransport(transport, folder / FOLDER, method_of(experiment).requirements.exchanges),
             engine="local",
             console=console or Console(),
             report=write_report,

@@ -15,21 +15,22 @@ _FILE, _VERSION = "events.out.tfevents.fedward", "brain.Event:2"
 """As TensorBoard looks for it, and the format that its first event names."""
 
 
-def scalars(meta: dict[str, Any]) -> Iterator[tuple[str, int, float]]:
+def scalars(meta: dict[str, Any], part: int, exchanges: int) -> Iterator[tuple[str, int, float]]:
     """Yield (tag, round, value) of an answer's training means and summary metrics, for tracking.
 
-    Metrics are those of the model the round started from, so they belong to the round before, and come first: Weights
-    & Biases drops what comes behind a later round.
+    Metrics are those of the model that was sent, and come first: Weights & Biases drops what comes behind a later
+    round. In the ``exchanges`` of a method's round it is the model of the round before. Behind them, by the number of
+    the ``part``, it is the average after the round.
     """
     for row in meta.get("metrics", []):
         if "/" not in row["name"] and row["value"] is not None:
-            yield f"{row['split']}/{row['name']}", meta["round"] - 1, row["value"]
+            yield f"{row['split']}/{row['name']}", meta["round"] - (part < exchanges), row["value"]
     for name, value in meta.get("train", {}).items():
         yield f"train/{name}", meta["round"], value
 
 
-def write_scalars(folder: Path, meta: dict[str, Any]) -> None:
-    """Add an answer's scalars to a site's folder. No file stays open: a run may have a thousand sites."""
+def write_scalars(folder: Path, meta: dict[str, Any], part: int, exchanges: int) -> None:
+    """Add an answer's :func:`scalars` to a site's folder. No file stays open: a run may have a thousand sites."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.summary.writer.record_writer import RecordWriter
@@ -39,16 +40,19 @@ def write_scalars(folder: Path, meta: dict[str, Any]) -> None:
         writer, now = RecordWriter(file), time.time()
         if not file.tell():
             writer.write(Event(wall_time=now, file_version=_VERSION).SerializeToString())
-        for tag, step, value in scalars(meta):
+        for tag, step, value in scalars(meta, part, exchanges):
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
             writer.write(Event(wall_time=now, step=step, summary=summary).SerializeToString())
 
 
 class TrackedTransport:
-    """Carries messages as another transport does, and writes the scalars of each answer below ``folder``."""
+    """Carries messages as another transport does, and writes the scalars of each answer below ``folder``.
 
-    def __init__(self, inner: "Transport", folder: Path) -> None:
-        self._inner, self._folder = inner, folder
+    ``exchanges``: those of the method's round.
+    """
+
+    def __init__(self, inner: "Transport", folder: Path, exchanges: int) -> None:
+        self._inner, self._folder, self._exchanges = inner, folder, exchanges
 
     def sites(self) -> list[str]:
         """Return the sites' names, sorted."""
@@ -58,7 +62,7 @@ class TrackedTransport:
         """Carry out an exchange; an answer is delivered once its scalars are written."""
 
         def track(site: str, answer: "Message") -> None:
-            write_scalars(self._folder / site, answer.meta)
+            write_scalars(self._folder / site, answer.meta, requests[site].meta["part"], self._exchanges)
             deliver(site, answer)
 
         self._inner.exchange(requests, timeout, track)

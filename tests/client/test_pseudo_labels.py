@@ -1,6 +1,7 @@
 """What a site notes of its pseudo-labels by labels that the run hides: right numbers, and nothing else changes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedward.client.pseudo_labels import Tally
+from fedward.client.pseudo_labels import Quality, Tally
 from fedward.client.site_data import DataSource
 from fedward.config import DataSpec, SyntheticData
 from fedward.evaluation import classification_metrics
@@ -21,8 +22,11 @@ from fedward.sites import load_site, synthetic_site
 from fedward.storage.pseudo_labels import note, noted
 from fedward.storage.rows import PseudoLabelRow
 from fedward.training.batches import Pixels
+from fedward.training.device_data import DeviceData
 from fedward.training.evaluation import predict
+from fedward.training.learner import Learner
 from fedward.training.networks import Networks
+from findings import chest, write_findings
 from interrupted import interrupted
 from isolated import CLASSES, write_sites
 from run_files import assert_equal, rows, steady_rows, weights
@@ -165,3 +169,31 @@ def test_rows_survive_a_file_and_a_cut_line(tmp_path: Path) -> None:
 def test_worker_processes_are_told(tmp_path: Path) -> None:
     made: Any = Sites(tiny(), tmp_path, [], judged=True)
     assert SITES_JSON.validate_json(SITES_JSON.dump_json(made)) == made
+
+
+def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
+    """Nothing trains on them: what is counted are the images behind them."""
+    experiment = tiny("ssfl", options=JUST)
+    source, algorithm = DataSource("site-1", experiment, tmp_path / "sites" / "site-1"), method_of(experiment)
+    data = source.read()
+    refused, others = data.unlabelled.ids[:4], data.unlabelled.ids[4:]
+    networks = Networks(experiment, algorithm, CPU)
+    images = DeviceData(replace(data, refused=frozenset(refused)), CPU)
+    learner = Learner("site-1", experiment, algorithm, networks, images)
+    update = Quality(source).train(learner, "run", dict(networks.template), [], 1, part=0)
+    (row,) = noted(tmp_path, "run")["site-1"]
+    truth = source.all_labels()
+    assert list(row.hidden.values()) == np.bincount([truth[name] for name in others], minlength=8).tolist()
+    said = predict(networks.load(update.model), Pixels.of(data.unlabelled.named(others), CPU)).argmax(dim=1)
+    assert row.accuracy == pytest.approx(np.mean([truth[name] for name in others] == said.numpy()))
+
+
+def test_findings_have_no_such_numbers_and_train_as_without(tmp_path: Path) -> None:
+    sites = write_findings(tmp_path)
+    experiment, names = chest("ssfl", options={"rounds": 1}), ["site-1", "site-2"]
+    told, other = (
+        run_local(experiment, tmp_path / f"{judged}", sites=names, site_folders=[sites], judged=judged)
+        for judged in (True, False)
+    )
+    assert_equal(weights(told), weights(other))
+    assert noted(told, id_of(told)) == {}

@@ -207,7 +207,26 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     same = ranks._digest(site.data)
     assert same == ranks._digest(new_client("site-1", tiny("fedavg"), tmp_path / "again").data)
     assert same != ranks._digest(new_client("site-2", tiny("fedavg"), tmp_path / "other").data)
-    asked = ranks._Request(site.source, None, "other", 1, "train", 0, "cpu")
+    asked = ranks._Request(site.source, None, frozenset(), "other", 1, "train", 0, "cpu")
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)
+
+
+def test_every_process_leaves_out_the_images_that_people_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = new_client("site-1", tiny("fedal", options={"unlabelled_weight": 0.5}), tmp_path, device=CPU)
+    learner, seen = site.learner, list[SiteData]()
+    data = replace(learner.images.data, refused=frozenset(learner.images.data.unlabelled.ids[:3]))
+
+    def read(name: str, folder: Path, *others: object) -> None:
+        seen.append(ranks._read(ranks._REQUEST.validate_json((folder / "request.json").read_bytes())))
+        raise InterruptedError
+
+    monkeypatch.setattr(ranks, "launch", read)
+    processes = Processes(site.source, replace(learner, images=learner.images.relabelled(data)), 2)
+    with pytest.raises(InterruptedError):
+        processes.train(learner.networks.template, [], 1, task="train", part=0, memory={}, aborted=never)
+    assert seen[0].refused == data.refused
+    assert len(DeviceData(seen[0], CPU)["unlabelled"]) == len(data.unlabelled) - 3

@@ -254,3 +254,13 @@ def test_scalars_are_those_that_the_filters_left(tmp_path, sent):
     answered(executor, tmp_path)
     leaving(executor, pack_answer({"site": "site-1", "round": 1, "error": "privacy budget used up"}, {}), tmp_path)
     assert sent == []
+
+
+def test_an_average_is_tracked_in_the_round_it_is_of(tmp_path, sent):
+    experiment = tiny("fedavg", options={"average_decay": 0.5})
+    executor, model = executor_of(tmp_path, experiment), build("small_cnn", 8, 3, seed=3).state_dict()
+    message = requests(experiment, Exchange(1, model, {}, part=1, over=True), ["site-1"])["site-1"]
+    result = executor.execute(TASK, pack_request(message.meta, message.arrays), Context(tmp_path), Signal())
+    leaving(executor, result, tmp_path)
+    steps = {dxo.data["track_key"]: dxo.data["global_step"] for dxo in sent}
+    assert steps["val/accuracy"] == 1

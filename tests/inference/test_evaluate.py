@@ -1,6 +1,7 @@
 """``fedward evaluate``: the numbers of the run, at any hospital, and nothing of single images or rare classes."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,20 @@ import numpy as np
 import pytest
 import torch
 from hospitals import CLASSES, SITES, Finished, arrays, site_file, write_npz
+from torch import nn
 
 import fedward
 from fedward import cli
+from fedward.config import DataSpec
 from fedward.errors import DataError
-from fedward.evaluation.calibration import fit_temperature
+from fedward.evaluation.calibration import fit_temperature, tempered
 from fedward.inference.evaluation import evaluate
+from fedward.inference.model import TrainedModel
+from fedward.inference.prediction import answers_of
 from fedward.inference.words import lines
 from fedward.sites import load_site
 from run_files import rows
+from tiny import tiny
 
 GROUPS = {"malignant": ["MEL", "BCC"], "benign": ["NV"]}
 
@@ -133,6 +139,29 @@ def test_the_temperature_is_of_the_validation_images(finished: Finished, tmp_pat
 
 def model_images(pixels: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(pixels.copy()).permute(0, 3, 1, 2) / 255
+
+
+class FarTooSure(nn.Module):
+    """Says that an image shows a finding by its grey, ten times as sure as it is right."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return (images.mean(dim=(1, 2, 3)).unsqueeze(1) - 0.5).repeat(1, 2) * 60
+
+
+def test_the_temperature_of_sure_answers_to_a_finding_is_that_of_their_logits() -> None:
+    """A float32 has no number between 1 - 6e-8 and 1: one less it is 0 where the logit is 17 or more."""
+    data = DataSpec(classes=("Mass", "Edema"), multi_label=True, image_size=16, channels=1, views="upright")
+    model = TrainedModel(FarTooSure(), tiny("fedavg", data=data, synthetic=None), "0" * 64)
+    rng = np.random.default_rng(0)
+    grey = rng.integers(0, 256, 2000).astype(np.uint8)
+    honest = 1 / (1 + np.exp(-6 * (grey / 255 - 0.5)))
+    shown = (rng.random(2000) < honest).astype(np.int64)
+    answers = answers_of(model, np.broadcast_to(grey[:, None, None, None], (2000, 16, 16, 1)), torch.device("cpu"))
+    assert answers.shape == (2000, 2, 2)
+    assert float(answers[grey == 255, 0, 1].max()) == pytest.approx(math.exp(-30), rel=1e-4)
+    found = fit_temperature(answers[:, 0], 1 - shown)
+    assert found == pytest.approx(10, rel=0.1)
+    np.testing.assert_allclose(tempered(answers[:, 0], 10)[:, 0], honest, atol=1e-5)
 
 
 def test_without_validation_images_no_temperature(finished: Finished, tmp_path: Path) -> None:

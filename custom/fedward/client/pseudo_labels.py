@@ -1,7 +1,7 @@
 """How good a site's pseudo-labels are, where its data hold the labels that an experiment hides.
 
-Benchmarks ask for it. The numbers stay in the site's own folder, and no objective sees a hidden label: what it has
-decided anyway is compared with them afterwards.
+Benchmarks ask for it, where an image has one label. The numbers stay in the site's own folder, and no objective sees a
+hidden label: what it has decided anyway is compared with them afterwards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -110,8 +110,10 @@ class Quality:
         **options: Any,
     ) -> LocalUpdate:
         """Train as :meth:`Learner.train` does; where it labelled images, add a row to what is noted of the run."""
-        truth = torch.tensor([self._hidden.get(name, -1) for name in learner.images.data.unlabelled.ids])
-        tally = Tally(truth.to(learner.networks.device), len(learner.images.data.classes))
+        data = learner.images.data
+        trained = [name for name in data.unlabelled.ids if name not in data.refused]
+        truth = torch.tensor([self._hidden.get(name, -1) for name in trained])
+        tally = Tally(truth.to(learner.networks.device), len(data.classes))
 
         def run_phase(net: nn.Module, batches: Any, phase: Phase, *arguments: Any, **more: Any) -> "Trained":
             assert not isinstance(phase.objective, Measurement)  # it labels nothing

@@ -51,6 +51,8 @@ class _Request:
     source: DataSource
     labels: dict[str, Label] | None
     """Under active learning the labels that may be used, by id."""
+    refused: frozenset[str]
+    """Images that are not to be trained on."""
     digest: str
     """Of the images and labels."""
     round: int
@@ -98,9 +100,8 @@ class Processes:
             save_model(folder / "models.safetensors", flat(models))
             save_model(folder / "memory.safetensors", flat(memory))
             labels = labels_in(data) if learner.algorithm.active else None
-            request = _Request(
-                source.resolved(), labels, _digest(data), round_, task, part, learner.networks.device.type
-            )
+            kind = learner.networks.device.type
+            request = _Request(source.resolved(), labels, data.refused, _digest(data), round_, task, part, kind)
             (folder / "request.json").write_bytes(_REQUEST.dump_json(request))
             launch(__name__, folder, self._count, source.site, aborted)
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
@@ -158,7 +159,7 @@ def _read(request: _Request) -> SiteData:
         where, expected = f"site {request.source.site}", "the images and labels the job began with"
         remedy = "Change a site's data between jobs, not during one."
         raise DataError(where, expected=expected, found="others", remedy=remedy)
-    return data
+    return replace(data, refused=request.refused)
 
 
 def _train_share(folder: Path, rank: int, processes: int) -> None:

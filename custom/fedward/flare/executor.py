@@ -42,6 +42,8 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._client: Client | None = None
+        self._part = 0
+        """Of the exchange that was answered last."""
         self._memory = Memory()
 
     def execute(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal) -> Shareable:
@@ -52,7 +54,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
 
             meta, arrays = unpack(shareable)
             round_ = meta.get("round")
-            self._client = self._client or _new_client(fl_ctx)
+            self._client, self._part = self._client or _new_client(fl_ctx), meta.get("part", 0)
             answer = self._client.answer(Message(meta, arrays), lambda: bool(abort_signal.triggered))
         except Exception as error:
             self.log_exception(fl_ctx, f"round {round_}: {error}")
@@ -70,6 +72,7 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
 
     def _log(self, client: "Client", fl_ctx: FLContext) -> None:
         """Write an answer into the site's log, then send its scalars, for tracking. What is not logged stays here."""
+        from fedward.methods import method_of
         from fedward.protocol.wire import Message
 
         leaving = fl_ctx.get_prop(FLContextKey.TASK_RESULT)
@@ -81,7 +84,8 @@ class MonaiTrainerExecutor(Executor):  # type: ignore[misc]
             leaving.clear()
             leaving.set_return_code(ReturnCode.EXECUTION_EXCEPTION)
             return
-        for tag, step, value in scalars(answer.meta):
+        exchanges = method_of(client.experiment).requirements.exchanges
+        for tag, step, value in scalars(answer.meta, self._part, exchanges):
             dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
             send_analytic_dxo(self, dxo, fl_ctx)
 

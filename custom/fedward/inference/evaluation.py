@@ -22,12 +22,11 @@ from fedward.evaluation.performance import (
     multi_label_performance,
     performance,
     referral,
-    two_answers,
 )
 from fedward.evaluation.small_counts import SMALLEST_COUNT, reportable
 from fedward.evaluation.units import unit_answers
 from fedward.inference.model import TrainedModel
-from fedward.inference.prediction import probabilities_of
+from fedward.inference.prediction import answers_of, probabilities_of
 from fedward.seeds import numpy_generator
 from fedward.sites import Images, SiteData, load_site
 from fedward.sites.assemble import require_one_label
@@ -94,7 +93,7 @@ def evaluate(
             temperature = _temperatures(model, data, images, found)
         elif split == "test":
             temperature = _temperature(model, data, images, found, places)
-    scores, labels = (found, images.labels) if several else fold(*unit_answers(found, images), places)
+    scores, labels = (found[:, :, 0], images.labels) if several else fold(*unit_answers(found, images), places)
     measure = multi_label_performance if several else performance
     told = evaluated(labels) if several else class_counts(images.labels, len(classes)) > 0
     return {
@@ -113,9 +112,13 @@ def evaluate(
 
 
 def _predicted(model: TrainedModel, data: SiteData, images: Images) -> NDArray[np.float32]:
-    device = device_of(data.device, f"site {data.site}")
+    """Return probabilities (N, K), or of a multi-label model those of yes and no (N, K, 2)."""
+    device, predicted = (
+        device_of(data.device, f"site {data.site}"),
+        answers_of if model.multi_label else probabilities_of,
+    )
     with threads_limited(data.threads):
-        return probabilities_of(model.to(device), images.pixels, device)
+        return predicted(model.to(device), images.pixels, device)
 
 
 def _temperature(
@@ -144,8 +147,8 @@ def _temperatures(
     """Return the same for each class of a multi-label model that has enough images in both splits."""
     held_out, told = _predicted(model, data, data.val), dict[str, Any]()
     for place in np.flatnonzero(evaluated(data.val.labels) & evaluated(images.labels)):
-        value = fit_temperature(two_answers(held_out[:, place]), 1 - data.val.labels[:, place])
+        value = fit_temperature(held_out[:, place], 1 - data.val.labels[:, place])
         if value is not None:
-            scores, shown = tempered(two_answers(found[:, place]), value)[:, 0], images.labels[:, place]
+            scores, shown = tempered(found[:, place], value)[:, 0], images.labels[:, place]
             told[model.classes[place]] = {"value": value, **answered(scores, shown)}
     return {"split": "val", "images": len(data.val), "classes": told} if told else None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fedward import private
 from fedward.evaluation.multi_label import THRESHOLD
@@ -79,6 +80,28 @@ def probabilities_of(model: TrainedModel, pixels: NDArray[np.uint8], device: tor
     images = Images(("",) * len(pixels), pixels, np.full(shape, -1))
     found: NDArray[np.float32] = predict(model.tempered, Pixels.of(images, device)).numpy()
     return found
+
+
+class _YesAndNo(nn.Module):
+    """A multi-label network's logits (N, K) of yes, and behind them those of no."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        return torch.cat([logits, -logits], dim=1)
+
+
+def answers_of(model: TrainedModel, pixels: NDArray[np.uint8], device: torch.device) -> NDArray[np.float32]:
+    """Return (N, classes, 2) of a multi-label model: the probabilities of yes and of no to each class.
+
+    Both are exact, however small: of a float32 of 1, one less it would be 0. Arguments as of :func:`probabilities_of`.
+    """
+    images = Images(("",) * len(pixels), pixels, np.full((len(pixels), len(model.classes)), -1))
+    found: NDArray[np.float32] = predict(_YesAndNo(model.tempered), Pixels.of(images, device)).numpy()
+    return np.stack(np.split(found, 2, axis=1), axis=2)
 
 
 def _of_files(probabilities: NDArray[np.float32], counts: Sequence[int]) -> NDArray[np.floating]:
