@@ -29,7 +29,10 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     add("--labelled-sites", type=int, metavar="N", help="only the first N sites have labels (default: all)")
     oracle = "the data's own labels answer a job that asks for labels, as in a simulation of active learning"
     add("--oracle", action="store_true", help=oracle)
-    columns = "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names)"
+    columns = (
+        "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names). label "
+        "several times: columns of 0 and 1, each of a finding"
+    )
     add("--columns", nargs="+", default=[], type=named_column, metavar="label=NAME", help=columns)
     add("--images", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
     classes = "an npz file's: the names of labels 0, 1, ...; else the classes to use (default: all, in natural order)"
@@ -65,6 +68,7 @@ def _partition(options: argparse.Namespace) -> int:
         return _fedperl(options)
     from fedward.sites.partition.cut import Wanted, partition
 
+    labels = [name for purpose, name in options.columns if purpose == "label"]
     wanted = Wanted(
         sites=options.sites,
         by=options.by,
@@ -75,6 +79,7 @@ def _partition(options: argparse.Namespace) -> int:
         seed=options.seed,
         classes=options.classes,
         columns=dict(options.columns),
+        findings=labels if len(labels) > 1 else (),
         images=options.images,
         rendering=_rendering(options),
     )
