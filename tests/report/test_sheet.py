@@ -117,8 +117,20 @@ def printed_pages(browser, page: Path) -> int:
     return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))
 
 
+def hidden_on_a_phone(browser, page: Path) -> int:
+    """Return how many pixels of the table's width one has to scroll to."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri())
+    hidden = browser.execute_script(
+        "const box = document.querySelector('.scroll'); return box.scrollWidth - box.clientWidth"
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return hidden
+
+
 @pytest.mark.browser
-def test_it_prints_on_one_page_of_paper(folder, tmp_path):
+def test_it_fits_one_page_of_paper_and_a_phone(folder, tmp_path):
     """Also with more classes than it shows, long names, a banner, and every limit."""
     long = write_run(tmp_path / "run", rounds=1, synthetic=SITES, status="failed")
     info = json.loads((long / "run.json").read_text())
@@ -131,6 +143,7 @@ def test_it_prints_on_one_page_of_paper(folder, tmp_path):
     browser = start_browser()
     try:
         assert [printed_pages(browser, each / "clinician.html") for each in (folder, long, findings)] == [1] * 3
+        assert [hidden_on_a_phone(browser, each / "clinician.html") for each in (folder, long, findings)] == [0] * 3
     finally:
         browser.quit()
 
