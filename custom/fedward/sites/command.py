@@ -118,12 +118,10 @@ def _rendering(options: argparse.Namespace) -> "Rendering":
 def _fedperl(options: argparse.Namespace) -> int:
     from fedward.sites.partition.fedperl import fedperl_layout, read_skin, write_site_files
 
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in ("dirichlet", "labelled_sites", "oracle", "classes", "seed", "frames", "slices", "axis", "window")
-        if getattr(options, name)
-    ]
-    if given or options.source.is_file():
+    others = ("dirichlet", "labelled_sites", "oracle", "columns", "images", "classes", "seed")
+    shown = ("frames", "slices", "axis", "window")
+    given = [f"--{name.replace('_', '-')}" for name in (*others, *shown) if getattr(options, name)]
+    if given or (options.source.exists() and not (options.source / "manifest.csv").exists()):
         found, remedy = " and ".join(given) or f"{options.source}", "Say into how many sites, as in --sites 4."
         raise ConfigError("fedward partition", expected="--sites or --by", found=found, remedy=remedy)
     layout = fedperl_layout(read_skin(options.source / "manifest.csv"))
