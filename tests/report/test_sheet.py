@@ -12,9 +12,10 @@ from run_folders import CLASSES, SITES, add_answers, write_run
 
 from chromium import start_browser
 from fedward.evaluation.binned import binned_counts
+from fedward.evaluation.intervals import mean_and_interval
 from fedward.evaluation.multi_label import one_versus_rest
 from fedward.evaluation.small_counts import SMALLEST_COUNT
-from fedward.report import Run, write_report
+from fedward.report import Run, tables, write_report
 from fedward.report.clinical import Clinical
 
 ROUNDS = 2
@@ -116,8 +117,20 @@ def printed_pages(browser, page: Path) -> int:
     return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(made["data"])))
 
 
+def hidden_on_a_phone(browser, page: Path) -> int:
+    """Return how many pixels of the table's width one has to scroll to."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(page.as_uri())
+    hidden = browser.execute_script(
+        "const box = document.querySelector('.scroll'); return box.scrollWidth - box.clientWidth"
+    )
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return hidden
+
+
 @pytest.mark.browser
-def test_it_prints_on_one_page_of_paper(folder, tmp_path):
+def test_it_fits_one_page_of_paper_and_a_phone(folder, tmp_path):
     """Also with more classes than it shows, long names, a banner, and every limit."""
     long = write_run(tmp_path / "run", rounds=1, synthetic=SITES, status="failed")
     info = json.loads((long / "run.json").read_text())
@@ -130,6 +143,7 @@ def test_it_prints_on_one_page_of_paper(folder, tmp_path):
     browser = start_browser()
     try:
         assert [printed_pages(browser, each / "clinician.html") for each in (folder, long, findings)] == [1] * 3
+        assert [hidden_on_a_phone(browser, each / "clinician.html") for each in (folder, long, findings)] == [0] * 3
     finally:
         browser.quit()
 
@@ -171,6 +185,29 @@ def test_a_human_is_asked_by_finding(tmp_path):
     assert f"of which it is least sure: {refer['Edema'] * 100:.0f} for Edema." in page.text
     assert "so a human must read all: Hernia." in page.text
     assert page.unclosed == []
+
+
+def test_several_findings_are_judged_in_pairs_of_a_hundred(tmp_path):
+    folder = write_findings_run(tmp_path / "run", ["Mass", "Edema", "Hernia"])
+    found = tables.test_values(Run.load(folder), "auroc_macro", 1)
+    interval = mean_and_interval([*found.values()])
+    page, mean = sheet(folder), f"{interval.mean * 100:.0f}"
+    assert f"it ranks the right one higher in {mean} of 100 such pairs (95 % interval over sites" in page.text
+    assert "AUROC" not in page.text
+    low, high = (f"{choose(found.values()) * 100:.0f}" for choose in (min, max))
+    where = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
+    assert f"higher for {low} of 100 pairs at {where[0]} and for {high} at {where[1]}." in page.text
+
+
+def test_sites_that_are_alike_are_said_to_be(tmp_path):
+    folder = write_findings_run(tmp_path / "run", ["Mass", "Edema", "Hernia"])
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    alike = [row | {"value": 0.9} if row["name"] == "auroc_macro" else row for row in rows]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in alike))
+    report = Page(write_report(folder).read_text(encoding="utf-8"))
+    assert "Sites are alike: it ranks the right one higher for 90 of 100 pairs at each." in sheet(folder).text
+    assert "macro AUROC of 0.900 on test images (0.900 at each); before training it was 0.900. Shown" in report.text
+    assert "Its test macro AUROC" not in report.text
 
 
 def test_of_many_classes_the_commonest_are_shown(tmp_path):

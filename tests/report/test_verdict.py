@@ -130,3 +130,4 @@ def test_a_banner_says_that_data_is_synthetic(tmp_path, synthetic, words, loud):
     assert words in page.text
     assert ("banner synthetic" in [attrs.get("class") for _, attrs in page.tags]) == loud
     assert html.index(words) < html.index('id="results"')
+    assert ("synthetic.labelled" in page.text) == (synthetic != ()), "settings of what nobody drew say nothing"

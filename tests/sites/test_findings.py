@@ -8,7 +8,9 @@ import pytest
 import yaml
 from PIL import Image
 
-from fedward.errors import DataError
+from fedward import cli
+from fedward.config import DataSpec
+from fedward.errors import ConfigError, DataError
 from fedward.sites import Images, load_site
 from fedward.sites.check import site_problems
 from fedward.sites.doctor import examine, run
@@ -228,3 +230,87 @@ def test_a_csv_with_several_findings_is_cut(tmp_path):
     found = {name: row for part in parts for name, row in zip(part.ids, part.labels.tolist(), strict=True)}
     wanted = [[1, 0], [1, 1], [0, 0], [0, 0], [-1, -1], [0, 1]]
     assert found == {f"{number}.png": wanted[number % len(words)] for number in range(60)}
+
+
+def columns_of_findings(folder: Path) -> Path:
+    """Write a CSV of 60 images with columns of 0 and 1: of a finding with a comma in its name, of one, and of none."""
+    rng = np.random.default_rng(3)
+    cells = ["1,0,0", "1,1,0", "0,0,1", "0,0,0", ",,", "0,1,0"]
+    lines = ['Path,"Mass, left",Edema,No Finding']
+    for number in range(60):
+        Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(folder / f"{number}.png")
+        lines.append(f"{number}.png,{cells[number % len(cells)]}")
+    (folder / "columns.csv").write_text("\n".join(lines) + "\n")
+    return folder / "columns.csv"
+
+
+def test_a_csv_with_a_column_for_each_finding_is_cut(tmp_path, capsys):
+    named = ["label=Mass, left", "label=Edema", "label=No Finding"]
+    out = tmp_path / "cut"
+    assert (
+        cli.main(
+            ["partition", f"{columns_of_findings(tmp_path)}", "--sites", "2", "--out", f"{out}", "--columns", *named]
+        )
+        == 0
+    )
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Columns: image=Path label=Mass, left label=Edema label=No Finding." in text
+    assert f"fedward run fedperl --site-files {out}" in text
+    spec = DataSpec.model_validate(json.loads((out / "data.json").read_text()))
+    assert (spec.classes, spec.multi_label) == (("Edema", "Mass, left"), True)
+    loaded = [load_site(out / f"site-{number}.yaml", spec) for number in (1, 2)]
+    assert not any(data.rejected for data in loaded)
+    parts = [part for data in loaded for part in (data.labelled, data.unlabelled, data.val, data.test)]
+    found = {name: row for part in parts for name, row in zip(part.ids, part.labels.tolist(), strict=True)}
+    wanted = [[0, 1], [1, 1], [0, 0], [0, 0], [-1, -1], [1, 0]]
+    assert found == {f"{number}.png": wanted[number % len(wanted)] for number in range(60)}
+
+
+def test_columns_of_findings_that_cannot_be_are_told(tmp_path):
+    file = columns_of_findings(tmp_path)
+    with pytest.raises(
+        DataError, match=r"expected a column of labels, found Path, Mass, left, Edema, No Finding\. Name it"
+    ):
+        partition(file, tmp_path / "cut", Wanted(sites=2))
+    with pytest.raises(
+        ConfigError, match=r"--columns: expected columns of the CSV .* found Edem \(did you mean Edema\?\)"
+    ):
+        partition(file, tmp_path / "cut", Wanted(sites=2, findings=("Edem", "Mass, left")))
+    file.write_text(file.read_text().replace(",1,1,0", ",1,-1,0"))
+    with pytest.raises(
+        DataError, match=r"line 3: expected 0 or 1 for each finding, or an empty cell .* found '-1' for Edema"
+    ):
+        partition(file, tmp_path / "cut", Wanted(sites=2, findings=("Edema", "Mass, left")))
+
+
+def test_the_list_of_chestxray14_is_read_as_it_is(tmp_path):
+    rng, lines = np.random.default_rng(4), ["Image Index,Finding Labels,Patient ID"]
+    for number in range(40):
+        Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{('Mass', 'Edema|Mass', 'No Finding')[number % 3]},{number // 2}")
+    (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
+    text = " ".join(partition(tmp_path / "list.csv", tmp_path / "cut", Wanted(sites=1)).split())
+    assert "Columns: image=Image Index sample_id=Image Index label=Finding Labels group=Patient ID." in text
+    assert "Classes: Edema, Mass." in text
+
+
+@pytest.mark.parametrize(
+    ("oracle", "labelled_sites", "job"), [(False, 2, "fedperl"), (False, 1, "fedperl"), (True, 2, "fedal")]
+)
+def test_the_job_named_next_takes_several_labels(tmp_path, oracle, labelled_sites, job):
+    write_findings(tmp_path)
+    wanted = Wanted(sites=2, classes=FINDINGS, oracle=oracle, labelled_sites=labelled_sites)
+    text = partition(tmp_path / "chest.npz", tmp_path / "cut", wanted)
+    assert text.splitlines()[-1].startswith(f"Next: fedward run {job} ")
+
+
+def test_the_classes_that_a_job_could_have_are_told_without_no_finding(tmp_path):
+    file = columns_of_findings(tmp_path)
+    partition(file, tmp_path / "cut", Wanted(sites=1, findings=("Edema", "Mass, left")))
+    single = DataSpec(classes=("Mass", "Edema"))
+    (problem,) = site_problems(["site-1"], [tmp_path / "cut"], single).values()
+    assert "found Mass, left, No Finding" in problem
+    assert "(--set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)" in problem
+    several = single.model_copy(update={"multi_label": True})
+    (problem,) = site_problems(["site-1"], [tmp_path / "cut"], several).values()
+    assert "(--set \"data.classes=[Edema, 'Mass, left']\")" in problem

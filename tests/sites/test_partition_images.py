@@ -324,13 +324,14 @@ def test_what_sites_have_not_is_told_before_the_run(clinic, tmp_path, capsys):
         (["eyes", "--by", "hospital"], "a column of the data (there are none), found hospital"),
         (["eyes", "--by", "hospital", "--dirichlet", "1"], "--by: expected no --sites or --dirichlet"),
         (["eyes", "--seed", "3"], "expected --sites or --by, found --seed"),
-        (["eyes"], "cut any other one with --sites or --by"),
+        (["eyes"], "expected --sites or --by, found eyes. Say into how many sites, as in --sites 4."),
+        (["eyes", "--images", "x"], "expected --sites or --by, found --images"),
     ],
 )
 def test_wrong_use_is_told_with_what_to_do(tmp_path, monkeypatch, capsys, words, said):
     monkeypatch.chdir(tmp_path)
     folders(tmp_path / "eyes", {"A": 2, "B": 2})
-    sites = [] if {"--by", "--seed"} & set(words) or words == ["eyes"] else ["--sites", "2"]
+    sites = [] if {"--by", "--seed", "--images"} & set(words) or words == ["eyes"] else ["--sites", "2"]
     assert run("partition", *words, *sites, "--out", "sites") in (1, 2)
     assert said in capsys.readouterr().err
     assert not (tmp_path / "sites").exists()

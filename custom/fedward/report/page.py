@@ -60,7 +60,7 @@ def _content(run: Run, others: Sequence[Run]) -> dict[str, Any]:
             *(joining.sentences if joining else []),
             *words.findings(run, choices, sites),
         ],
-        "settings": _settings(run.info.experiment),
+        "settings": _settings(_used(run)),
         "sites": sites,
         "shown": shown,
         "many": len(sites) > many.MANY,
@@ -247,6 +247,13 @@ def _by_name(run: Run, others: Sequence[Run], line_of: Callable[[Run], Line]) ->
     runs = [run, *others]
     lines = {name: line_of(each) for name, each in zip(comparison.names(runs), runs, strict=True)}
     return {name: line for name, line in lines.items() if line}
+
+
+def _used(run: Run) -> Mapping[str, Any]:
+    """Return the experiment, without what is drawn for sites that have no images if all have said that they have."""
+    told = run.info.synthetic
+    own = bool(told) and not any(told.values())
+    return {name: value for name, value in run.info.experiment.items() if not (own and name == "synthetic")}
 
 
 def _settings(experiment: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedward.evaluation.clinical import Share
 from fedward.report import tables, verdict, words
 from fedward.report.clinical import WANTED, Answers, ClassRates, Clinical
 from fedward.report.run import Run
@@ -26,7 +25,6 @@ def render_sheet(run: Run) -> str:
 def _content(run: Run) -> dict[str, Any]:
     choices, sites = tables.Choices.of(run, run.key_metric), tables.site_lines(run)
     found, (synthetic, origin) = Clinical.of(run, choices.reported), verdict.origin(run)
-    baseline = verdict.baseline(run, choices)
     every = found.pooled.lines if found else []
     shown = sorted(every, key=lambda line: -line.images)[:_LINES]
     return {
@@ -40,14 +38,13 @@ def _content(run: Run) -> dict[str, Any]:
         "sites": sites,
         "labelled": sum(line.labelled or 0 for line in sites),
         "unlabelled": sum(line.unlabelled or 0 for line in sites),
-        "verdict": verdict.verdict(run, choices, baseline, found.pooled.never if found else ()),
-        "baseline": baseline,
+        "verdict": verdict.verdict(run, choices, verdict.baseline(run, choices), found.pooled.never if found else ()),
         "clinical": found,
         "referred": {share: wanted for wanted, share in found.pooled.referred if share is not None} if found else {},
         "findings": _findings(found.pooled, [line.name for line in shown]) if found and run.multi_label else None,
         "lines": [line for line in every if line in shown],
         "left_out": len(every) - len(shown),
-        "range": _range(found.sites) if found and not run.multi_label else None,
+        "differ": _differ(run, choices.reported, found.sites if found else ()),
         "limits": _limits(run, found),
     }
 
@@ -75,11 +72,19 @@ def _findings(answers: Answers, shown: Collection[str]) -> Findings:
     )
 
 
-def _range(sites: Sequence[Answers]) -> tuple[tuple[str, Share], tuple[str, Share]] | None:
-    """Return the sites with the lowest and the highest share of right answers; None for fewer than two."""
-    told = [(answers.name, answers.accuracy) for answers in sites]
-    known = sorted(((name, share) for name, share in told if share), key=lambda pair: pair[1].value)
-    return (known[0], known[-1]) if len(known) > 1 else None
+def _differ(run: Run, round_: int | None, sites: Sequence[Answers]) -> str | None:
+    """Return at which sites the model is worst and best, of 100 answers or pairs; None for fewer than two sites."""
+    shares = {answers.name: answers.accuracy.value for answers in sites if answers.accuracy}
+    what, of = "it is right", f"100 {run.unit}s"
+    if run.multi_label:
+        shares, what, of = tables.test_values(run, "auroc_macro", round_), "it ranks the right one higher", "100 pairs"
+    if len(shares) < 2:
+        return None
+    worst, best = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    low, high = (f"{shares[site] * 100:.0f}" for site in (worst, best))
+    if low == high:
+        return f"Sites are alike: {what} for {low} of {of} at each."
+    return f"Sites differ: {what} for {low} of {of} at {worst} and for {high} at {best}."
 
 
 def _limits(run: Run, found: Clinical | None) -> list[str]:

@@ -49,6 +49,8 @@ class Verdict:
     """The verdict itself, and the classes that the model does not see."""
     told: str
     """The numbers it follows from."""
+    plain: str
+    """The same for clinicians, of 100 images."""
 
 
 def baseline(run: Run, choices: Choices) -> Baseline | None:
@@ -88,12 +90,18 @@ def verdict(run: Run, choices: Choices, found: Baseline | None, never: Collectio
         f"{count(found.images, f'test {run.unit}')} of all sites rightly (95 % interval {_percent(found.low)} to "
         f"{_percent(found.high)} %). Always answering “{found.common}” would be right for {_percent(found.share)} %."
     )
+    plain = (
+        f"Of 100 test {run.unit}s it labels {_of_hundred(found.accuracy)} rightly (95 % interval "
+        f"{_of_hundred(found.low)} to {_of_hundred(found.high)}). Always answering “{found.common}” would be right for "
+        f"{_of_hundred(found.share)}."
+    )
     missed = _missed(found.missed, never, run.unit)
     if found.beaten:
-        return Verdict("mixed" if missed else "good", f"Better than {always}.{missed}", told)
+        return Verdict("mixed" if missed else "good", f"Better than {always}.{missed}", told, plain)
     if _tells_apart(run, found.round):
-        return Verdict("mixed", f"It tells classes apart, but is right no more often than {always}.{missed}", told)
-    return Verdict("poor", f"Of no use: not better than {always}.{missed}", told)
+        lead = f"It tells classes apart, but is right no more often than {always}.{missed}"
+        return Verdict("mixed", lead, told, plain)
+    return Verdict("poor", f"Of no use: not better than {always}.{missed}", told, plain)
 
 
 def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict | None:
@@ -106,20 +114,27 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
     if not values or run.info.untrained:
         return None
     found = mean_and_interval([*values.values()]).of_score("auroc_macro")
-    interval = "" if found.low is None else f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
+    interval = hundred = ""
+    if found.low is not None and found.high is not None:
+        interval = f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
+        hundred = f" (95 % interval over sites {_of_hundred(found.low)} to {_of_hundred(found.high)})"
     told = (
         f"The macro AUROC of the selected model (round {round_}) is {found.mean:.3f} on average over "
         f"{count(found.n, 'site')}{interval}. Guessing would reach 0.5."
     )
+    plain = (
+        f"Shown one image with a finding and one without it, it ranks the right one higher in "
+        f"{_of_hundred(found.mean)} of 100 such pairs{hundred}. Guessing would in 50."
+    )
     if (found.mean if found.low is None else found.low) <= _CHANCE:
-        return Verdict("poor", "Of no use: not better than guessing.", told)
+        return Verdict("poor", "Of no use: not better than guessing.", told, plain)
     by_class = {name: mean(test_values(run, f"auroc/{name}", round_).values()) for name in run.classes}
     guessed = [name for name, value in by_class.items() if value is not None and value <= _CHANCE]
     but = [f"not for {', '.join(guessed)}"] if guessed else []
     but += [f"it says of no image that it shows {', '.join(never)}"] if never else []
     if but:
-        return Verdict("mixed", f"Better than guessing, but {', and '.join(but)}.", told)
-    return Verdict("good", "Better than guessing, for every class that was tested.", told)
+        return Verdict("mixed", f"Better than guessing, but {', and '.join(but)}.", told, plain)
+    return Verdict("good", "Better than guessing, for every class that was tested.", told, plain)
 
 
 def _missed(missed: Mapping[str, int], never: Collection[str], unit: str) -> str:
@@ -232,3 +247,7 @@ def unit(run: Run) -> str:
 
 def _percent(share: float) -> str:
     return f"{share * 100:.1f}"
+
+
+def _of_hundred(share: float) -> str:
+    return f"{share * 100:.0f}"

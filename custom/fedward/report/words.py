@@ -68,20 +68,26 @@ def _ranking(run: Run, choices: Choices) -> str | None:
         return None
     average = fmean(values.values())
     pair = "with a finding and one without it" if run.multi_label else "of a diagnosis and one of another"
+    before = _before(run, "auroc_macro") if choices.shared.metric == "auroc_macro" else ""
     return (
         f"On average over {count(len(values), 'site')}, the selected model (round {choices.reported}) has a macro "
-        f"AUROC of {average:.3f} on test {run.unit}s ({spread(values)}). Shown one {run.unit} {pair}, it ranks the "
-        f"right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
+        f"AUROC of {average:.3f} on test {run.unit}s ({spread(values)}){before}. Shown one {run.unit} {pair}, it "
+        f"ranks the right one higher in {average * 100:.0f} of 100 such pairs; guessing would in 50."
     )
 
 
 def _key_metric(run: Run, choices: Choices) -> str | None:
     metric = choices.shared.metric
-    values, start = test_values(run, metric, choices.reported), test_values(run, metric, 0)
-    if not values:
+    values = test_values(run, metric, choices.reported)
+    if not values or metric == "auroc_macro":  # of which the sentence on ranking tells
         return None
-    before = f"; before training it was {fmean(start.values()):.3f}" if start else ""
-    return f"Its test {title_of(metric)} is {fmean(values.values()):.3f} on average ({spread(values)}){before}."
+    average = fmean(values.values())
+    return f"Its test {title_of(metric)} is {average:.3f} on average ({spread(values)}){_before(run, metric)}."
+
+
+def _before(run: Run, metric: str) -> str:
+    start = test_values(run, metric, 0)
+    return f"; before training it was {fmean(start.values()):.3f}" if start else ""
 
 
 def kept_at_sites(run: Run) -> str | None:
@@ -216,6 +222,8 @@ def named(sites: Sequence[str]) -> str:
 def spread(values: dict[str, float]) -> str:
     """Return the lowest and highest value with their sites."""
     low, high = min(values, key=values.__getitem__), max(values, key=values.__getitem__)
+    if f"{values[low]:.3f}" == f"{values[high]:.3f}":
+        return f"{values[low]:.3f} at each"
     return f"lowest {values[low]:.3f} at {low}, highest {values[high]:.3f} at {high}"
 
 

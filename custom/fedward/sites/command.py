@@ -29,7 +29,10 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     add("--labelled-sites", type=int, metavar="N", help="only the first N sites have labels (default: all)")
     oracle = "the data's own labels answer a job that asks for labels, as in a simulation of active learning"
     add("--oracle", action="store_true", help=oracle)
-    columns = "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names)"
+    columns = (
+        "a CSV's: what its columns are for, image, label, group, split or sample_id (default: by known names). label "
+        "several times: columns of 0 and 1, each of a finding"
+    )
     add("--columns", nargs="+", default=[], type=named_column, metavar="label=NAME", help=columns)
     add("--images", type=Path, metavar="FOLDER", help="folder of the images that a CSV lists (default: the CSV's)")
     classes = "an npz file's: the names of labels 0, 1, ...; else the classes to use (default: all, in natural order)"
@@ -65,6 +68,7 @@ def _partition(options: argparse.Namespace) -> int:
         return _fedperl(options)
     from fedward.sites.partition.cut import Wanted, partition
 
+    labels = [name for purpose, name in options.columns if purpose == "label"]
     wanted = Wanted(
         sites=options.sites,
         by=options.by,
@@ -75,6 +79,7 @@ def _partition(options: argparse.Namespace) -> int:
         seed=options.seed,
         classes=options.classes,
         columns=dict(options.columns),
+        findings=labels if len(labels) > 1 else (),
         images=options.images,
         rendering=_rendering(options),
     )
@@ -113,12 +118,10 @@ def _rendering(options: argparse.Namespace) -> "Rendering":
 def _fedperl(options: argparse.Namespace) -> int:
     from fedward.sites.partition.fedperl import fedperl_layout, read_skin, write_site_files
 
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in ("dirichlet", "labelled_sites", "oracle", "classes", "seed", "frames", "slices", "axis", "window")
-        if getattr(options, name)
-    ]
-    if given or options.source.is_file():
+    others = ("dirichlet", "labelled_sites", "oracle", "columns", "images", "classes", "seed")
+    shown = ("frames", "slices", "axis", "window")
+    given = [f"--{name.replace('_', '-')}" for name in (*others, *shown) if getattr(options, name)]
+    if given or (options.source.exists() and not (options.source / "manifest.csv").exists()):
         found, remedy = " and ".join(given) or f"{options.source}", "Say into how many sites, as in --sites 4."
         raise ConfigError("fedward partition", expected="--sites or --by", found=found, remedy=remedy)
     layout = fedperl_layout(read_skin(options.source / "manifest.csv"))

@@ -22,10 +22,11 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
         remedy = f"If they are numbered as in the job, write labels: {{{numbered}}}."
         raise DataError(where, expected=expected, found="nothing", remedy=remedy)
     if unknown := sorted(set(file.labels.values()) - {"", *classes}):
-        own = [*dict.fromkeys(filter(None, file.labels.values()))]
+        own = [name for name in dict.fromkeys(file.labels.values()) if name not in ("", NO_FINDING)]
         named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
+        several = " --set data.multi_label=true" if NO_FINDING in unknown else ""
         expected, found = f"classes of the job ({', '.join(classes)})", ", ".join(unknown)
-        remedy = f'Map the labels to classes of the job, or name them in the job (--set "data.classes={named}").'
+        remedy = f'Map the labels to these, or train on the site\'s own (--set "data.classes={named}"{several}).'
         raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
 
 

@@ -29,7 +29,7 @@ def read_label(
 ) -> Label:
     """Return the label of a row; BadRow where it is none of the job. ``called``: the site's word -> the class."""
     if isinstance(column, tuple):
-        _check_columns(record, column)
+        check_columns(record, column)
     found = words(record, column, multi_label)
     names = {called.get(word, word) for word in found} - {""}
     allowed = {*classes, NO_FINDING} if multi_label else {*classes}
@@ -42,7 +42,7 @@ def read_label(
     return tuple(int(name in names) for name in classes) if names else (-1,) * len(classes)
 
 
-def _check_columns(record: "Record", columns: Sequence[str]) -> None:
+def check_columns(record: "Record", columns: Sequence[str]) -> None:
     """Raise BadRow unless all cells are 0 or 1, or all are empty."""
     cells = {name: record.cells[name] for name in columns}
     if any(cells.values()) and (wrong := [name for name in columns if cells[name] not in _CELLS]):

@@ -16,13 +16,17 @@ from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_p
 from fedward.sites.partition.pool import GROUPS, Pool
 from fedward.sites.rendering import PLAIN, Rendering
 from fedward.sites.table import Record, read_header, read_table
+from fedward.sites.written import check_columns, words
 
 _IMAGE = ("image", "image_path", "path", "filepath", "file_path", "file", "filename", "file_name", "img", "image_name")
-_ID = ("image_id", "isic_id", "sample_id", "id")
+_ID = ("image_id", "image_index", "isic_id", "sample_id", "id")
 KNOWN = {
     "image": (*_IMAGE, *_ID),
-    "sample_id": ("sample_id", "image_id", "isic_id", "id"),
-    "label": ("label", "labels", "diagnosis", "dx", "class", "class_name", "target", "category"),
+    "sample_id": ("sample_id", "image_id", "image_index", "isic_id", "id"),
+    "label": (
+        *("label", "labels", "diagnosis", "dx", "class", "class_name", "target", "category"),
+        *("finding_labels", "findings", "finding"),
+    ),
     "group": GROUPS,
     "split": ("split", "set", "subset", "partition"),
 }
@@ -35,12 +39,14 @@ def read_csv(
     classes: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
     rendering: Rendering = PLAIN,
+    findings: Sequence[str] = (),
 ) -> Pool:
     """Read a CSV as a pool.
 
     A cell of the image column is a path in the folder, or the name of a file anywhere in it, with its ending or
     without. Rows of which this cannot be said are left out, if they are few. The id of an image is by default its path.
-    Where a label has ``|`` in it, labels are findings with it between them, and the data set is a multi-label one.
+    Where a label has ``|`` in it, labels are findings with it between them, and the data set is a multi-label one. So
+    it is where each finding has a column of its own.
 
     Args:
         path: of the CSV; see :func:`fedward.sites.table.read_table`.
@@ -49,19 +55,25 @@ def read_csv(
         columns: what a column is for (the keys of :data:`KNOWN`) -> its name; empty: there is none. By default they
             are found by well-known names.
         rendering: how files become images.
+        findings: columns of 0 and 1, of which each is a finding; none: labels are in one column.
 
     Raises:
         ConfigError: a column for something else, or one that the CSV has not.
-        DataError: the CSV cannot be read; there is no column of images; more than 5 % of the rows cannot be used; or
-            see :func:`fedward.sites.partition.image_pool.image_pool`.
+        DataError: the CSV cannot be read; there is no column of images, or of labels; more than 5 % of the rows cannot
+            be used; or see :func:`fedward.sites.partition.image_pool.image_pool`.
     """
     records, malformed, header = read_rows(path)
-    used = columns_of(path, header, columns or {})
+    used = columns_of(path, header, columns or {}, findings)
+    if not (used["label"] or findings or classes or "label" in (columns or {})):
+        remedy = (
+            "Name it, as in --columns label=NAME. If each finding has a column of 0 and 1, name all: label=A label=B."
+        )
+        raise DataError(f"{path}", expected="a column of labels", found=_names(header), remedy=remedy)
     total, bad = len(records) + len(malformed), [f"line {row.row}: {row.reason}" for row in malformed]
     finder, listed, kept = Finder(folder), dict[str, ListedImage](), list[Record]()
     for record in records:
         try:
-            image = _listed(record, used, finder)
+            image = _listed(record, used, finder, findings)
             if image.sample_id in listed:
                 raise BadRow(f"another row has the id {image.sample_id!r}")
         except BadRow as problem:
@@ -69,13 +81,14 @@ def read_csv(
         else:
             listed[image.sample_id] = image
             kept.append(record)
-    told = " ".join(f"{purpose}={name}" for purpose, name in used.items() if name)
+    many = {"label": findings} if findings else {}
+    told = " ".join(f"{purpose}={name}" for purpose in used for name in many.get(purpose, [used[purpose]]) if name)
     remedy = f"Fix the rows, name the images' folder with --images, or other columns than these: --columns {told}."
     notes = (f"Columns: {told}.", *refuse_many(f"{path}", bad, total, remedy))
     others = {name: [record.cells[name] for record in kept] for name in header if name}
     name = path.stem if path.stem != "manifest" else path.resolve().parent.name
     images = list(listed.values())
-    several = any(SEPARATOR in image.label for image in images)
+    several = bool(findings) or any(SEPARATOR in image.label for image in images)
     return image_pool(name, folder, images, classes, others, rendering, notes, several)
 
 
@@ -89,17 +102,19 @@ def read_rows(path: Path) -> tuple[list[Record], list[Rejected], list[str]]:
         raise DataError(where, expected=error.expected, found=error.found, remedy=remedy) from None
 
 
-def columns_of(path: Path, header: Sequence[str], said: Mapping[str, str]) -> dict[str, str]:
-    """Return what each column is for -> its name, empty where there is none."""
+def columns_of(
+    path: Path, header: Sequence[str], said: Mapping[str, str], findings: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return what each column is for -> its name, empty where there is none; see :func:`read_csv`."""
     by_name = {name.lower().replace(" ", "_").replace("-", "_"): name for name in reversed(header)}
     used = {}
     for purpose, names in KNOWN.items():
         used[purpose] = said.get(purpose, next((by_name[name] for name in names if name in by_name), ""))
-    known = f"{', '.join(name for name in header if name):.300}"
+    known = _names(header)
     if unknown := [purpose for purpose in said if purpose not in KNOWN]:
         expected, remedy = f"columns for {', '.join(KNOWN)}", "Write for example --columns label=diagnosis."
         raise ConfigError("--columns", expected=expected, found=", ".join(unknown), remedy=remedy)
-    if missing := [name for name in used.values() if name and name not in header]:
+    if missing := [name for name in dict.fromkeys([*used.values(), *findings]) if name and name not in header]:
         expected, remedy = f"columns of the CSV ({known})", "Name one of them."
         found = ", ".join(f"{name}{did_you_mean(name, header)}" for name in missing)
         raise ConfigError("--columns", expected=expected, found=found, remedy=remedy)
@@ -109,11 +124,18 @@ def columns_of(path: Path, header: Sequence[str], said: Mapping[str, str]) -> di
     return used
 
 
-def _listed(record: Record, used: Mapping[str, str], finder: "Finder") -> ListedImage:
+def _names(header: Sequence[str]) -> str:
+    return f"{', '.join(name for name in header if name):.300}"
+
+
+def _listed(record: Record, used: Mapping[str, str], finder: "Finder", findings: Sequence[str]) -> ListedImage:
     cell = {purpose: record.cells[name] if name else "" for purpose, name in used.items()}
     split = SPLIT_NAMES.get(cell["split"].lower(), "")
     if used["split"] and not split:
         raise BadRow(f"expected train, val or test, found {cell['split']!r} (--columns split= makes new splits)")
+    if findings:
+        check_columns(record, findings)
+        cell["label"] = SEPARATOR.join(words(record, tuple(findings), multi_label=True))
     image = finder.find(cell["image"])
     return ListedImage(cell["sample_id"] or image, image, cell["label"], cell["group"], split)
 

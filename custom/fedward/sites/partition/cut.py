@@ -34,6 +34,8 @@ class Wanted:
     classes: Sequence[str] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     """Of a CSV; see :func:`fedward.sites.partition.csv_pool.read_csv`."""
+    findings: Sequence[str] = ()
+    """Columns of a CSV, of which each is a finding."""
     images: Path | None = None
     """Folder of the images that a CSV lists; None: the CSV's own."""
     rendering: Rendering = PLAIN
@@ -59,7 +61,7 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
         expected, found = "no other site files, which a run would take for sites", f"{', '.join(others):.200}"
         raise ConfigError(f"{out}", expected=expected, found=found, remedy="Name another folder, or delete them.")
     write_files({**texts, out / DATA_FILE: json.dumps(pool.data_spec(), indent=2, ensure_ascii=False) + "\n"})
-    return summary(pool, cut, shares, out)
+    return summary(pool, cut, shares, out, wanted.oracle)
 
 
 def _read(source: Path, wanted: Wanted) -> Pool:
@@ -68,7 +70,8 @@ def _read(source: Path, wanted: Wanted) -> Pool:
         raise ConfigError(f"{source}", expected=expected, found="nothing there", remedy=remedy)
     table = source / "manifest.csv" if source.is_dir() else source
     if table.exists() and table.suffix.lower() != ".npz":
-        return read_csv(table, wanted.images or table.parent, wanted.classes, wanted.columns, wanted.rendering)
+        folder, classes = wanted.images or table.parent, wanted.classes
+        return read_csv(table, folder, classes, wanted.columns, wanted.rendering, wanted.findings)
     if wanted.columns or wanted.images:
         remedy = "Leave --columns and --images away, or name the CSV."
         raise ConfigError("--columns, --images", expected="a CSV", found=f"{source}", remedy=remedy)

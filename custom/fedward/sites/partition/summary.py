@@ -20,10 +20,11 @@ _EVALUATED = 5
 _HEAD = ("train", "labelled", "val", "test", "groups", "classes", "commonest class")
 
 
-def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> str:
+def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path, oracle: bool = False) -> str:
     """Return the table of a cut's sites, of which each sees a share of its labels, and notes in 80 columns.
 
-    Labels, classes and the commonest of them are those of training images.
+    Labels, classes and the commonest of them are those of training images. ``oracle``: whether sites answer a job that
+    asks for labels.
     """
     rows = [_HEAD, *(_row(pool, mine, share) for mine, share in zip(cut.values(), shares, strict=True))]
     width = min(max(4, *map(len, cut)), 17)
@@ -32,8 +33,15 @@ def summary(pool: Pool, cut: Cut, shares: Sequence[float], out: Path) -> str:
         for site, (train, labelled, val, test, groups, classes, most) in zip(["site", *cut], rows, strict=True)
     ]
     notes = [line for note in _notes(pool, cut, out) for line in wrap(note, _WIDTH)]
-    job = "fedperl" if all(shares) else "isofed"  # which has a role for sites without labels
-    return "\n".join([*table, "", *notes, "", f"Next: fedward run {job} --site-files {shlex.quote(f'{out}')}"])
+    next_ = f"Next: fedward run {_job(pool, shares, oracle)} --site-files {shlex.quote(f'{out}')}"
+    return "\n".join([*table, "", *notes, "", next_])
+
+
+def _job(pool: Pool, shares: Sequence[float], oracle: bool) -> str:
+    """Return the shipped job for such sites: one that asks for labels, or has a role for sites without any."""
+    if oracle:
+        return "fedal"
+    return "fedperl" if all(shares) or pool.multi_label else "isofed"  # which takes one label an image
 
 
 def _row(pool: Pool, mine: Mapping[str, Rows], share: float) -> tuple[str, ...]:
