@@ -14,7 +14,7 @@ from fedward.methods.auxiliary import add_heads, heads_of
 from fedward.methods.local import logits_and_features
 from fedward.nets import build
 from fedward.nets.adapters import RANK, AdaptedLinear
-from fedward.nets.trainable import Head, TrainablePart
+from fedward.nets.trainable import Head, TrainablePart, trainable_part
 
 LITE0, VIT = "tf_efficientnet_lite0", "vit_tiny_patch16_224"
 
@@ -189,6 +189,35 @@ def test_an_adapted_layer_by_hand() -> None:
     with torch.no_grad():
         adapted.up.weight.fill_(4)
     assert adapted(x).item() == pytest.approx(1.5 + 4 * (1.5 - 0.25))
+
+
+class _ReadsItsWeight(nn.Module):
+    """As the attention of timm's BEiT, EVA and Swin v2: the layer itself is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.classifier = nn.Linear(4, 6), nn.Linear(6, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.classifier(F.linear(images.flatten(1), self.qkv.weight, self.qkv.bias))
+        return logits
+
+
+def test_a_layer_whose_weight_is_read_is_adapted_too() -> None:
+    net, images = _ReadsItsWeight(), torch.rand(3, 1, 2, 2)
+    before = net(images)
+    adapted = trainable_part(net, "reader", "adapters", [])
+    assert list(adapted.state_dict()) == ["qkv.up.weight", "classifier.weight", "classifier.bias"]
+    assert torch.equal(adapted(images), before)
+    adapted(images).sum().backward()
+    up = adapted.get_parameter("qkv.up.weight")
+    assert up.grad is not None
+    assert bool(up.grad.any())
+    with torch.no_grad():
+        up.fill_(0.5)
+        changed = net.qkv(images.flatten(1))
+    torch.testing.assert_close(adapted(images), net.classifier(changed))
+    assert not torch.allclose(adapted(images), before)
 
 
 @pytest.mark.parametrize(("name", "layers"), [(VIT, 48), ("swin_28", 25), ("small_cnn", 4)])

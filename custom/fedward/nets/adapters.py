@@ -29,16 +29,28 @@ class AdaptedLinear(nn.Linear):
     def __init__(self, layer: nn.Linear) -> None:
         outputs, inputs = layer.weight.shape
         super().__init__(inputs, outputs, bias=layer.bias is not None, device="meta")
-        self.weight, self.bias = layer.weight, layer.bias
+        self.bias = layer.bias
+        self.register_parameter("weight", layer.get_parameter("weight"))
         rank = min(RANK, inputs, outputs)
         self.register_buffer("down", nn.init.kaiming_uniform_(torch.empty(rank, inputs), a=math.sqrt(5)))
         self.up = nn.Linear(rank, outputs, bias=False, device="meta")
         self.up.weight = nn.Parameter(torch.zeros(outputs, rank))
 
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """``W + B A``, for attention that reads weights and does not call the layer, as in BEiT, EVA and Swin v2."""
+        change: Tensor = self.up.weight @ self.down
+        return self._frozen() + change
+
+    def _frozen(self) -> Tensor:
+        frozen = self._parameters["weight"]
+        assert frozen is not None  # registered by torch's linear layer
+        return frozen
+
     def forward(self, input: Tensor) -> Tensor:  # torch's own name of the argument
         """Return ``W x + b + B (A x)``."""
         change: Tensor = self.up(F.linear(input, self.down))
-        return super().forward(input) + change
+        return F.linear(input, self._frozen(), self.bias) + change
 
 
 def adapt(net: nn.Module, head: nn.Module) -> list[str]:
