@@ -75,6 +75,19 @@ def test_float16_neither_overflows_nor_loses_small_tensors():
         np.testing.assert_allclose(new, old, rtol=2.0**-11)
 
 
+def test_float16_keeps_eleven_bits_down_to_a_share_of_the_largest():
+    """Of what is below 2^-28 of its tensor's largest value fewer are kept, and in the end none."""
+    rng, sizes = np.random.default_rng(0), np.arange(0, 45)
+    for largest in (1.0, 1.999):
+        values = np.concatenate([[largest], largest * 2.0**-sizes * rng.uniform(1, 2, 45)]).astype(np.float32)
+        values[values > largest] = largest
+        (found,) = decoded(encode([values], int8=False), [values.shape], int8=False)
+        off = np.abs(found - values) / values
+        assert (off[values >= largest * 2.0**-28] <= 2.0**-11).all()
+        assert (off[values < largest * 2.0**-30] > 2.0**-11).any()
+        assert (found[values < largest * 2.0**-41] == 0).all()
+
+
 def test_the_largest_numbers_stay_finite():
     values = [np.full((2, 3), LARGEST, np.float32), np.full(3, -LARGEST, np.float32)]
     for new, old in zip(decoded(encode(values, int8=True), [(2, 3), (3,)]), values, strict=True):
