@@ -103,12 +103,17 @@ class Admission:
                 kept = not different or different >= policy.minimum_images
                 allowed = f"at least {policy.minimum_images} different {kind} images"
                 checked.append(Finding("minimum_images", allowed, "the round would use fewer of this site's", kept))
-        kept = not steps or steps >= policy.minimum_steps
-        allowed = f"at least {policy.minimum_steps}"
-        checked.append(Finding("minimum_steps", allowed, "the round would take fewer here", kept))
+        checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
         allowed, _, kept = at_most(policy.maximum_images, seen * self._algorithm.requirements.exchanges)
         checked.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
         refuse_unless(self._site, checked)
+
+    def check_steps(self, taken: int) -> None:
+        """Raise PolicyError where a round took fewer steps than the policy asks for, as nothing was to be learned.
+
+        A round without any step has no update, and is fine.
+        """
+        refuse_unless(self._site, [_enough_steps(_policy(self._site, self._read), taken, "the round took fewer here")])
 
     def check_questions(self, number: int) -> None:
         """Raise PolicyError where a run would ask for so many labels here and the policy allows fewer."""
@@ -165,6 +170,12 @@ def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
         _log.error("site %s: %s", site, error)
         remedy = "It refuses every job; its administrator finds the reason in the site's own log."
         raise JobRefusedError(f"policy of {site}", expected=expected, found=found, remedy=remedy) from error
+
+
+def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
+    return Finding(
+        "minimum_steps", f"at least {policy.minimum_steps}", asked, not steps or steps >= policy.minimum_steps
+    )
 
 
 def _held(phase: Phase, data: SiteData) -> tuple[int, int]:
