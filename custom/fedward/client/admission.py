@@ -30,6 +30,7 @@ from fedward.security.policy import (
     findings,
     refuse_unless,
 )
+from fedward.security.questions import Query, grant, questions_file
 from fedward.sites import SiteData
 from fedward.storage.initial import initial_model
 from fedward.training.batches import phase_images, step_count
@@ -45,8 +46,8 @@ class Admission:
 
     The policy is read anew for each request, so that a change or an approval counts from the next one on.
 
-    ``folder``: the site's own, where approvals lie. ``read`` returns the policy, by default one that forbids nothing.
-    ``noise``: whether the job's privacy scope adds noise to updates here.
+    ``folder``: the site's own, where approvals and the ledger of questions lie. ``read`` returns the policy, by default
+    one that forbids nothing. ``noise``: whether the job's privacy scope adds noise to updates here.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Admission:
     ) -> None:
         self._site, self._experiment, self._algorithm = site, experiment, algorithm
         self._read, self._noise, self._approvals = read, noise, Approvals(folder / FOLDER)
+        self._questions = questions_file(folder, site)
 
     def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
         """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
@@ -120,6 +122,14 @@ class Admission:
         allowed, _, kept = at_most(_policy(self._site, self._read).maximum_questions, number)
         asked = "the run would ask for more here"  # how many follows from the number of images
         refuse_unless(self._site, [Finding("maximum_questions", allowed, asked, kept)])
+
+    def grant_questions(self, query: Query, labels: int) -> int:
+        """Return for how many of its labels a query may ask here, as the policy limits all runs together; count them.
+
+        Raises DataError where the site's ledger of questions is not what was written.
+        """
+        most = _policy(self._site, self._read).maximum_questions_in_all
+        return grant(self._questions, query, labels, most) if labels else 0
 
     def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         limit, roles = policy.maximum_questions, wire.roles(arrays)
