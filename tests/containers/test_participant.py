@@ -113,6 +113,18 @@ def test_a_single_writable_file_is_refused(image, file):
     assert f"found {path}, which is writable" in refusal(image)
 
 
+def test_the_folder_of_answers_may_be_written(image):
+    """`annotation: queue` keeps them beside the site file, in a mount of its own."""
+    local = image / "kit" / "local"
+    local.chmod(0o700)
+    (local / "annotation").mkdir()
+    (local / "annotation" / "queue.sqlite").touch()
+    for path in (local / "annotation", local / "annotation" / "queue.sqlite") if AS_ACCOUNT else ():
+        os.chown(path, ACCOUNT, ACCOUNT)
+    local.chmod(0o500)
+    assert start(image).returncode == 0
+
+
 def test_without_a_kit_it_says_so(image):
     (image / "kit" / "startup" / "sub_start.sh").rename(image / "kit" / "startup" / "other.sh")
     assert "expected a startup kit" in refusal(image)
