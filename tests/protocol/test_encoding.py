@@ -1,5 +1,7 @@
 """Encoded differences: what is kept of their numbers, and that nothing but such an encoding is read."""
 
+import hashlib
+import json
 import struct
 import zlib
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire
@@ -306,3 +309,21 @@ def test_an_update_in_float16_is_read_as_it_was_sent():
 def test_another_update_than_the_jobs_is_refused(arrays):
     with pytest.raises(RefusedError):
         wire.decode_update(Message({"site": "s"}, arrays), UPDATED)
+
+
+# --- hashes
+
+
+def test_the_hash_of_arrays_by_hand():
+    """As docs/wire.md tells an auditor: sorted by name, JSON of name, type and shape, then the bytes."""
+    arrays = {
+        "peer0": np.arange(3, dtype=np.uint8),
+        "model/w": np.array([[1.5, -2.0]], np.float32),
+        "model/b": np.full((), 3.0, np.float32),
+    }
+    total = hashlib.sha256()
+    for name, kind, shape in (("model/b", "<f4", []), ("model/w", "<f4", [1, 2]), ("peer0", "|u1", [3])):
+        total.update(json.dumps([name, kind, shape], separators=(",", ":")).encode())
+        total.update(arrays[name].tobytes())
+    assert arrays_digest(arrays) == total.hexdigest()
+    assert arrays_digest(dict(reversed(arrays.items()))) == total.hexdigest()
