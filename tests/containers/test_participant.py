@@ -30,12 +30,15 @@ def filled(image: Path) -> Path:
     kit = image / "kit"
     for folder in ("startup", "local"):
         (kit / folder).mkdir(parents=True)
+    (kit / "local" / "fedward_policy.yaml").write_text("approval: required")
     write(kit / "startup" / "sub_start.sh", '#!/bin/sh\necho started "$@" with umask "$(umask)"\n')
     (kit / "startup" / "client.key").write_text("secret")
     (kit / "startup" / "client.key").chmod(0o600)
     for path in (kit, *kit.rglob("*")):
         if AS_ACCOUNT:
             os.chown(path, ACCOUNT, ACCOUNT)
+    for path in (*(kit / "startup").iterdir(), *(kit / "local").iterdir()):
+        path.chmod(0o400 if path.suffix == ".key" else 0o500)
     for folder in ("startup", "local"):
         (kit / folder).chmod(0o500)
     return image
@@ -100,6 +103,26 @@ def test_an_open_key_is_refused(image, mode):
 def test_writable_rules_are_refused(image, folder):
     (image / "kit" / folder).chmod(0o700)
     assert f"expected {folder}/ read-only" in refusal(image)
+
+
+@pytest.mark.parametrize("file", ["startup/client.key", "startup/sub_start.sh", "local/fedward_policy.yaml"])
+def test_a_single_writable_file_is_refused(image, file):
+    """The folder is not writable, so nothing can be added or removed, but this file can be changed."""
+    path = image / "kit" / file
+    path.chmod(path.stat().st_mode | 0o200)
+    assert f"found {path}, which is writable" in refusal(image)
+
+
+def test_the_folder_of_answers_may_be_written(image):
+    """`annotation: queue` keeps them beside the site file, in a mount of its own."""
+    local = image / "kit" / "local"
+    local.chmod(0o700)
+    (local / "annotation").mkdir()
+    (local / "annotation" / "queue.sqlite").touch()
+    for path in (local / "annotation", local / "annotation" / "queue.sqlite") if AS_ACCOUNT else ():
+        os.chown(path, ACCOUNT, ACCOUNT)
+    local.chmod(0o500)
+    assert start(image).returncode == 0
 
 
 def test_without_a_kit_it_says_so(image):

@@ -1,9 +1,12 @@
 """Processes that are started again: which ends count as accidents, and when a launcher gives up."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +17,7 @@ from nvflare.apis.job_launcher_spec import JobProcessArgs, JobReturnCode
 from nvflare.app_common.job_launcher.process_launcher import ProcessHandle
 from nvflare.utils.process_utils import ProcessAdapter
 
-from fedward.flare.launchers import RestartedProcess, SiteJobLauncher
+from fedward.flare.launchers import RestartedProcess, SiteJobLauncher, job_environment
 
 DIE = "import os, sys; os.kill(os.getpid(), int(sys.argv[1]))"
 END = "import sys; sys.exit(int(sys.argv[1]))"
@@ -160,3 +163,40 @@ def test_a_jobs_process_imports_nothing_from_its_kit(monkeypatch, tmp_path, give
     assert not [folder for folder in told["path"] if folder == "" or Path(folder).is_relative_to(kit)]
     assert (str(outside) in told["path"]) is ("{outside}" in given)
     assert told["token"] == "the token"
+
+
+# --- downloads
+
+WITH_WEIGHTS = "from fedward.nets import build; build('resnet18', 3, pretrained=True)"
+
+
+def connects(folder: Path, environment: dict[str, str]) -> bool:
+    """Return whether building a network with timm's weights, which are not there, connects to anybody."""
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        place = f"http://127.0.0.1:{proxy.getsockname()[1]}"
+        proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), place)
+        caches = {"HF_HOME": str(folder / "hub"), "TORCH_HOME": str(folder / "torch"), "NO_PROXY": "", "no_proxy": ""}
+        process = subprocess.Popen(
+            [sys.executable, "-c", WITH_WEIGHTS],
+            env={**environment, **proxies, **caches},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        proxy.settimeout(0.2)
+        try:
+            while process.poll() is None:
+                with suppress(TimeoutError):
+                    proxy.accept()[0].close()
+                    return True
+            assert "Put weights of resnet18 into timm's cache on this machine first" in process.communicate()[1]
+            return False
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_a_job_lets_nobody_download_weights(tmp_path):
+    """The lead names them; a hospital that wants them from the hub says so."""
+    outside = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
+    assert not connects(tmp_path / "kit", job_environment(outside, tmp_path / "kit"))
+    assert connects(tmp_path / "wanted", job_environment({**outside, "HF_HUB_OFFLINE": "0"}, tmp_path / "kit"))

@@ -1,5 +1,7 @@
 """Encoded differences: what is kept of their numbers, and that nothing but such an encoding is read."""
 
+import hashlib
+import json
 import struct
 import zlib
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedward.digests import arrays_digest
 from fedward.errors import WireError
 from fedward.methods.workflow import ClientTask, Exchange
 from fedward.protocol import wire
@@ -73,6 +76,19 @@ def test_float16_neither_overflows_nor_loses_small_tensors():
     found = decoded(encode(values, int8=False), [(2,), (2,), (3,)], int8=False)
     for new, old in zip(found, values, strict=True):
         np.testing.assert_allclose(new, old, rtol=2.0**-11)
+
+
+def test_float16_keeps_eleven_bits_down_to_a_share_of_the_largest():
+    """Of what is below 2^-28 of its tensor's largest value fewer are kept, and in the end none."""
+    rng, sizes = np.random.default_rng(0), np.arange(0, 45)
+    for largest in (1.0, 1.999):
+        values = np.concatenate([[largest], largest * 2.0**-sizes * rng.uniform(1, 2, 45)]).astype(np.float32)
+        values[values > largest] = largest
+        (found,) = decoded(encode([values], int8=False), [values.shape], int8=False)
+        off = np.abs(found - values) / values
+        assert (off[values >= largest * 2.0**-28] <= 2.0**-11).all()
+        assert (off[values < largest * 2.0**-30] > 2.0**-11).any()
+        assert (found[values < largest * 2.0**-41] == 0).all()
 
 
 def test_the_largest_numbers_stay_finite():
@@ -293,3 +309,21 @@ def test_an_update_in_float16_is_read_as_it_was_sent():
 def test_another_update_than_the_jobs_is_refused(arrays):
     with pytest.raises(RefusedError):
         wire.decode_update(Message({"site": "s"}, arrays), UPDATED)
+
+
+# --- hashes
+
+
+def test_the_hash_of_arrays_by_hand():
+    """As docs/wire.md tells an auditor: sorted by name, JSON of name, type and shape, then the bytes."""
+    arrays = {
+        "peer0": np.arange(3, dtype=np.uint8),
+        "model/w": np.array([[1.5, -2.0]], np.float32),
+        "model/b": np.full((), 3.0, np.float32),
+    }
+    total = hashlib.sha256()
+    for name, kind, shape in (("model/b", "<f4", []), ("model/w", "<f4", [1, 2]), ("peer0", "|u1", [3])):
+        total.update(json.dumps([name, kind, shape], separators=(",", ":")).encode())
+        total.update(arrays[name].tobytes())
+    assert arrays_digest(arrays) == total.hexdigest()
+    assert arrays_digest(dict(reversed(arrays.items()))) == total.hexdigest()

@@ -1,8 +1,10 @@
 """A site's own policy: what jobs and requests it refuses, by which rule, and that it reads no data before it does."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import Tensor
 
@@ -323,11 +325,13 @@ def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
 
 def test_another_processors_rounding_is_no_other_model(tmp_path):
     experiment = hospital()
-    model = {
-        name: tensor * (1 + 1e-7) if tensor.is_floating_point() else tensor
-        for name, tensor in fresh(experiment).items()
-    }
-    assert "error" not in site(tmp_path, experiment).handle(request(experiment, model)).meta
+    for change, kept in ((1e-7, True), (9e-6, True), (1e-4, False), (float("nan"), False)):
+        model = {
+            name: tensor * (1 + change) if tensor.is_floating_point() else tensor
+            for name, tensor in fresh(experiment).items()
+        }
+        answer = site(tmp_path / str(change), experiment).handle(request(experiment, model)).meta
+        assert ("starting_weights" not in str(answer.get("error"))) is kept
 
 
 # --- what the site itself holds
@@ -367,6 +371,54 @@ def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
     assert refused_by_default(experiment) == []
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
     assert "minimum_steps: at least 4, the round would take fewer here" in text
+
+
+def unlabelled(threshold: float, **options: Any) -> Experiment:
+    """A job whose pseudo-labels teach a site without labels, in four batches."""
+    experiment = hospital("ssfl", options={"threshold": threshold, **options})
+    return experiment.model_copy(update={"synthetic": SyntheticData(images=240, labelled=0.0)})
+
+
+def threshold_of_few_steps(folder: Path) -> float:
+    """Return the threshold by which a lead, who knows the share of pseudo-labels kept, leaves one to three batches."""
+    low, high = 0.0, 1.0
+    for number in range(40):
+        experiment = unlabelled(threshold := (low + high) / 2)
+        steps = site(folder / str(number), experiment, OPEN).handle(request(experiment)).meta["steps"]
+        if 0 < steps < 4:
+            return threshold
+        low, high = (threshold, high) if steps else (low, threshold)
+    raise AssertionError("no such threshold")
+
+
+def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
+    """The job's settings make four steps, but batches without a pseudo-label are none."""
+    threshold = threshold_of_few_steps(tmp_path / "lead")
+    experiment = unlabelled(threshold)
+    assert refused_by_default(experiment) == []
+    text = refusal(here := site(tmp_path / "site", experiment), request(experiment), reads_data=True)
+    assert "minimum_steps: at least 4, the round took fewer here" in text
+    assert "refused" not in here.handle(request(experiment)).meta, "another round may take more"
+    none, all_ = unlabelled(1.0), unlabelled(0.0)
+    assert site(tmp_path / "none", none).handle(request(none)).meta["steps"] == 0
+    assert site(tmp_path / "all", all_).handle(request(all_)).meta["steps"] == 4
+
+
+def test_few_pseudo_labels_can_be_the_whole_update(tmp_path, monkeypatch):
+    """Not covered: each batch has labels, and is a step. Whatever these labels are, the update is the same."""
+    few = {"threshold": threshold_of_few_steps(tmp_path / "lead")}
+    crafted = {**few, "unlabelled_weight": 1e9, "optimizer": "sgd", "learning_rate": 1e-10}
+    experiment, updates = hospital("ssfl", options=crafted), []
+    assert refused_by_default(experiment) == []
+    for turn in (0, 1):
+        here = site(tmp_path / str(turn), experiment)
+        labelled = here.data.labelled
+        other = replace(labelled, labels=(labelled.labels + turn) % len(here.data.classes))
+        monkeypatch.setattr(here, "data", replace(here.data, labelled=other))
+        answer = here.handle(request(experiment))
+        assert (answer.meta["steps"], 0 < answer.meta["train"]["kept"] < 1) == (4, True)
+        updates.append(np.concatenate([array.ravel() for array in answer.arrays.values()]))
+    assert np.linalg.norm(updates[0] - updates[1]) < 1e-3 * np.linalg.norm(updates[0])
 
 
 ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10**9}

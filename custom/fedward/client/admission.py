@@ -30,6 +30,7 @@ from fedward.security.policy import (
     findings,
     refuse_unless,
 )
+from fedward.security.questions import Query, grant, questions_file
 from fedward.sites import SiteData
 from fedward.storage.initial import initial_model
 from fedward.training.batches import phase_images, step_count
@@ -45,8 +46,8 @@ class Admission:
 
     The policy is read anew for each request, so that a change or an approval counts from the next one on.
 
-    ``folder``: the site's own, where approvals lie. ``read`` returns the policy, by default one that forbids nothing.
-    ``noise``: whether the job's privacy scope adds noise to updates here.
+    ``folder``: the site's own, where approvals and the ledger of questions lie. ``read`` returns the policy, by default
+    one that forbids nothing. ``noise``: whether the job's privacy scope adds noise to updates here.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Admission:
     ) -> None:
         self._site, self._experiment, self._algorithm = site, experiment, algorithm
         self._read, self._noise, self._approvals = read, noise, Approvals(folder / FOLDER)
+        self._questions = questions_file(folder, site)
 
     def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
         """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
@@ -103,18 +105,31 @@ class Admission:
                 kept = not different or different >= policy.minimum_images
                 allowed = f"at least {policy.minimum_images} different {kind} images"
                 checked.append(Finding("minimum_images", allowed, "the round would use fewer of this site's", kept))
-        kept = not steps or steps >= policy.minimum_steps
-        allowed = f"at least {policy.minimum_steps}"
-        checked.append(Finding("minimum_steps", allowed, "the round would take fewer here", kept))
+        checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
         allowed, _, kept = at_most(policy.maximum_images, seen * self._algorithm.requirements.exchanges)
         checked.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
         refuse_unless(self._site, checked)
+
+    def check_steps(self, taken: int) -> None:
+        """Raise PolicyError where a round took fewer steps than the policy asks for, as nothing was to be learned.
+
+        A round without any step has no update, and is fine.
+        """
+        refuse_unless(self._site, [_enough_steps(_policy(self._site, self._read), taken, "the round took fewer here")])
 
     def check_questions(self, number: int) -> None:
         """Raise PolicyError where a run would ask for so many labels here and the policy allows fewer."""
         allowed, _, kept = at_most(_policy(self._site, self._read).maximum_questions, number)
         asked = "the run would ask for more here"  # how many follows from the number of images
         refuse_unless(self._site, [Finding("maximum_questions", allowed, asked, kept)])
+
+    def grant_questions(self, query: Query, labels: int) -> int:
+        """Return for how many of its labels a query may ask here, as the policy limits all runs together; count them.
+
+        Raises DataError where the site's ledger of questions is not what was written.
+        """
+        most = _policy(self._site, self._read).maximum_questions_in_all
+        return grant(self._questions, query, labels, most) if labels else 0
 
     def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         limit, roles = policy.maximum_questions, wire.roles(arrays)
@@ -165,6 +180,12 @@ def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
         _log.error("site %s: %s", site, error)
         remedy = "It refuses every job; its administrator finds the reason in the site's own log."
         raise JobRefusedError(f"policy of {site}", expected=expected, found=found, remedy=remedy) from error
+
+
+def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
+    return Finding(
+        "minimum_steps", f"at least {policy.minimum_steps}", asked, not steps or steps >= policy.minimum_steps
+    )
 
 
 def _held(phase: Phase, data: SiteData) -> tuple[int, int]:

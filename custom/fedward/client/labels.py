@@ -16,6 +16,7 @@ from fedward.annotation import Queue, queue_of
 from fedward.annotation.records import REFUSED
 from fedward.client.memory import site_records
 from fedward.errors import WorkError
+from fedward.security.questions import Query
 from fedward.sites import SiteData
 from fedward.sites.data import Label
 
@@ -24,6 +25,10 @@ _log = logging.getLogger(__name__)
 _NO_RECORD = (
     "site %s, round %d: no record of earlier questions of this run, so they begin anew. If the site has "
     "taken part in it before, its folder was replaced: put the former one in its place."
+)
+_FEWER = (
+    "site %s, round %d: %d labels are due, and people are asked for %d: the site's policy allows no more questions of "
+    "all runs together (maximum_questions_in_all)."
 )
 Choose = Callable[[Sequence[str], int], Sequence[str]]
 """(ids, number) -> so many of the ids, the most wanted first."""
@@ -170,11 +175,20 @@ def bought(folder: Path, run: str, round_: int) -> dict[str, Label]:
 class SiteLabels:
     """The labels one site may use in one run.
 
-    ``folder`` is for the records of all runs. An exchange waits at most ``wait`` seconds for answers.
+    ``folder`` is for the records of all runs. An exchange waits at most ``wait`` seconds for answers. ``grant`` says
+    for how many of its labels a query may ask, before anybody is asked.
     """
 
-    def __init__(self, site: str, annotators: Annotators, folder: Path, run: str, wait: float = 0.0) -> None:
-        self.annotators, self._site, self._run, self._wait = annotators, site, run, wait
+    def __init__(
+        self,
+        site: str,
+        annotators: Annotators,
+        folder: Path,
+        run: str,
+        wait: float = 0.0,
+        grant: Callable[[Query, int], int] = lambda query, labels: labels,
+    ) -> None:
+        self.annotators, self._site, self._run, self._wait, self._grant = annotators, site, run, wait, grant
         self._records = site_records(folder, run)
 
     def before(self, round_: int, part: int) -> dict[str, Label]:
@@ -222,6 +236,9 @@ class SiteLabels:
             taken = len(self.annotators.known) + len(record.asked)
             budget = min(len(free), max(0, wanted - taken))
             chosen = choose(free, budget) if budget else ()
+            if (may := self._grant(Query(self._run, round_, part), len(chosen))) < len(chosen):
+                _log.warning(_FEWER, self._site, round_, len(chosen), may)
+                chosen = chosen[:may]
             record = replace(record, asked=(*record.asked, *chosen), new=len(chosen), done=False)
             self._records.save(round_, part, asdict(record))
         if not record.done:

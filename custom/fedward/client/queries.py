@@ -74,7 +74,8 @@ class Queries:
             most = len(free) if method.settings.budget == "by_score" else 0
             asked = wire_checks.labels_asked(request.labels, most)
             wanted, sampler = taken + (due if asked is None else asked) if task == QUERY else 0, method.sampler
-        self.admission.check_questions(max(wanted, method.wanted(method.settings.rounds, pool, first)))
+        in_the_run = max(wanted, method.wanted(method.settings.rounds, pool, first))
+        self.admission.check_questions(in_the_run - len(labels.annotators.known))
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
             generator = torch_generator(learner.experiment.seed, learner.name, "query", round_)
@@ -91,7 +92,8 @@ class Queries:
         # An answer that comes late does not count, so a round waits half of its time at most.
         wait = min(self.given.wait_for_labels, self.source.experiment.timeout / 2)
         annotators = annotators_of(self.given, self.source.file)
-        return SiteLabels(self.source.site, annotators, self.source.folder / "memory", run, wait)
+        folder, grant = self.source.folder / "memory", self.admission.grant_questions
+        return SiteLabels(self.source.site, annotators, folder, run, wait, grant)
 
     def _askable(self, learner: Learner, look: _Look, request: TaskRequest, ids: Sequence[str]) -> Sequence[str]:
         """Return the ids that the filter leaves, if there is one; the others are logged and listed in a file."""

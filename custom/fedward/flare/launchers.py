@@ -29,6 +29,10 @@ ARENAS = ("MALLOC_ARENA_MAX", "2")
 """FLARE's hundreds of threads would spread freed memory over many arenas of the C library, which keeps it: the server
 then grows for hours (docs/results/performance.md). A value that is set already stands."""
 
+OFFLINE = ("HF_HUB_OFFLINE", "1")
+"""A job may name a network of timm with its weights: they come from timm's cache, and no process connects to the hub. A
+value that is set already stands."""
+
 _MOST, _WITHIN = 3, 3600.0
 """Restarts of a process within so many seconds; what dies more often dies for a reason that a restart does not fix."""
 
@@ -56,6 +60,8 @@ class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
 def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]:
     """Return the environment of a job's process, which imports nothing from its working directory or its kit.
 
+    Nor does it download weights (:data:`OFFLINE`).
+
     FLARE's own launchers hand over the parent's ``sys.path``, and with it the kit, where the files of all jobs lie.
 
     Args:
@@ -65,7 +71,7 @@ def job_environment(environment: Mapping[str, str], kit: Path) -> dict[str, str]
     folders = [Path(folder) for folder in environment.get("PYTHONPATH", "").split(os.pathsep)]
     kept = [path for path in folders if path.is_absolute() and not path.resolve().is_relative_to(kit.resolve())]
     own = {"PYTHONPATH": os.pathsep.join(map(str, kept)), "PYTHONSAFEPATH": "1"}
-    return {**dict([ARENAS]), **environment, **own}
+    return {**dict([ARENAS, OFFLINE]), **environment, **own}
 
 
 class SiteJobLauncher(_Restarting, ClientProcessJobLauncher):  # type: ignore[misc]

@@ -83,6 +83,8 @@ class Policy(BaseModel):
     """Height and width in pixels of decoded images; None: any that a job may have."""
     maximum_questions: int | None = Field(500, ge=0)
     """Labels that one run may ask for here in active learning, the first ones among them; None: any number."""
+    maximum_questions_in_all: int | None = Field(None, ge=0)
+    """Labels that all runs together may ask for here, over all jobs; None: any number."""
     surveys: bool = False
     """Whether jobs may ask what this site's images are (``survey``): how many there are of each class, how bright."""
     noise: Literal["optional", "required"] = "optional"

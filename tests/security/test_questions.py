@@ -1,0 +1,193 @@
+"""The ledger of questions: how many labels all jobs together may ask a site for, through restarts and at once."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from clients import new_client
+from fedward.annotation import queue_of
+from fedward.client.admission import Admission
+from fedward.client.client import Client
+from fedward.client.memory import Memory
+from fedward.config import DataSpec, Experiment
+from fedward.digests import canonical, digest
+from fedward.errors import DataError
+from fedward.methods import method_of
+from fedward.security.policy import OPEN, Policy
+from fedward.security.questions import Query, grant, granted, questions_file
+from hospital import HERE, hospital, request
+from isolated import CLASSES, write_sites
+
+RUNS = ["a" * 32, "b" * 32]
+
+
+def limit(most: int) -> Policy:
+    """A policy with this rule alone."""
+    return OPEN.model_copy(update={"maximum_questions_in_all": most})
+
+
+LIMIT = limit(50)
+"""A run of :data:`JOBS` asks for 7 labels in its first round, and for 29 in its second."""
+JOBS = [hospital("fedal", seed=seed, options={"rounds": 4}) for seed in (3, 4)]
+
+
+def site(folder: Path, experiment: Experiment, policy: Policy = LIMIT) -> Client:
+    admission = Admission(HERE, experiment, method_of(experiment), folder, lambda: policy)
+    return new_client(HERE, experiment, folder, admission=admission)
+
+
+def ask(folder: Path, job: int, round_: int, policy: Policy = LIMIT) -> int:
+    """Return how many labels a new process of the site asks for in a round of a job."""
+    task = "train" if round_ == 1 else "query"
+    message = request(JOBS[job], round_=round_, run=RUNS[job], task=task)
+    answer = site(folder, JOBS[job], policy).handle(message).meta
+    assert answer.get("error") is None
+    assert answer["steps"] > 0
+    return int(answer["label_counts"]["asked"])
+
+
+def in_all(folder: Path) -> int:
+    return sum(granted(questions_file(folder, HERE)).values())
+
+
+# --- the ledger
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return questions_file(tmp_path, HERE)
+
+
+def test_queries_add_up_and_count_once(path):
+    first, second, other = Query(RUNS[0], 1, 0), Query(RUNS[0], 2, 1), Query(RUNS[1], 1, 0)
+    assert [grant(path, first, 3, 10), grant(path, first, 3, 10), grant(path, second, 5, 10)] == [3, 3, 5]
+    assert granted(path) == {first: 3, second: 5}
+    assert [grant(path, other, 3, 10), grant(path, other, 3, 10)] == [2, 2]
+    assert grant(path, first, 3, 10) == 3, "it is asked again, with nothing left"
+    assert [grant(path, first, 4, 10), grant(path, other, 3, 0), grant(path, other, 3, None)] == [3, 2, 3]
+    assert sum(granted(path).values()) == 11
+    assert grant(path, second, 1, 10) == 1
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def _grant(path: Path, number: int) -> int:
+    return grant(path, Query(RUNS[number % 2], number, 0), 3, 10)
+
+
+def test_jobs_at_once_share_the_limit(path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        taken = pool.starmap(_grant, [(path, number) for number in range(8)], chunksize=1)
+    assert sorted(taken) == [0, 0, 0, 0, 1, 3, 3, 3]
+    assert sum(granted(path).values()) == 10
+
+
+def test_half_a_line_counts_for_nothing(path):
+    grant(path, Query(RUNS[0], 1, 0), 3, None)
+    with path.open("ab") as file:
+        file.write(b'{"labels":99,"part":0,')
+    assert sum(granted(path).values()) == 3
+    assert grant(path, Query(RUNS[0], 2, 0), 7, 10) == 7
+    assert grant(path, Query(RUNS[0], 3, 0), 1, 10) == 0
+
+
+def test_a_changed_ledger_lets_nobody_ask(path):
+    for round_ in (1, 2):
+        grant(path, Query(RUNS[0], round_, 0), 3, 10)
+    before = path.read_text()
+    first, second = before.splitlines(keepends=True)
+    row = {key: value for key, value in {**json.loads(first), "labels": 0}.items() if key != "hash"}
+    forged = canonical(row | {"hash": digest(row)}) + "\n"
+    for content in (before.replace('"labels":3', '"labels":0'), second, second + first, forged + second):
+        path.write_text(content)
+        with pytest.raises(DataError, match=r"ledger of questions .*Nobody is asked"):
+            grant(path, Query(RUNS[0], 3, 0), 1, None)
+
+
+# --- a site
+
+
+def test_all_jobs_together_stay_within_the_limit(tmp_path, caplog):
+    """Each job by itself stays within it, and so do both where they take turns; each round is another process."""
+    assert [ask(tmp_path, 0, 1), ask(tmp_path, 1, 1), ask(tmp_path, 0, 2)] == [7, 7, 29]
+    assert ask(tmp_path, 1, 2) == 7
+    assert f"site {HERE}, round 2: 29 labels are due, and people are asked for 7" in caplog.text
+    assert [ask(tmp_path, 0, 2), ask(tmp_path, 1, 2)] == [29, 7], "the same queries are answered again"
+    assert ask(tmp_path, 1, 3) == 0
+    assert in_all(tmp_path) == 50
+    assert ask(tmp_path, 1, 4, limit(60)) == 10, "the site's administrator allows more"
+    assert in_all(tmp_path) == 60
+
+
+def test_a_lower_limit_takes_back_nothing(tmp_path):
+    assert [ask(tmp_path, 0, 1), ask(tmp_path, 0, 2)] == [7, 29]
+    none = limit(0)
+    assert [ask(tmp_path, 0, 2, none), in_all(tmp_path)] == [29, 36]
+
+
+def test_what_was_asked_before_there_was_a_limit_counts(tmp_path):
+    assert [ask(tmp_path, 0, 1, OPEN), ask(tmp_path, 0, 2, OPEN)] == [7, 29]
+    assert ask(tmp_path, 1, 1, limit(42)) == 6
+
+
+def test_a_process_that_dies_before_it_asks_is_counted_once(tmp_path, monkeypatch):
+    def power_cut(*arguments: object) -> None:
+        raise OSError("power cut")
+
+    message = request(JOBS[0], run=RUNS[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, "save", power_cut)
+        assert site(tmp_path, JOBS[0]).handle(message).meta["error"].startswith("OSError")
+    assert in_all(tmp_path) == 7
+    assert ask(tmp_path, 0, 1) == 7
+    assert in_all(tmp_path) == 7
+
+
+def test_a_site_that_may_ask_for_nothing_goes_on(tmp_path):
+    """Without any label it takes no step."""
+    here = site(tmp_path, JOBS[0], limit(0))
+    answer = here.handle(request(JOBS[0])).meta
+    assert (answer["steps"], answer["label_counts"]["asked"], answer["label_counts"]["waiting"]) == (0, 0, 0)
+
+
+# --- labels that a site has of its own
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    """A hospital with 60 training images, of which it labels 36 itself, and with people to ask about the others."""
+    folder = write_sites(tmp_path / "files")
+    lines = "labelled: 0.6\nannotation: queue\n"
+    (folder / f"{HERE}.yaml").write_text(f"kind: npz\nfile: images.npz\nlabels: {{0: A, 1: B, 2: C}}\n{lines}")
+    return folder
+
+
+@pytest.mark.parametrize(("target", "asked"), [(0.5, 0), (0.9, 18)])
+def test_labels_that_a_site_has_of_its_own_are_no_questions(tmp_path, clinic, target, asked):
+    options = {"target_fraction": target, "participants": None, "images_at_most": None}
+    job = hospital("fedal", options=options).model_copy(
+        update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None}
+    )
+    for most in {asked, max(asked - 1, 0)}:
+        policy = Policy(maximum_questions=most, minimum_steps=1, minimum_images=1)
+        admission = Admission(HERE, job, method_of(job), tmp_path / str(most), lambda policy=policy: policy)
+        here = new_client(HERE, job, tmp_path / str(most), [clinic], admission=admission)
+        answer = here.handle(request(job, round_=2, task="query")).meta
+        if most < asked:
+            assert f"maximum_questions: at most {most}" in answer["error"]
+        else:
+            assert answer["label_counts"]["waiting"] == answer["label_counts"]["asked"] == asked
+
+
+def test_people_are_asked_about_the_most_wanted_images_alone(tmp_path, clinic):
+    """What is not granted is never in the queue, whatever the server asks."""
+    job = hospital("fedal", options={"target_fraction": 0.9, "participants": None, "images_at_most": None})
+    job = job.model_copy(update={"data": DataSpec(classes=CLASSES, image_size=16), "synthetic": None})
+    admission = Admission(HERE, job, method_of(job), tmp_path / "site", lambda: limit(5))
+    here = new_client(HERE, job, tmp_path / "site", [clinic], admission=admission)
+    assert here.handle(request(job, round_=2, task="query")).meta["label_counts"]["asked"] == 5
+    waiting = queue_of(clinic / f"{HERE}.yaml").pending()
+    assert [each.score for each in waiting] == [5.0, 4.0, 3.0, 2.0, 1.0]
+    assert here.handle(request(job, round_=3, task="query")).meta["label_counts"]["asked"] == 0
+    assert len(queue_of(clinic / f"{HERE}.yaml").pending()) == 5
