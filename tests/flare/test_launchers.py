@@ -188,11 +188,11 @@ def connects(folder: Path, environment: dict[str, str]) -> bool:
                 with suppress(TimeoutError):
                     proxy.accept()[0].close()
                     return True
-            assert "Put weights of resnet18 into timm's cache on this machine first" in process.communicate()[1]
-            return False
         finally:
             process.kill()
-            process.communicate()
+            told = process.communicate()[1]
+    assert "Put weights of resnet18 into timm's cache on this machine first" in told
+    return False
 
 
 def test_a_job_lets_nobody_download_weights(tmp_path):

@@ -148,7 +148,7 @@ class FarTooSure(nn.Module):
         return (images.mean(dim=(1, 2, 3)).unsqueeze(1) - 0.5).repeat(1, 2) * 60
 
 
-def test_the_temperature_of_sure_answers_to_a_finding_is_that_of_their_logits() -> None:
+def test_a_findings_temperature_is_that_of_very_sure_logits() -> None:
     """A float32 has no number between 1 - 6e-8 and 1: one less it is 0 where the logit is 17 or more."""
     data = DataSpec(classes=("Mass", "Edema"), multi_label=True, image_size=16, channels=1, views="upright")
     model = TrainedModel(FarTooSure(), tiny("fedavg", data=data, synthetic=None), "0" * 64)

@@ -78,7 +78,7 @@ def test_float16_neither_overflows_nor_loses_small_tensors():
         np.testing.assert_allclose(new, old, rtol=2.0**-11)
 
 
-def test_float16_keeps_eleven_bits_down_to_a_share_of_the_largest():
+def test_float16_keeps_eleven_bits_of_all_but_tiny_values():
     """Of what is below 2^-28 of its tensor's largest value fewer are kept, and in the end none."""
     rng, sizes = np.random.default_rng(0), np.arange(0, 45)
     for largest in (1.0, 1.999):

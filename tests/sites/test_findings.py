@@ -304,7 +304,7 @@ def test_the_job_named_next_takes_several_labels(tmp_path, oracle, labelled_site
     assert text.splitlines()[-1].startswith(f"Next: fedward run {job} ")
 
 
-def test_the_classes_that_a_job_could_have_are_told_without_no_finding(tmp_path):
+def test_no_finding_is_not_among_the_classes_for_a_job(tmp_path):
     file = columns_of_findings(tmp_path)
     partition(file, tmp_path / "cut", Wanted(sites=1, findings=("Edema", "Mass, left")))
     single = DataSpec(classes=("Mass", "Edema"))
