@@ -17,8 +17,8 @@ from fedward.sites.looks import LOOKS, SPOTS, Colour, Look, Style
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 _PIXELS_AT_ONCE = 1 << 19  # about what stays in a processor's cache
-_BORROWED = 0.25  # at most this share of an image's look is another class's
-_MILD = 0.15  # a lesion's colour lies up to this far on the way from its class's colour to the common brown
+_BORROWED = 0.15  # at most this share of an image's look is another class's
+_MILD = 0.1  # a lesion's colour lies up to this far on the way from its class's colour to the common brown
 _BROWN = (0.56, 0.37, 0.29)
 _MAIN, _SECOND = slice(0, 3), slice(3, 6)
 _COLUMN = {field.name: index for index, field in enumerate(fields(Look))}
@@ -74,8 +74,8 @@ class _Batch:
         return self.rng.uniform(low, high, (self.n, *shape)).astype(np.float32)
 
     def strength(self, name: str) -> Floats:
-        """Return (n, 1, 1) strengths of a structure: varied, and missing in one image of six."""
-        present = self.rng.random(self.n) > 1 / 6
+        """Return (n, 1, 1) strengths of a structure: varied, and missing in one image of twelve."""
+        present = self.rng.random(self.n) > 1 / 12
         return (self[name] * self.uniform(0.5, 1.2) * present)[:, None, None]
 
     def _mixture(self, own: npt.NDArray[np.intp]) -> Floats:
@@ -166,7 +166,7 @@ class _Batch:
                 across = self.centre[some, 0, None] + away * np.cos(turn)
                 down = self.centre[some, 1, None] + away * np.sin(turn)
                 size = spots.size * self.rng.uniform(0.7, 1.3, count)
-                weight = (self.rng.random(count) < 0.75) * self.weights[some, index, None]
+                weight = (self.rng.random(count) < 0.85) * self.weights[some, index, None]
                 dots = self._splat(across, down, size, weight)
                 painted = colour[some]
                 _paint(painted, spots.strength * _step(9 * (dots - 0.45)), spots.colour)
