@@ -213,9 +213,7 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
         ranks._train_share(tmp_path, 0, 1)
 
 
-def test_every_process_leaves_out_images_that_people_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_process_leaves_out_images_that_people_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = new_client("site-1", tiny("fedal", options={"unlabelled_weight": 0.5}), tmp_path, device=CPU)
     learner, seen = site.learner, list[SiteData]()
     data = replace(learner.images.data, refused=frozenset(learner.images.data.unlabelled.ids[:3]))
