@@ -1,6 +1,7 @@
 """Images that show several classes, or none: how sites write it, and what becomes of it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -208,18 +209,20 @@ def test_a_file_of_columns_is_cut(tmp_path):
     assert [int(lines[data.site][2]) for data in loaded] == [len(data.labelled) for data in loaded]
 
 
-def test_a_csv_with_several_findings_is_cut(tmp_path):
-    rng = np.random.default_rng(2)
-    words = ["Mass", "Edema|Mass", "No Finding", "Nodule", "", "Nodule|Edema"]
-    lines = ["image,Finding Labels"]
+def csv_of_images(folder: Path, header: str, labels: Sequence[str]) -> Path:
+    """Write 60 images, and a CSV that lists them with the labels in turn."""
+    rng, lines = np.random.default_rng(2), [header]
     for number in range(60):
-        Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(tmp_path / f"{number}.png")
-        lines.append(f"{number}.png,{words[number % len(words)]}")
-    (tmp_path / "list.csv").write_text("\n".join(lines) + "\n")
-    columns = {"label": "Finding Labels"}
-    text = partition(
-        tmp_path / "list.csv", tmp_path / "cut", Wanted(sites=2, classes=("Mass", "Edema"), columns=columns)
-    )
+        Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(folder / f"{number}.png")
+        lines.append(f"{number}.png,{labels[number % len(labels)]}")
+    (folder / "list.csv").write_text("\n".join(lines) + "\n")
+    return folder / "list.csv"
+
+
+def test_a_csv_with_several_findings_is_cut(tmp_path):
+    words = ["Mass", "Edema|Mass", "No Finding", "Nodule", "", "Nodule|Edema"]
+    cut = Wanted(sites=2, classes=("Mass", "Edema"), columns={"label": "Finding Labels"})
+    text = partition(csv_of_images(tmp_path, "image,Finding Labels", words), tmp_path / "cut", cut)
     assert "Findings that are left out: Nodule. An image with these alone shows none." in " ".join(text.split())
     spec = SPEC.model_copy(update={"classes": ("Mass", "Edema")})
     parts: list[Images] = []
@@ -233,15 +236,10 @@ def test_a_csv_with_several_findings_is_cut(tmp_path):
 
 
 def columns_of_findings(folder: Path) -> Path:
-    """Write a CSV of 60 images with columns of 0 and 1: of a finding with a comma in its name, of one, and of none."""
-    rng = np.random.default_rng(3)
-    cells = ["1,0,0", "1,1,0", "0,0,1", "0,0,0", ",,", "0,1,0"]
-    lines = ['Path,"Mass, left",Edema,No Finding']
-    for number in range(60):
-        Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(folder / f"{number}.png")
-        lines.append(f"{number}.png,{cells[number % len(cells)]}")
-    (folder / "columns.csv").write_text("\n".join(lines) + "\n")
-    return folder / "columns.csv"
+    """Write a CSV with columns of 0 and 1: of a finding with a comma in its name, of one, and of none."""
+    return csv_of_images(
+        folder, 'Path,"Mass, left",Edema,No Finding', ["1,0,0", "1,1,0", "0,0,1", "0,0,0", ",,", "0,1,0"]
+    )
 
 
 def test_a_csv_with_a_column_for_each_finding_is_cut(tmp_path, capsys):

@@ -183,9 +183,8 @@ def _closed_by_errors(site: str, expected: str, found: str) -> Iterator[None]:
 
 
 def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
-    return Finding(
-        "minimum_steps", f"at least {policy.minimum_steps}", asked, not steps or steps >= policy.minimum_steps
-    )
+    kept = not steps or steps >= policy.minimum_steps
+    return Finding("minimum_steps", f"at least {policy.minimum_steps}", asked, kept)
 
 
 def _held(phase: Phase, data: SiteData) -> tuple[int, int]:

@@ -178,7 +178,7 @@ class Client:
         elif self._quality and not algorithm.requirements.plain:  # else there are no features of unlabelled images
             train = partial(self._quality.train, learner, asked.run)
         update = train(model, peers, asked.round, task=asked.task, part=asked.part, memory=known, aborted=aborted)
-        self.admission.check_steps(update.steps)  # a batch without a pseudo-label is none, and a job sets the threshold
+        self.admission.check_steps(update.steps)  # a high threshold leaves batches from which no step is taken
         if update.steps:
             if algorithm.active and algorithm.active.sampler.uses.own_model:
                 known["local"] = update.model

@@ -113,10 +113,8 @@ def evaluate(
 
 def _predicted(model: TrainedModel, data: SiteData, images: Images) -> NDArray[np.float32]:
     """Return probabilities (N, K), or of a multi-label model those of yes and no (N, K, 2)."""
-    device, predicted = (
-        device_of(data.device, f"site {data.site}"),
-        answers_of if model.multi_label else probabilities_of,
-    )
+    device = device_of(data.device, f"site {data.site}")
+    predicted = answers_of if model.multi_label else probabilities_of
     with threads_limited(data.threads):
         return predicted(model.to(device), images.pixels, device)
 
