@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedward.errors import did_you_mean, reason_of
+from fedward.errors import did_you_mean, did_you_mean_file, listed, reason_of
 from fedward.faults import explain, faults, names_in
 
 
@@ -108,3 +108,18 @@ def test_a_file_that_cannot_be_read_is_told_without_numbers(tmp_path):
         b"\xff".decode("utf-8")
     assert reason_of(undecodable.value) == "bytes that are no text in UTF-8"
     assert reason_of(ValueError("odd")) == "odd"
+
+
+def test_a_missing_file_is_told_with_what_lies_beside_it(tmp_path):
+    (tmp_path / "runs" / "fedavg").mkdir(parents=True)
+    assert did_you_mean_file(tmp_path / "runs" / "fedavgg" / "run.json") == " (did you mean fedavg?)"
+    assert did_you_mean_file(tmp_path / "run" / "fedavg") == " (did you mean runs?)"
+    assert did_you_mean_file(tmp_path / "runs" / "isofed") == did_you_mean_file(tmp_path / "runs") == ""
+    with pytest.raises(FileNotFoundError) as caught:
+        (tmp_path / "runs" / "fedavgg" / "run.json").read_text()
+    assert reason_of(caught.value) == "no such file or directory (did you mean fedavg?)"
+
+
+def test_a_name_with_a_comma_is_quoted_among_others():
+    assert listed(["malignant", "normal, benign", "-1"]) == 'malignant, "normal, benign", -1'
+    assert listed([]) == ""

@@ -1,7 +1,9 @@
 """Errors that name the site, what was expected, what was found and what to do."""
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 
 
 class FedwardError(Exception):
@@ -48,12 +50,27 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f" (did you mean {like[0]}?)" if like and word not in names else ""
 
 
+def did_you_mean_file(path: Path) -> str:
+    """Return :func:`did_you_mean` of the first part of a path that does not exist, among what lies beside it."""
+    missing = [part for part in (path, *path.parents) if not os.path.lexists(part)]
+    try:
+        return did_you_mean(missing[-1].name, sorted(os.listdir(missing[-1].parent))) if missing else ""
+    except OSError:
+        return ""
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as one text, separated by commas; a name with a comma of its own stands in quotes."""
+    return ", ".join(f'"{name}"' if "," in name else name for name in names)
+
+
 def reason_of(error: Exception) -> str:
     """Return why something could not be read, without numbers and names of errors where people need none."""
     if isinstance(error, IsADirectoryError):
         return "a folder"
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror[:1].lower() + error.strerror[1:]
+        like = did_you_mean_file(Path(error.filename)) if isinstance(error, FileNotFoundError) else ""
+        return error.strerror[:1].lower() + error.strerror[1:] + like
     if isinstance(error, UnicodeDecodeError):
         return "bytes that are no text in UTF-8"
     if isinstance(error, KeyError):

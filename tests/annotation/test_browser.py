@@ -453,3 +453,16 @@ def test_the_page_asks_nobody_else_for_anything(tab: Tab, serve: Callable[..., S
     assert all(name.startswith(f"http://127.0.0.1:{server.port}/") for name in names)
     assert not any("token" in name for name in names)
     assert tab.browser.get_log("browser") == []
+
+
+def test_folders_that_may_name_the_class_are_not_shown(tab: Tab, serve: Callable[..., Server], big_clinic: Any) -> None:
+    """Images that came in a folder for each class have ids that begin with it."""
+    table = big_clinic.site_file.with_name("manifest.csv")
+    table.write_text(table.read_text().replace("\ns", "\nMelanoma/s"))
+    big_clinic.ask("Melanoma/s00", "Melanoma/s01", round_=2)
+    tab.open(serve().address)
+    assert tab.text("about").startswith("Image s0")
+    tab.answer("3")
+    tab.press("l")
+    tab.until(lambda: "s0" in tab.text("given-list"))
+    assert "Melanoma" not in tab.browser.find_element("tag name", "body").text

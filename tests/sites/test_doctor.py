@@ -42,7 +42,7 @@ def test_one_class_tiny_classes_and_bad_rows_are_told(hospital):
     assert "the site has one class only: NV" in report.notes
     assert "no labelled, val or test image of MEL, BCC" in report.notes
     text = report.text()
-    assert "Rejected: 1 rows" in text
+    assert "Rejected rows: 1" in text
     assert "row 5 (s003)" in text
 
 

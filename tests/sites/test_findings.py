@@ -307,8 +307,8 @@ def test_no_finding_is_not_among_the_classes_for_a_job(tmp_path):
     partition(file, tmp_path / "cut", Wanted(sites=1, findings=("Edema", "Mass, left")))
     single = DataSpec(classes=("Mass", "Edema"))
     (problem,) = site_problems(["site-1"], [tmp_path / "cut"], single).values()
-    assert "found Mass, left, No Finding" in problem
-    assert "(--set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)" in problem
+    assert 'found "Mass, left", No Finding' in problem
+    assert "(fedward run JOB --set \"data.classes=[Edema, 'Mass, left']\" --set data.multi_label=true)" in problem
     several = single.model_copy(update={"multi_label": True})
     (problem,) = site_problems(["site-1"], [tmp_path / "cut"], several).values()
-    assert "(--set \"data.classes=[Edema, 'Mass, left']\")" in problem
+    assert "(fedward run JOB --set \"data.classes=[Edema, 'Mass, left']\")" in problem

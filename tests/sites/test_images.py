@@ -120,7 +120,7 @@ def test_whatever_a_decoder_raises_costs_one_row(files, monkeypatch, error):
     monkeypatch.setattr(reading, "_upright", lambda image: (damaged if "2.png" in image.filename else upright)(image))
     pixels, failed, _ = decode_files(files, 16, 3, None, "s")
     assert set(failed) == {2, 4}
-    assert failed[2].startswith(f"expected a whole image, found {error.__name__}")
+    assert "a damaged chunk" in failed[2]
     assert np.array_equal(pixels, whole[[0, 1, 3, 4]])
 
 
@@ -151,7 +151,7 @@ def test_resizing_squashes_and_averages(tmp_path):
 def test_a_decompression_bomb_is_refused(tmp_path, monkeypatch):
     path = save(tmp_path / "a.png", Image.fromarray(HALVES))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with pytest.raises(BadRow, match="Decompression"):
+    with pytest.raises(BadRow, match="exceeds limit"):
         decode(path, 16, 1)
 
 
@@ -310,8 +310,11 @@ def test_all_files_bad_is_an_empty_cache(files, tmp_path):
         assert set(failed) == {0}
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
-def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(OSError(errno.EIO, "Input/output error"), "Input/output error"), (MemoryError(), "too little memory")],
+)
+def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch, error, told):
     cache, opened = tmp_path / "cache", []
     plain, _, _ = decode_files(files, 16, 3, None, "s")
 
@@ -328,7 +331,7 @@ def test_a_failure_of_the_machine_is_not_remembered(files, tmp_path, monkeypatch
             opened.clear()
             pixels, failed, _ = decode_files(files, 16, 3, cache, "s")
             assert set(failed) == {1, 4}
-            assert type(error).__name__ in failed[1]
+            assert told in failed[1]
             assert np.array_equal(pixels, plain[[0, 2, 3, 4]])
             assert sorted(opened) == looked_at, "while it fails, only the file that may be mended is read again"
     for _ in range(2):

@@ -165,7 +165,7 @@ def spoil_truncated(hospital):
 
 def spoil_text(hospital):
     (hospital.folder / hospital.rows[3][1]).write_text("no image")
-    return "expected a whole image, found UnidentifiedImageError"
+    return "expected a whole image, found a file of no known format of images"
 
 
 def spoil_blank(hospital):

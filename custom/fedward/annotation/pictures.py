@@ -13,7 +13,7 @@ from PIL import Image
 
 from fedward.annotation.levels import Levels, in_window, levels_of, levels_of_picture
 from fedward.annotation.stacks import Slice, Slices
-from fedward.errors import DataError
+from fedward.errors import DataError, listed
 from fedward.sites.data import SPLITS
 from fedward.sites.decoding import BadRow, as_image
 from fedward.sites.files import is_volume
@@ -161,7 +161,7 @@ class Pictures:
 def _check_reading(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
     """Refuse a part ``reading`` that names what there is not, or that would show the answer."""
     if unknown := sorted(set(file.reading.classes) - set(classes)):
-        where, expected = f"site {file.site}, field reading.classes", f"classes of the job ({', '.join(classes)})"
+        where, expected = f"site {file.site}, field reading.classes", f"classes of the job ({listed(classes)})"
         remedy = "Name the job's classes with --classes, or correct the site file."
         raise DataError(where, expected=expected, found=", ".join(unknown), remedy=remedy)
     if not isinstance(file, ManifestSite):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedward.errors import ConfigError, did_you_mean
+from fedward.errors import ConfigError, did_you_mean, listed
 from fedward.evaluation.binned import EDGES, Binned, binned_counts
 from fedward.evaluation.classification import Array, per_class_values
 from fedward.evaluation.clinical import Share, accuracy, balanced_accuracy, calibration_error, rates
@@ -192,7 +192,7 @@ def group_places(groups: Mapping[str, Sequence[str]], classes: Sequence[str]) ->
     wrong += [f"{name} {named.count(name)} times" for name in classes if named.count(name) != 1]
     wrong += ["one group alone"] if len(groups) == 1 else []
     if wrong:
-        expected = f"two groups or more, with each of {', '.join(classes)} in one"
+        expected = f"two groups or more, with each of {listed(classes)} in one"
         remedy = "Write for example --groups malignant=MEL,BCC benign=NV,BKL, with all classes of the model."
         raise ConfigError("--groups", expected=expected, found="; ".join(wrong), remedy=remedy)
     return [place for name in classes for place, members in enumerate(groups.values()) if name in members]

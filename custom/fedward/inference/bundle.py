@@ -5,7 +5,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, listed
 from fedward.inference.card import RESEARCH_ONLY, ModelCard
 from fedward.inference.export import quiet, traced
 from fedward.inference.model import TrainedModel
@@ -73,7 +73,7 @@ def metadata(model: TrainedModel, card: ModelCard) -> dict[str, Any]:
         "pytorch_version": version("torch"),
         "numpy_version": version("numpy"),
         "required_packages_version": {name: version(name) for name in ("pillow", "pytorch-ignite")},
-        "task": f"{kind} of 2D images as {', '.join(model.classes)}",
+        "task": f"{kind} of 2D images as {listed(model.classes)}",
         "description": card.summary,
         "authors": f"the sites {', '.join(card.sites)}",
         "copyright": "not stated",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedward.digests import file_digest
+from fedward.errors import listed
 from fedward.evaluation.selection import mean
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 from fedward.inference.model import TrainedModel
@@ -133,7 +134,7 @@ class ModelCard:
             channels=spec.data.channels,
             size=spec.data.image_size,
             number=len(self.model.classes),
-            classes=", ".join(map(_cell, self.model.classes)),
+            classes=listed(map(_cell, self.model.classes)),
             net=f"`{spec.net}`",
             temperature=self._temperature(),
             output="sigmoid" if self.model.multi_label else "softmax",

@@ -92,7 +92,12 @@ def _probability(text: str) -> float:
 
 def _model(options: argparse.Namespace) -> "TrainedModel":
     from fedward.inference.model import load_model
+    from fedward.storage.info import read_info
 
+    told = read_info(options.run).summary
+    if not options.best and told.best_round not in (None, told.rounds):
+        other = f"report.html tells of that after round {told.best_round} (--best)"
+        print(f"the model is that after the last round, {told.rounds}; {other}", file=sys.stderr)
     return load_model(options.run, "best" if options.best else "model", getattr(options, "calibration", None))
 
 
@@ -128,7 +133,8 @@ def _predict(options: argparse.Namespace) -> int:
         print(f"left out, as their endings are not those of images: {asked.others} of the files", file=sys.stderr)
     refer = "" if options.refer_below is None else f", {outcome.to_refer} to refer"
     means = f" (means over {outcome.images} images)" if outcome.kind == "files" else ""
-    print(f"{outcome.files} {outcome.kind}{means}{refer}: {options.out}")
+    kind = outcome.kind.removesuffix("s") if outcome.files == 1 else outcome.kind
+    print(f"{outcome.files} {kind}{means}{refer}: {options.out}")
     if outcome.unusable:
         text = f"fedward: no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says why"
         print(text, file=sys.stderr)

@@ -65,6 +65,8 @@ def _calibration(found: Mapping[str, Any]) -> Iterator[str]:
     if after:
         changed = f"{after['calibration_error']:.3f} at temperature {after['value']:.2f}"
         yield f"{'':<20}{changed}, by {after['images']} validation images"
+        if after["calibration_error"] > found["calibration_error"]:
+            yield f"{'':<20}which is worse: use no temperature"
 
 
 def _confusion(rows: Mapping[str, Sequence[int | None]], names: Sequence[str], unit: str) -> Iterator[str]:
@@ -75,9 +77,9 @@ def _confusion(rows: Mapping[str, Sequence[int | None]], names: Sequence[str], u
     for number, name in enumerate(names, 1):
         if name in rows:
             counts = (f"<{SMALLEST_COUNT}" if count is None else count for count in rows[name])
-            yield "".join(f"{count:>{width}}" for count in counts) + f"  {number} {name}"
+            yield "".join(f"{count:>{width}}" for count in counts) + f"  {number} = {name}"
         else:
-            yield " " * width * len(names) + f"  {number} {name}: no {unit}s, or too few"
+            yield " " * width * len(names) + f"  {number} = {name}: no {unit}s, or too few"
 
 
 def _referral(found: Mapping[str, Any]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedward.errors import listed
 from fedward.report import tables, verdict, words
 from fedward.report.clinical import WANTED, Answers, ClassRates, Clinical
 from fedward.report.run import Run
@@ -113,4 +114,4 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
 
 def _list(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return listed(names[:_NAMED]) + more

@@ -193,14 +193,23 @@ def headline(choices: Choices, compared: Sequence[Comparison], unit: str) -> lis
 def differences(lines: Sequence[Comparison], metric: str) -> list[str]:
     """Return a sentence for each compared run: the first run's value minus its."""
     measured = [line for line in lines[1:] if line.choices.end.test is not None]
-    return [_difference(lines[0].name, line, metric) for line in measured[:_COMPARED]]
+    return [_difference(lines[0], line, metric) for line in measured[:_COMPARED]]
 
 
-def _difference(name: str, other: Comparison, metric: str) -> str:
+def _difference(own: Comparison, other: Comparison, metric: str) -> str:
+    name = own.name
     if (found := other.difference) is None:
         return f"{name} and {other.name} have no site with the same test images, so their difference is not known."
     what = f"in test {title_of(metric)} over the last rounds, paired over {count(other.paired, 'site')}"
-    return f"{name} minus {other.name}: {_signed(found)} {what}.{_clearly(found)}"
+    return f"{name} minus {other.name}: {_signed(found)} {what}.{_clearly(found)}{_lengths(own, other)}"
+
+
+def _lengths(own: Comparison, other: Comparison) -> str:
+    ends = {line.name: line.choices.end.rounds[-1] for line in (own, other) if line.choices.end.rounds}
+    if len(set(ends.values())) < 2:
+        return ""
+    each = " and ".join(f"{name} has {count(rounds, 'round')}" for name, rounds in ends.items())
+    return f" They are not of one length: {each}."
 
 
 def _signed(found: Interval) -> str:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from fedward.errors import listed
 from fedward.evaluation.intervals import proportion_interval
 from fedward.report.groups import GroupLine
 from fedward.report.run import Run
@@ -153,7 +154,7 @@ def _coverage(sites: Sequence[SiteLine], unit: str) -> str | None:
     parts = []
     for classes, what in told:
         if classes:
-            each = "; ".join(f"{site}: {', '.join(names)}" for site, names in classes.items())
+            each = "; ".join(f"{site}: {listed(names)}" for site, names in classes.items())
             where = f" ({each})" if len(classes) <= _LISTED else "; the results per class say which"
             parts.append(f"{count(len(classes), 'site')} {what}{where}.")
     return " ".join(parts)

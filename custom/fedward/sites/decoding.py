@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 from PIL.Image import Transpose
 from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
@@ -102,7 +102,16 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     except BadRow:
         raise
     except Exception as error:  # whatever a decoder makes of one damaged file, the others are still good
-        raise _kind(error)(f"expected a whole image, found {type(error).__name__}: {error}") from None
+        raise _kind(error)(f"expected a whole image, found {_why(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """Return why a file could not be decoded, without its path."""
+    if isinstance(error, UnidentifiedImageError):
+        return "a file of no known format of images"
+    if isinstance(error, MemoryError):
+        return "too little memory to read it"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def as_image(pixels: Pixels) -> Image.Image:

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from fedward import private
-from fedward.errors import DataError
+from fedward.errors import DataError, listed
 from fedward.sites import load_site
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import as_image
@@ -61,7 +61,7 @@ class Report:
             ("Notes", self.notes),
             ("Headers and pictures (told here only)", self.headers),
             self.job,
-            (f"Rejected: {len(data.rejected)} rows", [*rejected, *more]),
+            (f"Rejected rows: {len(data.rejected)}", [*rejected, *more]),
         ):
             if items:
                 lines += ["", title]
@@ -210,15 +210,15 @@ def _notes(data: SiteData) -> list[str]:
         notes.append(f"the site has one class only: {data.classes[min(present)]}")
     absent = [name for index, name in enumerate(data.classes) if index not in present]
     if absent and present:
-        notes.append(f"no labelled, val or test image of {', '.join(absent)}")
+        notes.append(f"no labelled, val or test image of {listed(absent)}")
     unit = "patients" if data.test.groups else "images"
     for name, images in (("labelled", data.labelled), ("val", data.val), ("test", data.test)):
         owners = images.groups or images.ids
         held = [zip(owners, shows(images.labels, place), strict=True) for place in places]
         counts = [len({owner for owner, there in each if there}) for each in held]
-        small = [f"{data.classes[index]} {counts[index]}" for index in sorted(present) if counts[index] < TINY]
+        small = [f"{counts[index]} of {data.classes[index]}" for index in sorted(present) if counts[index] < TINY]
         if len(images) and small:
-            notes.append(f"{name}: fewer than {TINY} {unit} of {', '.join(small)}")
+            notes.append(f"{name}: fewer than {TINY} {unit} of a class: {listed(small)}")
     if not len(data.labelled):
         notes.append("no training label is seen: the site can only take part in methods for unlabelled sites")
     return notes

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import yaml
 
-from fedward.errors import DataError
+from fedward.errors import DataError, listed
 from fedward.sites.data import Rejected
 from fedward.sites.labels import NO_FINDING, SEPARATOR
 from fedward.sites.site_file import ManifestSite, NpzSite
@@ -25,8 +25,9 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
         own = [name for name in dict.fromkeys(file.labels.values()) if name not in ("", NO_FINDING)]
         named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
         several = " --set data.multi_label=true" if NO_FINDING in unknown else ""
-        expected, found = f"classes of the job ({', '.join(classes)})", ", ".join(unknown)
-        remedy = f'Map the labels to these, or train on the site\'s own (--set "data.classes={named}"{several}).'
+        expected, found = f"classes of the job ({listed(classes)})", listed(unknown)
+        own_classes = f'fedward run JOB --set "data.classes={named}"{several}'
+        remedy = f"Map the labels to these, or train on the site's own ({own_classes})."
         raise DataError(f"site {file.site}, field labels", expected=expected, found=found, remedy=remedy)
 
 
@@ -56,7 +57,7 @@ def _check_names(classes: Collection[str]) -> None:
 
 def _check_columns(file: ManifestSite | NpzSite, told: Collection[str], classes: Sequence[str]) -> None:
     if missing := [name for name in classes if name not in told]:
-        where, expected = f"site {file.site}, field labels", f"a column for each of {', '.join(classes)}"
+        where, expected = f"site {file.site}, field labels", f"a column for each of {listed(classes)}"
         remedy = "Map a column to each class. Without one, every image would count as one that does not show it."
         raise DataError(where, expected=expected, found=f"none for {', '.join(missing)}", remedy=remedy)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from fedward.errors import ConfigError, DataError, did_you_mean, reason_of
+from fedward.errors import ConfigError, DataError, did_you_mean, did_you_mean_file, reason_of
 from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.rendering import Frames, Rendering, Slices
@@ -264,10 +264,12 @@ def named_sites(folder: Path) -> list[str]:
     Raises:
         ConfigError: it is no folder, or holds no site's file. The sites would train on the synthetic images instead.
     """
-    if files := site_files([folder]):
+    unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
+    if not unread and (files := site_files([folder])):
         return [Path(file).stem for file in files if file != ANY_SITE]
     expected, remedy = "a folder with a file SITE.yaml for each site", "Name the folder with the sites' files."
     found = "no such file in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
-    if unread := ", ".join(sorted(path.name for path in folder.glob("*.yml"))):
-        found, remedy = f"only {unread}", "Rename them from .yml to .yaml."
+    found += did_you_mean_file(folder)
+    if unread:
+        found, remedy = unread, "Rename it from .yml to .yaml, or remove it: sites are read from .yaml alone."
     raise ConfigError(f"site files {folder}", expected=expected, found=found, remedy=remedy)

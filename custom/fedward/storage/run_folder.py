@@ -64,7 +64,8 @@ class RunFolder:
         """
         # A process that died before the first file was whole has left nothing that could be lost.
         if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
-            where, remedy = f"run folder {path}", "Name another folder, or continue that run with --resume."
+            where = f"run folder {path}"
+            remedy = "Name another folder with --out. --resume continues a run that has not finished."
             raise RunError(where, expected="a new or empty folder", found="files in it", remedy=remedy)
         path.mkdir(parents=True, exist_ok=True)
         optional: dict[str, Any] = {"init": init, "base": base, "private": needs.private, "untrained": needs.untrained}

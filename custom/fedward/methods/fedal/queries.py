@@ -61,7 +61,8 @@ class ActiveSettings(AllImages, FixMatchSettings):
         if self.initial_fraction > self.target_fraction:
             raise ValueError(f"initial_fraction={self.initial_fraction} is above target_fraction")
         if (last := 1 + self.steps * self.query_every) > self.rounds:
-            raise ValueError(f"the last of {self.steps} queries would come in round {last} of {self.rounds}")
+            these = f"with steps={self.steps} and query_every={self.query_every}, rounds"
+            raise ValueError(f"{these} must be {last} or more, not {self.rounds}: the last query comes in round {last}")
         sampler = sampler_of(self.sampler, self.sampler_options)
         if self.unlabelled_weight and (sampler.uses.heads or self.loss == "evidential"):
             why = f"{self.sampler} trains heads of its own" if sampler.uses.heads else "the loss is evidential"

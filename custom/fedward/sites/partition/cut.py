@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedward.errors import ConfigError
+from fedward.errors import ConfigError, did_you_mean_file
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.partition.csv_pool import read_csv
 from fedward.sites.partition.divide import divide, divide_by
@@ -67,7 +67,9 @@ def partition(source: Path, out: Path, wanted: Wanted) -> str:
 def _read(source: Path, wanted: Wanted) -> Pool:
     if not source.exists():
         expected, remedy = "an npz file, a CSV, or a folder of images", "Name what there is."
-        raise ConfigError(f"{source}", expected=expected, found="nothing there", remedy=remedy)
+        raise ConfigError(
+            f"{source}", expected=expected, found="nothing there" + did_you_mean_file(source), remedy=remedy
+        )
     table = source / "manifest.csv" if source.is_dir() else source
     if table.exists() and table.suffix.lower() != ".npz":
         folder, classes = wanted.images or table.parent, wanted.classes

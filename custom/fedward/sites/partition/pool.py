@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, DataError
+from fedward.errors import ConfigError, DataError, did_you_mean, listed
 from fedward.sites.data import Labels
 from fedward.sites.labels import NO_FINDING, SEPARATOR, strata
 from fedward.sites.rendering import PLAIN, Rendering
@@ -125,10 +125,12 @@ def take_classes(texts: Sequence[str], classes: Sequence[str] = ()) -> Classes:
     known = sorted({text for text in texts if is_label(text)}, key=natural)
     order = tuple(classes or known)
     if unknown := [name for name in classes if known and name not in known]:
-        expected, remedy = f"classes of the data ({', '.join(known):.300})", "Name some of them."
-        raise ConfigError("--classes", expected=expected, found=", ".join(unknown), remedy=remedy)
+        expected, remedy = f"classes of the data ({listed(known):.300})", "Name some of them."
+        raise ConfigError(
+            "--classes", expected=expected, found=listed(unknown) + did_you_mean(unknown[0], known), remedy=remedy
+        )
     if len(set(order)) < max(2, len(order)):
-        expected, found = "two or more classes, each named once", ", ".join(order) or "no label"
+        expected, found = "two or more classes, each named once", listed(order) or "no label"
         raise ConfigError("--classes", expected=expected, found=found, remedy="Name the classes to use.")
     place = {name: index for index, name in enumerate(order)}
     rows = [row for row, text in enumerate(texts) if text in place or not is_label(text)]

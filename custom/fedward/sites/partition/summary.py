@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedward.errors import listed
 from fedward.sites.data import SPLITS
 from fedward.sites.data_file import DATA_FILE
 from fedward.sites.labels import class_counts, known, shows, strata
@@ -15,6 +16,8 @@ from fedward.sites.partition.pool import Cut, Pool, Rows
 from fedward.sites.split import apportion
 
 _WIDTH = 80
+_NAME = 13
+"""Letters of a class in the table."""
 _EVALUATED = 5
 """Images of a class in a split that an evaluation needs, or patients."""
 _HEAD = ("train", "labelled", "val", "test", "groups", "classes", "commonest class")
@@ -49,7 +52,9 @@ def _row(pool: Pool, mine: Mapping[str, Rows], share: float) -> tuple[str, ...]:
     counts, kinds = class_counts(labels, len(pool.classes)), strata(labels)
     seen = sum(apportion(np.bincount(kinds[kinds >= 0]), share))
     groups = len({pool.groups[row] for rows in mine.values() for row in rows}) if pool.grouped else "-"
-    most = f"{pool.classes[counts.argmax()]:.13} {counts.max() / known(labels).sum():.0%}" if counts.any() else "-"
+    name = pool.classes[counts.argmax()]
+    called = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+    most = f"{called} {counts.max() / known(labels).sum():.0%}" if counts.any() else "-"
     sizes = dict(zip(SPLITS, (len(mine[split]) for split in SPLITS), strict=True))
     cells = (seen, sizes["val"], sizes["test"], groups)
     return (f"{sizes['train']}", *map(str, cells), f"{np.count_nonzero(counts)}/{len(counts)}", most)
@@ -78,7 +83,8 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
         unit = "patients" if "evaluate_by" in spec else "images"
         notes += [
             f"{len(rare)} of {len(cut)} sites have fewer than {_EVALUATED} {unit} of a class for validation or for "
-            "testing. The class is not evaluated there. Fewer sites have more each."
+            "testing. The class is not evaluated there, and a score of what is left says little. Fewer sites have "
+            "more each."
         ]
     if not pool.grouped:
         notes += ["No column says which images are of one patient or lesion: each is taken to stand alone."]
@@ -87,7 +93,7 @@ def _notes(pool: Pool, cut: Cut, out: Path) -> list[str]:
         notes += ["An image may show several of the classes, or none."]
     return [
         *notes,
-        f"Classes: {', '.join(pool.classes)}.",
+        f"Classes: {listed(pool.classes)}.",
         f"{out / DATA_FILE} proposes {spec['image_size']} pixels, {kind}, views {spec['views']} to the jobs that ship. "
         "Edit it where that is wrong, or use --set, as in --set data.views=rotation_invariant.",
     ]

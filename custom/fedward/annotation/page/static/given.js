@@ -1,6 +1,6 @@
 // The list of the reader's own answers.
 
-import { get, imageAddress } from "./server.js";
+import { get, imageAddress, nameOf } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
 const SMALL = 64; // pixels of the longer side
@@ -20,7 +20,7 @@ function row(given, titleOf, choose) {
   Object.assign(small, { alt: "", loading: "lazy", src: imageAddress(given.sample_id, { longest: SMALL }) });
   const words = document.createElement("span");
   const when = new Date(given.time).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-  words.append(part("b", titleOf(given.text)), part("span", `${given.sample_id} · ${when}`));
+  words.append(part("b", titleOf(given.text)), part("span", `${nameOf(given.sample_id)} · ${when}`));
   const button = document.createElement("button");
   button.type = "button";
   button.append(small, words);

@@ -3,7 +3,7 @@
 import * as findings from "./findings.js";
 import * as given from "./given.js";
 import * as grey from "./grey.js";
-import { CLOSED, get, post } from "./server.js";
+import { CLOSED, get, nameOf, post } from "./server.js";
 import * as slices from "./slices.js";
 import * as strip from "./strip.js";
 import * as viewer from "./viewer.js";
@@ -90,7 +90,7 @@ function render(next, text) {
     findings.tellAgreement(view.kappas, titleOf);
   }
   const more = several ? ` and ${view.together.length - 1} more` : "";
-  const whence = asked ? `Image ${asked.sample_id}${more} · ${asked.strategy}, round ${asked.round}` : "";
+  const whence = asked ? `Image ${nameOf(asked.sample_id)}${more} · ${asked.strategy}, round ${asked.round}` : "";
   $("facts").replaceChildren(...(view.facts ?? []).map(fact));
   $("facts").hidden = !view.facts?.length;
   notice();

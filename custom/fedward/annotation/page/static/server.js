@@ -13,6 +13,11 @@ export function imageAddress(id, how = {}) {
   return `/image?${new URLSearchParams({ id, ...how })}`;
 }
 
+/** Return an image's name without its folders, whose names may be those of classes. */
+export function nameOf(id) {
+  return id.split("/").pop();
+}
+
 /** Return content of an address and whether all is well; throws where the program does not answer. */
 export async function get(path, words) {
   const answer = await fetch(`${path}?${new URLSearchParams(words)}`);
