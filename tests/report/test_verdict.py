@@ -90,6 +90,12 @@ def test_headline_has_an_interval_and_the_worst_site(tmp_path):
     assert page.by_id["tile-worst"] == f"{low.test:.3f} {low.site}"
 
 
+def test_no_site_is_worst_where_all_are_alike(tmp_path):
+    _, page = report(changed(write_run(tmp_path / "run", rounds=4), lambda name, value: 1.0))
+    assert "It is worst at" not in page.text
+    assert "tile-worst" not in page.by_id
+
+
 def test_compared_runs_are_among_the_key_results(tmp_path):
     """The report's own run minus the other one: a better method has a difference above 0."""
     good, bad = write_run(tmp_path / "good", rounds=4), write_run(tmp_path / "bad", rounds=4, method="fedavg", gain=0.2)

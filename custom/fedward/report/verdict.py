@@ -167,9 +167,9 @@ def over_sites(selection: Selection) -> Interval | None:
 
 
 def worst(selection: Selection) -> tuple[str, float, int] | None:
-    """Return the site with the lowest test value, that value, and its test images; None with fewer than two sites."""
+    """Return the site with the lowest test value, that value, and its test images; None where no two sites differ."""
     told = [(choice.test, choice) for choice in selection.sites if choice.test is not None]
-    if len(told) < 2:
+    if len({value for value, _ in told}) < 2:
         return None
     value, choice = min(told, key=lambda pair: pair[0])
     return choice.site, value, choice.images
