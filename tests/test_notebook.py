@@ -74,7 +74,9 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="expected a list of files"):
         model.read("photo.png")
     (tmp_path / "broken.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"image .*broken\.png: expected a whole image, found Unidentified"):
+    with pytest.raises(
+        DataError, match=r"image .*broken\.png: expected a whole image, found a file of no known format"
+    ):
         model.read([tmp_path / "photo.png", tmp_path / "broken.png"])
     with pytest.raises(RunError, match="other settings"):
         fedward.run(small(seed=9), tmp_path / "run", resume=True)

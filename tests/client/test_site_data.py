@@ -80,18 +80,22 @@ def another_suffix(folder: Path) -> None:
     (folder / "site-1.yml").write_text(FILE)
 
 
+def one_of_two(folder: Path) -> None:
+    another_suffix(folder)
+    (folder / "site-2.yaml").write_text(FILE)
+
+
 @pytest.mark.parametrize(
     ("make", "found"),
     [
         (nothing, "no such folder"),
         (a_file, "a file"),
         (the_servers, "no such file in it"),
-        (another_suffix, r"only site-1\.yml\. Rename them from \.yml to \.yaml"),
+        (another_suffix, r"site-1\.yml\. Rename it from \.yml to \.yaml"),
+        (one_of_two, r"site-1\.yml\. Rename it"),
     ],
 )
-def test_site_files_that_are_none_never_mean_synthetic_images(
-    tmp_path: Path, make: Callable[[Path], None], found: str
-) -> None:
+def test_site_files_that_are_not_read_are_refused(tmp_path: Path, make: Callable[[Path], None], found: str) -> None:
     make(tmp_path / "sites")
     with pytest.raises(ConfigError, match=f"found {found}"):
         run_local(tiny("fedavg"), tmp_path / "run", sites=["site-1"], site_folders=[tmp_path / "sites"])

@@ -149,7 +149,7 @@ def test_after_the_last_query_by_scores_nobody_scores_again():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rounds": 20}, "the last of 10 queries would come in round 21 of 20"),
+        ({"rounds": 20}, "rounds must be 21 or more, not 20: the last query comes in round 21"),
         ({"initial_fraction": 0.6}, "initial_fraction=0.6 is above target_fraction"),
         ({"target_fraction": 1.1}, "less than or equal to 1"),
         ({"steps": 0}, "greater than or equal to 1"),
