@@ -110,12 +110,12 @@ def test_compared_runs_are_among_the_key_results(tmp_path):
     assert "paired over 10 sites. Clearly better." in report(good, bad)[1].text
     assert "paired over 10 sites. Clearly worse." in report(bad, good)[1].text
     assert "paired over 10 sites. No clear difference." in report(good, good)[1].text
-    assert "of one length" not in report(good, bad)[1].text
+    assert "Their lengths differ" not in report(good, bad)[1].text
 
 
 def test_compared_runs_of_other_lengths_are_told(tmp_path):
     long, short = write_run(tmp_path / "long", rounds=4), write_run(tmp_path / "short", rounds=2, method="fedavg")
-    told = "They are not of one length: fedperl has 4 rounds and fedavg has 2 rounds."
+    told = "Their lengths differ: fedperl has 4 rounds and fedavg has 2 rounds."
     assert told in report(long, short)[1].text
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fedward.annotation import Queue, queue_of
 from fedward.annotation.records import REFUSED
 from fedward.client.memory import site_records
-from fedward.errors import WorkError
+from fedward.errors import WorkError, listed
 from fedward.security.questions import Query
 from fedward.sites import SiteData
 from fedward.sites.data import Label
@@ -103,7 +103,7 @@ def people_of(data: SiteData, queue: Queue) -> Annotators:
         foreign = len(set(anyhow) - set(pool))
         if strange:
             text = "site %s: %d answers are not used: %s, where the job's classes are %s. Answer these images again."
-            _log.warning(text, data.site, unusable, ", ".join(map(repr, strange[:5])), ", ".join(classes))
+            _log.warning(text, data.site, unusable, ", ".join(map(repr, strange[:5])), listed(classes))
         if foreign:
             text = "site %s: %d answers are not used: their images are no training images of the site file."
             _log.warning(text, data.site, foreign)

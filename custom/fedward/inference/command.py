@@ -94,10 +94,10 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
     from fedward.inference.model import load_model
     from fedward.storage.info import read_info
 
-    told = read_info(options.run).summary
-    if not options.best and told.best_round not in (None, told.rounds):
-        other = f"report.html tells of that after round {told.best_round} (--best)"
-        print(f"the model is that after the last round, {told.rounds}; {other}", file=sys.stderr)
+    summary = read_info(options.run).summary
+    if not options.best and summary.best_round not in (None, summary.rounds):
+        other = f"report.html describes the one after round {summary.best_round} (--best)"
+        print(f"this is the model after the last round, {summary.rounds}; {other}", file=sys.stderr)
     return load_model(options.run, "best" if options.best else "model", getattr(options, "calibration", None))
 
 

@@ -168,10 +168,10 @@ def over_sites(selection: Selection) -> Interval | None:
 
 def worst(selection: Selection) -> tuple[str, float, int] | None:
     """Return the site with the lowest test value, that value, and its test images; None where no two sites differ."""
-    told = [(choice.test, choice) for choice in selection.sites if choice.test is not None]
-    if len({value for value, _ in told}) < 2:
+    measured = [(choice.test, choice) for choice in selection.sites if choice.test is not None]
+    if len({value for value, _ in measured}) < 2:
         return None
-    value, choice = min(told, key=lambda pair: pair[0])
+    value, choice = min(measured, key=lambda pair: pair[0])
     return choice.site, value, choice.images
 
 
@@ -209,7 +209,7 @@ def _lengths(own: Comparison, other: Comparison) -> str:
     if len(set(ends.values())) < 2:
         return ""
     each = " and ".join(f"{name} has {count(rounds, 'round')}" for name, rounds in ends.items())
-    return f" They are not of one length: {each}."
+    return f" Their lengths differ: {each}."
 
 
 def _signed(found: Interval) -> str:

@@ -262,14 +262,15 @@ def named_sites(folder: Path) -> list[str]:
     """Return the names of the sites that a folder holds files of, sorted. ``fedward_site.yaml`` names no site.
 
     Raises:
-        ConfigError: it is no folder, or holds no site's file. The sites would train on the synthetic images instead.
+        ConfigError: it is no folder, or holds no site's file: the sites would train on the synthetic images instead. Or
+            a file in it ends in ``.yml``, which nothing reads.
     """
-    unread = ", ".join(sorted(path.name for path in folder.glob("*.yml")))
-    if not unread and (files := site_files([folder])):
+    where, expected = f"site files {folder}", "a folder with a file SITE.yaml for each site"
+    if unread := ", ".join(sorted(path.name for path in folder.glob("*.yml"))):
+        remedy = "Rename it from .yml to .yaml, or remove it: sites are read from .yaml alone."
+        raise ConfigError(where, expected=expected, found=unread, remedy=remedy)
+    if files := site_files([folder]):
         return [Path(file).stem for file in files if file != ANY_SITE]
-    expected, remedy = "a folder with a file SITE.yaml for each site", "Name the folder with the sites' files."
     found = "no such file in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
-    found += did_you_mean_file(folder)
-    if unread:
-        found, remedy = unread, "Rename it from .yml to .yaml, or remove it: sites are read from .yaml alone."
-    raise ConfigError(f"site files {folder}", expected=expected, found=found, remedy=remedy)
+    found, remedy = found + did_you_mean_file(folder), "Name the folder with the sites' files."
+    raise ConfigError(where, expected=expected, found=found, remedy=remedy)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedward.errors import DataError
+from fedward.errors import DataError, listed
 from fedward.seeds import numpy_generator
 from fedward.sites.assemble import divide
 from fedward.sites.data import SPLITS, Row, SiteData
@@ -106,7 +106,7 @@ def _diagnoses(site: str, place: _Place, spec: "DataSpec", images: int, seed: in
     strange = [name for name in spec.classes if name not in LOOKS]
     priors = {name: place.priors[name] for name in spec.classes if name in place.priors}
     if strange or not priors:
-        expected, found = f"classes among {', '.join(place.priors)}", ", ".join(strange or spec.classes)
+        expected, found = f"classes among {listed(place.priors)}", listed(strange or spec.classes)
         remedy = "The synthetic images show dermoscopy only: give this data set site files."
         raise DataError(f"synthetic site {site}", expected=expected, found=found, remedy=remedy)
     quota = {name: images * share / sum(priors.values()) for name, share in priors.items()}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from fedward.errors import listed
 from fedward.sites.data import Label
 from fedward.sites.decoding import BadRow
 from fedward.sites.labels import NO_FINDING, SEPARATOR
@@ -34,7 +35,7 @@ def read_label(
     names = {called.get(word, word) for word in found} - {""}
     allowed = {*classes, NO_FINDING} if multi_label else {*classes}
     if names - allowed:
-        raise BadRow(f"expected a label among {', '.join([*called, *classes])}, found {SEPARATOR.join(found)!r}")
+        raise BadRow(f"expected a label among {listed([*called, *classes])}, found {SEPARATOR.join(found)!r}")
     if not multi_label:
         return classes.index(names.pop()) if names else -1
     if NO_FINDING in found and len(found) > 1:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedward.errors import ConfigError, DataError, reason_of
+from fedward.errors import ConfigError, DataError, listed, reason_of
 from fedward.sites.data import Labels
 from fedward.sites.npz import read_arrays
 from fedward.sites.partition.pool import GROUPS, Classes, Listing, Pool, Rows, check_groups, is_label, take_classes
@@ -112,7 +112,7 @@ def _names(
     if known is None:
         names = list(classes or map(str, numbers))
         if len(names) != len(numbers):
-            expected, found = f"a name for each of the labels {', '.join(map(str, numbers))}", ", ".join(names)
+            expected, found = f"a name for each of the labels {', '.join(map(str, numbers))}", listed(names)
             raise ConfigError("--classes", expected=expected, found=found, remedy="Name them in this order.")
         return dict(zip(numbers, names, strict=True))
     if not 0 <= min(numbers) <= max(numbers) < len(known):
