@@ -12,7 +12,7 @@ from nvflare.fuel.hci.table import Table
 from fedward.cli import main
 from fedward.report.console import Console
 from fedward.storage.info import Summary
-from fedward.terminal import line_below, one_line, printable, printing_safely
+from fedward.terminal import complain, line_below, one_line, printable, printing_safely
 from finished_run import new_run
 from tiny import tiny
 
@@ -103,6 +103,19 @@ def test_what_is_no_terminal_gets_no_line(capsys: pytest.CaptureFixture[str]) ->
     with printing_safely(), line_below(lambda: pytest.fail("nobody sees it")):
         print("row")
     assert capsys.readouterr().out == "row\n"
+
+
+def test_an_error_is_folded_on_a_terminal_and_one_line_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "a-long-name-is-kept-whole: found 1\nuse 2 or more"
+    complain(text)
+    assert capsys.readouterr().err == f"fedward: {text}\n"
+    screen = screen_of(monkeypatch)
+    monkeypatch.setattr("sys.stderr", screen)
+    complain(text)
+    rows = ["fedward:", "a-long-name-is-kept-whole:", "found 1", "use 2 or more", ""]
+    assert screen.getvalue().split("\n") == rows
 
 
 @pytest.mark.proves("lead", "escape codes in a run's texts", "every command of fedward writes them out as text")

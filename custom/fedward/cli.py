@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from fedward import __version__
 from fedward.errors import ConfigError, FedwardError, did_you_mean
-from fedward.terminal import printing_safely
+from fedward.terminal import complain, printing_safely
 
 _COMMANDS = {
     "run": ("run_command:add_run", "run a job in this process or in the FLARE simulator, or resume a run"),
@@ -65,17 +65,17 @@ def _main(arguments: Sequence[str] | None) -> int:
         code = options.command(options)
         sys.stdout.flush()  # here, since what fails at the interpreter's end is told in its words
     except FedwardError as error:
-        print(f"fedward: {error}", file=sys.stderr)
+        complain(str(error))
         return 2 if isinstance(error, ConfigError) else 1
     except KeyboardInterrupt:
-        print(f"fedward: interrupted{options.hint}", file=sys.stderr)
+        complain(f"interrupted{options.hint}")
         return 130
     except BrokenPipeError:  # the reader has seen enough, as in `fedward doctor KIT | head`
         _drop_output()
     except (OSError, SafetensorError) as error:
         if not _of_files(error):
             raise
-        print(f"fedward: {_explained(error, options)}", file=sys.stderr)
+        complain(str(_explained(error, options)))
         return 1
     return code
 

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from shutil import get_terminal_size
+from textwrap import TextWrapper
 from threading import Event, RLock, Thread
 from typing import Any, TextIO
 
@@ -48,6 +49,16 @@ def subcommand(parser: ArgumentParser, command: Callable[[Namespace], int]) -> C
     """Let a subcommand's parser lead to what runs it, and return what adds arguments to it."""
     parser.set_defaults(command=command)
     return parser.add_argument
+
+
+def complain(text: str) -> None:
+    """Print an error or warning of this command: folded between words on a terminal, else as it is, to be searched."""
+    text = f"fedward: {text}"
+    if sys.stderr.isatty():
+        width = get_terminal_size().columns
+        fold = TextWrapper(width, break_long_words=False, break_on_hyphens=False).wrap
+        text = "\n".join(row for line in text.splitlines() for row in fold(line))
+    print(text, file=sys.stderr)
 
 
 class Printer:

@@ -106,7 +106,7 @@ def test_sentences_on_confidence_follow_from_the_counts(whole):
     for wanted, referred in answered.referred:
         kept = sure >= np.quantile(sure, referred)
         assert right[kept].mean() == pytest.approx(wanted, abs=0.08)
-        assert f"the {referred * 100:.0f} % of images of which it is least sure" in page.by_id["confidence"]
+        assert f"the {referred * 100:.0f}\u00a0% of images of which it is least sure" in page.by_id["confidence"]
 
 
 def test_figures_and_tables_are_there_and_whole(whole):

@@ -1,13 +1,12 @@
 """``fedward annotate``: the page for clinicians, and files both ways. Imports nothing heavy before it runs."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedward.config import DataSpec
 from fedward.errors import ConfigError
-from fedward.terminal import subcommand
+from fedward.terminal import complain, subcommand
 
 if TYPE_CHECKING:
     from fedward.annotation.pictures import Pictures
@@ -103,12 +102,11 @@ def _serve(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") ->
         token = Token(queue.folder)
         page = Page(desk, pictures, Guard(token.value, options.host))
         for sample_id in desk.unseen():
-            print(f"fedward: asked for, but not among the site's images: {sample_id}", file=sys.stderr)
+            complain(f"asked for, but not among the site's images: {sample_id}")
         if not is_loopback(options.host):
-            print(
-                "fedward: WARNING: other machines can reach this page, and what it sends is not encrypted. "
-                "Safer: leave --host away and let each reader use `ssh -L`.",
-                file=sys.stderr,
+            complain(
+                "WARNING: other machines can reach this page, and what it sends is not encrypted. "
+                "Safer: leave --host away and let each reader use `ssh -L`."
             )
         running = server(page.app(), listening)
         print(f"{pictures.site}: open {address(listening, token.value)} (Ctrl-C stops)", flush=True)

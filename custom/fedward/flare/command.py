@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -10,7 +9,7 @@ from uuid import uuid4
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, SETTING_HELP, load_experiment
-from fedward.terminal import subcommand
+from fedward.terminal import complain, subcommand
 
 _PATIENCE = 600.0
 """Seconds for which a supervised job waits for a server that cannot be reached."""
@@ -70,7 +69,7 @@ def _jobs(options: argparse.Namespace) -> int:
             raise ConfigError("fedward jobs --check", expected="the folder alone", found=found, remedy=remedy)
         stale = stale_jobs(folder)
         for name in stale:
-            print(f"fedward: job {name} is stale; export it with `make jobs`", file=sys.stderr)
+            complain(f"job {name} is stale; export it with `make jobs`")
         return 1 if stale else 0
     if options.init and not options.only:
         remedy = "Name it with --only: their networks differ, and so would the weights."
@@ -93,7 +92,7 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
     if weights:
         print(f"starting_weights: [{weights}]")
     for finding in refused_by_default(experiment, options.sites, weights):
-        print(f"fedward: warning: {name}: sites with the default policy refuse it; {finding}", file=sys.stderr)
+        complain(f"warning: {name}: sites with the default policy refuse it; {finding}")
 
 
 def _submit(options: argparse.Namespace) -> int:

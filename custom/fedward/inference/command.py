@@ -1,13 +1,12 @@
 """``fedward evaluate``, ``predict`` and ``export``. Imports nothing heavy before it runs."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedward.errors import ConfigError
-from fedward.terminal import subcommand
+from fedward.terminal import complain, subcommand
 
 if TYPE_CHECKING:
     from fedward.inference.model import TrainedModel
@@ -97,7 +96,7 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
     summary = read_info(options.run).summary
     if not options.best and summary.best_round not in (None, summary.rounds):
         other = f"report.html describes the one after round {summary.best_round} (--best)"
-        print(f"this is the model after the last round, {summary.rounds}; {other}", file=sys.stderr)
+        complain(f"this is the model after the last round, {summary.rounds}; {other}")
     return load_model(options.run, "best" if options.best else "model", getattr(options, "calibration", None))
 
 
@@ -130,14 +129,13 @@ def _predict(options: argparse.Namespace) -> int:
     asked = images_at(options.images, model.experiment.data, dict(options.columns), options.folder, rendering)
     outcome = write_predictions(model, asked, options.out, options.refer_below)
     if asked.others:
-        print(f"left out, as their endings are not those of images: {asked.others} of the files", file=sys.stderr)
+        complain(f"left out, as their endings are not those of images: {asked.others} of the files")
     refer = "" if options.refer_below is None else f", {outcome.to_refer} to refer"
     means = f" (means over {outcome.images} images)" if outcome.kind == "files" else ""
     kind = outcome.kind.removesuffix("s") if outcome.files == 1 else outcome.kind
     print(f"{outcome.files} {kind}{means}{refer}: {options.out}")
     if outcome.unusable:
-        text = f"fedward: no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says why"
-        print(text, file=sys.stderr)
+        complain(f"no prediction for {outcome.unusable} of the {outcome.kind}; the column problem says why")
     return 1 if outcome.unusable else 0
 
 

@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from fedward.errors import ConfigError, DataError, FedwardError
-from fedward.terminal import subcommand
+from fedward.terminal import complain, subcommand
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +123,7 @@ def _prune(options: argparse.Namespace) -> int:
             total += item.bytes
         except (FedwardError, OSError) as error:
             code = 1
-            print(f"fedward: {item.path} stays: {error}", file=sys.stderr)
+            complain(f"{item.path} stays: {error}")
     for kept in found.kept:
         _print("stays", kept.reason, options.folder, kept.path)
     done = "removed" if options.delete else "could be removed; nothing was, add --delete"

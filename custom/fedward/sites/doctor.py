@@ -4,12 +4,13 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from fedward import private
 from fedward.errors import DataError, listed
@@ -130,7 +131,8 @@ def contact_sheet(data: SiteData, path: Path, columns: int = 12, tile: int = 72)
     sets = _sets(data)
     rows += [(name, sets[name], np.arange(len(sets[name])), colour) for name, colour in _FRAMES.items()]
     rows = [row for row in rows if len(row[2])]
-    margin, step = 96, tile + 8
+    widest = max((ImageFont.load_default().getlength(name) for name, *_ in rows), default=0)
+    margin, step = max(96, ceil(widest) + 12), tile + 8
     sheet = Image.new("RGB", (margin + columns * step, 24 + max(len(rows), 1) * step), "white")
     pen = ImageDraw.Draw(sheet)
     pen.text((6, 6), f"{data.site}: green = labelled, grey = unlabelled, blue = val, violet = test", fill="black")
