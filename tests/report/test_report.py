@@ -109,7 +109,8 @@ def test_sites_bytes_and_failures_equal_the_rows(full):
         failed = sum(site in row.failed for row in run.rounds)
         counts = ["16", "144"] if trained else ["n/a", "n/a"]
         n = str(rows["accuracy"].n)
-        assert line == [site, *counts, n, n, str(trained), str(failed), f"{len(present)} of 8"]
+        known = f"{len(present)} of 8"
+        assert line == [site, *counts, n, n, str(trained), str(failed), known, known]
     for line in page.tables["table-bytes"][1:]:
         mine = [row for row in run.bytes if row.site == line[0]]
         assert line[1] == f"{sum(row.down for row in mine) / 1e6:,.1f}"
@@ -299,6 +300,19 @@ def test_withheld_classes_and_absent_ones_look_alike(make_run):
         in page.text
     )
     assert "3 sites lack test images of some classes" in page.text
+
+
+def test_a_site_that_validates_on_one_class_is_named(make_run):
+    folder = make_run(rounds=3)
+    assert "choose a round by luck" not in report(folder)[1].text
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    for row in rows:
+        if (row["site"], row["split"]) == ("site-3", "val"):
+            row["classes"] = ["NV"]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, page = report(folder)
+    assert "site-3: the validation images that are reported show one class" in page.text
+    assert {line[0]: line[7] for line in page.tables["table-sites"][1:]}["site-3"] == "1 of 8"
 
 
 def lose_last_evaluation(folder, *sites):

@@ -78,6 +78,8 @@ class SiteLine:
     labelled: int | None
     unlabelled: int | None
     val: int
+    val_classes: int
+    """Classes of which it reports validation images."""
     test: int
     trained: int
     """Rounds in which its training was used."""
@@ -112,6 +114,7 @@ def site_lines(run: Run) -> list[SiteLine]:
             labelled=_whole(labelled),
             unlabelled=_whole(unlabelled),
             val=val.n if val else 0,
+            val_classes=len(val.classes) if val else 0,
             test=test.n if test else 0,
             trained=trained[site],
             failures=failed[site],
