@@ -80,7 +80,7 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
         model.read([tmp_path / "photo.png", tmp_path / "broken.png"])
     with pytest.raises(RunError, match="other settings"):
         fedward.run(small(seed=9), tmp_path / "run", resume=True)
-    assert fedward.load_model(tmp_path / "run", "best").classes == model.classes
+    assert fedward.load_model(tmp_path / "run", "last").classes == model.classes
 
 
 def test_an_unfinished_run_has_no_model(tmp_path):

@@ -11,6 +11,7 @@ from hospitals import Finished
 
 import fedward
 from fedward.config import Experiment
+from fedward.digests import file_digest
 from fedward.errors import ConfigError, RunError
 from fedward.inference.model import TrainedModel
 from fedward.methods import method_of
@@ -74,10 +75,16 @@ def test_another_model_than_the_runs_is_refused(finished: Finished, tmp_path: Pa
     copy = shutil.copytree(finished.run, tmp_path / "copy")
     shutil.copy(next(copy.glob("rounds/*/state.safetensors")), copy / "model.safetensors")
     with pytest.raises(RunError, match=r"expected SHA-256 [0-9a-f]{64}, by audit\.jsonl"):
-        fedward.load_model(copy)
+        fedward.load_model(copy, "last")
     (copy / "audit.jsonl").write_text("")
     with pytest.raises(RunError, match=r"expected an audit\.jsonl that names it"):
         fedward.load_model(copy)
+
+
+def test_the_model_is_the_one_that_the_report_describes(finished: Finished) -> None:
+    digest = {which: file_digest(finished.run / f"{which}.safetensors") for which in ("best", "model")}
+    assert fedward.load_model(finished.run).sha256 == digest["best"]
+    assert fedward.load_model(finished.run, "last").sha256 == digest["model"]
 
 
 def evaluated(path: Path, model: TrainedModel, temperature: object) -> Path:

@@ -57,8 +57,8 @@ def _about_a_run(parser: argparse.ArgumentParser, command: Callable[[argparse.Na
     """Let ``command`` carry the parser out, name the run's model; return what adds further arguments."""
     add = subcommand(parser, command)
     add("run", type=Path, metavar="RUN_FOLDER", help="a finished run")
-    best = "the model of the best single round by validation (default: of the last round)"
-    add("--best", action="store_true", help=best)
+    last = "the model of the last round (default: of the best round by validation, which report.html describes)"
+    add("--last", action="store_true", help=last)
     return add
 
 
@@ -94,10 +94,10 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
     from fedward.storage.info import read_info
 
     summary = read_info(options.run).summary
-    if not options.best and summary.best_round not in (None, summary.rounds):
-        other = f"report.html describes the one after round {summary.best_round} (--best)"
+    if options.last and summary.best_round not in (None, summary.rounds):
+        other = f"report.html describes the one after round {summary.best_round}"
         complain(f"this is the model after the last round, {summary.rounds}; {other}")
-    return load_model(options.run, "best" if options.best else "model", getattr(options, "calibration", None))
+    return load_model(options.run, "last" if options.last else "best", getattr(options, "calibration", None))
 
 
 def _evaluate(options: argparse.Namespace) -> int:

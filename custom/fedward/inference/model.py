@@ -119,13 +119,14 @@ class TrainedModel(nn.Module):
 
 
 def load_model(
-    folder: Path | str, which: Literal["model", "best"] = "model", calibration: Path | str | None = None
+    folder: Path | str, which: Literal["best", "last"] = "best", calibration: Path | str | None = None
 ) -> TrainedModel:
     """Return the model of a finished run, ready for images; on the CPU.
 
     Args:
         folder: of a run that has finished, or of results that FLARE downloaded.
-        which: the last round's model, or that of the ``best`` single round by validation.
+        which: the model of the ``best`` single round by validation, which report.html describes, or that of the
+            ``last``. A run without validation has the last one only.
         calibration: what ``fedward evaluate`` wrote about this model: its temperature is used, of a multi-label model
             one for each class. By default it is 1.
 
@@ -140,7 +141,8 @@ def load_model(
         >>> model(model.read(["lesion.jpg"])).argmax(1)  # doctest: +SKIP
     """
     where, info = Path(folder), read_info(Path(folder))
-    file = where / f"{which}.safetensors"
+    best = which == "best" and info.summary.best_round is not None
+    file = where / ("best.safetensors" if best else "model.safetensors")
     _require_usable(where, file, info)
     sha256 = _checked_digest(file)
     spec = Experiment.parse(info.experiment, f"run folder {folder}")
