@@ -61,7 +61,12 @@ def did_you_mean_file(path: Path) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """Return names as one text, separated by commas; a name with a comma of its own stands in quotes."""
-    return ", ".join(f'"{name}"' if "," in name else name for name in names)
+    return ", ".join(map(quoted, names))
+
+
+def quoted(name: str) -> str:
+    """Return a name that stands in a list: in quotes if it has a comma of its own."""
+    return f'"{name}"' if "," in name else name
 
 
 def reason_of(error: Exception) -> str:

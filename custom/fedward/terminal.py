@@ -45,6 +45,11 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def shortened(name: str, width: int) -> str:
+    """Return a name of at most ``width`` characters; one that is cut ends with an ellipsis."""
+    return name if len(name) <= width else f"{name[: width - 1]}…"
+
+
 def subcommand(parser: ArgumentParser, command: Callable[[Namespace], int]) -> Callable[..., Any]:
     """Let a subcommand's parser lead to what runs it, and return what adds arguments to it."""
     parser.set_defaults(command=command)

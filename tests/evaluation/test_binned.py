@@ -85,6 +85,25 @@ def test_rates_and_matrix_are_those_of_the_answers():
     assert clinical.balanced_accuracy(counts).value == pytest.approx(rows["balanced_accuracy"])
 
 
+def answered(right: list[int], images: int) -> Binned:
+    """Return the counts of so many right answers of each class; others are given the next class."""
+    labels = np.repeat(range(len(right)), images)
+    wrong = np.concatenate([np.arange(images) >= each for each in right])
+    return Binned.read(binned_counts(np.eye(len(right))[(labels + wrong) % len(right)], labels))
+
+
+def test_balanced_accuracy_covers_the_truth_of_few_images():
+    """Three classes with ten images each, 95 % of them right in the long run: a normal interval holds that for 79 %."""
+    right = np.random.default_rng(5).binomial(10, 0.95, (1000, 3)).tolist()
+    found = [clinical.balanced_accuracy(answered(each, 10)) for each in right]
+    assert np.mean([share.low <= 0.95 <= share.high for share in found]) > 0.9
+    whole = clinical.balanced_accuracy(answered([5, 5], 5))
+    low = proportion_interval(1.0, 5)[0]
+    assert (whole.value, whole.low, whole.high) == (1.0, pytest.approx(1 - (1 - low) / np.sqrt(2)), 1.0)
+    even, share = clinical.balanced_accuracy(answered([8, 8], 10)), proportion_interval(0.8, 10)
+    assert (even.high - even.low) == pytest.approx((share[1] - share[0]) / np.sqrt(2))
+
+
 def test_a_rate_of_fewer_than_five_images_is_not_told():
     """Three answers are given the second class: what share of them is right, is not said."""
     probabilities = np.tile([0.9, 0.1], (20, 1))

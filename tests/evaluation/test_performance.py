@@ -63,6 +63,14 @@ def test_numbers_are_those_of_a_runs_metrics() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
+def test_a_model_without_errors_has_no_bootstrap_interval() -> None:
+    """All resamples are without errors, too: an interval from 1 to 1 would look as if nothing were uncertain."""
+    labels = np.repeat([0, 1], 6)
+    overall = performance(np.eye(2)[labels], labels, ["a", "b"], rng())["overall"]
+    assert overall["f1_macro"] == overall["auroc_macro"] == {"value": 1.0, "low": None, "high": None}
+    assert overall["balanced_accuracy"]["low"] < 0.8
+
+
 def test_one_class_alone_has_no_others() -> None:
     found = said([1] * 6, [1] * 5 + [0])
     assert (found["classes"]["NV"]["specificity"], found["classes"]["NV"]["auroc"]) == (None, None)

@@ -21,6 +21,22 @@ def test_a_clean_site(hospital, tmp_path, capsys):
         assert sheet.size[0] > 500
 
 
+def test_long_names_fit_80_columns_and_the_contact_sheet(hospital, tmp_path):
+    first, *others = hospital.spec.classes
+    long = f"{first}, {60 * 'x'}"
+    for row in hospital.rows:
+        row[2] = long if row[2] == first else row[2]
+    spec = hospital.spec.model_copy(update={"classes": (long, *others)})
+    report = examine(hospital.write(labelled=0.5), spec)
+    text = report.text()
+    assert max(map(len, text.split("Notes")[0].splitlines())) <= 80
+    assert f"{first}, xxxxxxxxxxxxxxxxxxxxxxxx…" in text
+    assert f'of "{long}"' in " ".join(report.notes)
+    contact_sheet(report.data, tmp_path / "sheet.png", columns=1, tile=16)
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size[0] > 60 * 4
+
+
 def test_the_same_picture_in_two_splits_is_a_leak(hospital, tmp_path, capsys):
     hospital.header.append("split")
     for index, row in enumerate(hospital.rows):

@@ -79,14 +79,22 @@ def accuracy(counts: Binned) -> Share | None:
 
 
 def balanced_accuracy(counts: Binned) -> Share | None:
-    """Return the mean sensitivity of the classes with images, with a normal 95 % interval of independent images."""
+    """Return the mean sensitivity of the classes with images, with a 95 % interval of independent images.
+
+    The interval combines Wilson's of each class: how far its end is from the mean is the root of the summed squares of
+    how far theirs are, over the number of classes. Few images thus give a wide one also where all are right.
+    Source: Zou and Donner, *Construction of confidence limits about effect measures: a general approach*, Statistics in
+    Medicine 2008.
+    """
     there = counts.images > 0
     if not there.any():
         return None
-    shares = counts.found[there] / counts.images[there]
-    error = float(np.sqrt((shares * (1 - shares) / counts.images[there]).sum()) / there.sum())
+    images = counts.images[there]
+    shares = counts.found[there] / images
+    ends = np.array([proportion_interval(share, n) for share, n in zip(shares.tolist(), images.tolist(), strict=True)])
+    below, above = np.sqrt(((ends - shares[:, None]) ** 2).sum(axis=0)) / len(images)
     mean = float(shares.mean())
-    return Share(mean, max(mean - 1.96 * error, 0.0), min(mean + 1.96 * error, 1.0), counts.total)
+    return Share(mean, max(mean - float(below), 0.0), min(mean + float(above), 1.0), counts.total)
 
 
 def roc(counts: Binned, place: int) -> tuple[Values, Values] | None:

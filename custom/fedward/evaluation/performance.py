@@ -22,11 +22,14 @@ THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval by a bootstrap."""
+    """A number with its 95 % interval by a bootstrap; without one where all resamples give the same number.
+
+    So it is where a model makes no error on the images: others among them say nothing of the errors that it may make.
+    """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 def performance(
@@ -220,7 +223,11 @@ def _estimates(
 ) -> list[Estimate | None]:
     values, ends = measured(np.arange(len(labels))), bootstrap_intervals(measured, labels, rng)
     found = zip(values.tolist(), *ends.tolist(), strict=True)
-    return [None if np.isnan(value) else Estimate(value, low, high) for value, low, high in found]
+    return [None if np.isnan(value) else _estimate(value, low, high) for value, low, high in found]
+
+
+def _estimate(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value, None, None) if low == high else Estimate(value, low, high)
 
 
 def _cells(counts: Binned, place: int) -> list[int | None]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
+from fedward.errors import listed
 from fedward.evaluation.small_counts import SMALLEST_COUNT
 
 _WIDTH = 80
@@ -53,8 +54,11 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield from wrap(_notes(found), _WIDTH)
 
 
-def _number(estimate: Mapping[str, float] | None) -> str:
-    return f"{estimate['value']:.2f} ({estimate['low']:.2f}-{estimate['high']:.2f})" if estimate else "-"
+def _number(estimate: Mapping[str, float | None] | None) -> str:
+    if estimate is None:
+        return "-"
+    interval = "n/a" if estimate["low"] is None else f"{estimate['low']:.2f}-{estimate['high']:.2f}"
+    return f"{estimate['value']:.2f} ({interval})"
 
 
 def _calibration(found: Mapping[str, Any]) -> Iterator[str]:
@@ -110,5 +114,5 @@ def _notes(found: Mapping[str, Any]) -> str:
     if found["unit"] == "patient":
         notes += " A patient's answer is the mean of the probabilities of its images."
     if left := found["not_evaluated"]:
-        notes += f" In no number, as there are fewer than {SMALLEST_COUNT} {unit} of them: {', '.join(left)}."
+        notes += f" In no number, as there are fewer than {SMALLEST_COUNT} {unit} of them: {listed(left)}."
     return notes

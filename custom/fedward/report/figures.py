@@ -9,6 +9,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from fedward.report.drawing import FAINT, INK, SERIES, SHADE, WARM, Line, Values, axes_of, bars, svg, xy
+from fedward.terminal import shortened
 
 Lines = Mapping[str, Line]
 """Name -> round -> value."""
@@ -108,7 +109,7 @@ def durations(seconds: Mapping[int, float]) -> Markup:
 def heat_map(sites: Sequence[str], matrix: Sequence[Sequence[float]], words: str, down: str, across: str) -> Markup:
     """A square table as colours, with numbers while they fit; rows ``down``, columns ``across``, NaN an empty field."""
     values = np.asarray(matrix, dtype=float)
-    names = [site if len(site) <= 14 else f"{site[:13]}…" for site in sites]
+    names = [shortened(site, 14) for site in sites]
     figure, axes = _labelled(5.2, 4.6, across, down, max(map(len, names), default=0))
     lowest, highest = float(np.nanmin(values)), float(np.nanmax(values))
     scaled = (values - lowest) / (highest - lowest or 1.0)

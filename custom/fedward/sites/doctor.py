@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from fedward import private
-from fedward.errors import DataError, listed
+from fedward.errors import DataError, listed, quoted
 from fedward.sites import load_site
 from fedward.sites.data import Images, SiteData
 from fedward.sites.decoding import as_image
@@ -23,6 +23,7 @@ from fedward.sites.identifying import identifying_notes
 from fedward.sites.labels import NO_FINDING, class_counts, shows, shows_none
 from fedward.sites.manifest import read_entries
 from fedward.sites.site_file import ManifestSite, read_site_file
+from fedward.terminal import shortened
 
 if TYPE_CHECKING:
     from fedward.config import DataSpec
@@ -161,8 +162,10 @@ def _table(data: SiteData) -> list[str]:
     if data.labelled.labels.ndim == 2:
         rows.append((NO_FINDING, *(np.count_nonzero(shows_none(labels)) for labels in split)))
     rows.append(("all", *map(len, sets.values())))
-    width = max(12, *(len(name) for name in data.classes)) + 2
-    return [f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, *cells in rows]
+    names = [shortened(name, _WIDTH - 4 * 12 - 2) for name, *_ in rows]
+    width = max(12, *map(len, names)) + 2
+    lines = zip(names, rows, strict=True)
+    return [f"{name:<{width}}" + "".join(f"{cell:>12}" for cell in cells) for name, (_, *cells) in lines]
 
 
 def _duplicates(data: SiteData) -> tuple[list[str], list[str]]:
@@ -218,9 +221,10 @@ def _notes(data: SiteData) -> list[str]:
         owners = images.groups or images.ids
         held = [zip(owners, shows(images.labels, place), strict=True) for place in places]
         counts = [len({owner for owner, there in each if there}) for each in held]
-        small = [f"{counts[index]} of {data.classes[index]}" for index in sorted(present) if counts[index] < TINY]
-        if len(images) and small:
-            notes.append(f"{name}: fewer than {TINY} {unit} of a class: {listed(small)}")
+        rare = [index for index in sorted(present) if counts[index] < TINY]
+        if len(images) and rare:
+            small = ", ".join(f"{counts[index]} of {quoted(data.classes[index])}" for index in rare)
+            notes.append(f"{name}: fewer than {TINY} {unit} of a class: {small}")
     if not len(data.labelled):
         notes.append("no training label is seen: the site can only take part in methods for unlabelled sites")
     return notes

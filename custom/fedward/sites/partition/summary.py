@@ -14,6 +14,7 @@ from fedward.sites.data_file import DATA_FILE
 from fedward.sites.labels import class_counts, known, shows, strata
 from fedward.sites.partition.pool import Cut, Pool, Rows
 from fedward.sites.split import apportion
+from fedward.terminal import shortened
 
 _WIDTH = 80
 _NAME = 13
@@ -52,9 +53,8 @@ def _row(pool: Pool, mine: Mapping[str, Rows], share: float) -> tuple[str, ...]:
     counts, kinds = class_counts(labels, len(pool.classes)), strata(labels)
     seen = sum(apportion(np.bincount(kinds[kinds >= 0]), share))
     groups = len({pool.groups[row] for rows in mine.values() for row in rows}) if pool.grouped else "-"
-    name = pool.classes[counts.argmax()]
-    called = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-    most = f"{called} {counts.max() / known(labels).sum():.0%}" if counts.any() else "-"
+    commonest = shortened(pool.classes[counts.argmax()], _NAME)
+    most = f"{commonest} {counts.max() / known(labels).sum():.0%}" if counts.any() else "-"
     sizes = dict(zip(SPLITS, (len(mine[split]) for split in SPLITS), strict=True))
     cells = (seen, sizes["val"], sizes["test"], groups)
     return (f"{sizes['train']}", *map(str, cells), f"{np.count_nonzero(counts)}/{len(counts)}", most)
