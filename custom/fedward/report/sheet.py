@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedward.errors import listed
+from fedward.errors import quoted
 from fedward.report import tables, verdict, words
 from fedward.report.clinical import WANTED, Answers, ClassRates, Clinical
 from fedward.report.run import Run
@@ -35,7 +35,7 @@ def _content(run: Run) -> dict[str, Any]:
         "origin": origin,
         "unit": verdict.unit(run),
         "round": choices.reported,
-        "named": _list(run.classes),
+        "named": _list([*map(quoted, run.classes)]),
         "sites": sites,
         "labelled": sum(line.labelled or 0 for line in sites),
         "unlabelled": sum(line.unlabelled or 0 for line in sites),
@@ -93,8 +93,8 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
     lines: Sequence[ClassRates] = found.pooled.lines if found else ()
     tested = {line.name for line in lines}
     never = found.pooled.never if found else []
-    untested = [name for name in run.classes if name not in tested] if found else []
-    few = [f"{line.name} ({line.images})" for line in lines if line.images < _CERTAIN]
+    untested = [quoted(name) for name in run.classes if name not in tested] if found else []
+    few = [f"{quoted(line.name)} ({line.images})" for line in lines if line.images < _CERTAIN]
     told = [
         ([f"“{name}”" for name in never], "It never answers {}: it will miss every such image."),
         (untested, f"How good it is for {{}} is not known: no site had enough test {run.unit}s."),
@@ -114,4 +114,4 @@ def _limits(run: Run, found: Clinical | None) -> list[str]:
 
 def _list(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return listed(names[:_NAMED]) + more
+    return ", ".join(names[:_NAMED]) + more

@@ -1,7 +1,7 @@
 """The first things a reader must know: is the model of any use, on whose images, and where does it fail."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedward.evaluation.intervals import Interval, mean_and_interval, proportion_interval
@@ -160,10 +160,13 @@ def _tells_apart(run: Run, round_: int) -> bool:
 def over_sites(selection: Selection) -> Interval | None:
     """Return the mean of a selection's test values with its 95 % t interval over sites, a score's within its bounds.
 
-    None without a value.
+    None without a value. Without an interval where all sites have the same value: it would have no width.
     """
     values = [choice.test for choice in selection.sites if choice.test is not None]
-    return mean_and_interval(values).of_score(selection.metric) if values else None
+    if not values:
+        return None
+    found = mean_and_interval(values).of_score(selection.metric)
+    return replace(found, low=None, high=None) if found.sd == 0 else found
 
 
 def worst(selection: Selection) -> tuple[str, float, int] | None:
