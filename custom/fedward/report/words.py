@@ -115,7 +115,7 @@ def _protocols(choices: Choices) -> str | None:
 
 
 def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
-    """Return that few validation images cannot tell rounds apart, or none; None where an accuracy's interval is narrow."""
+    """Return that no or few validation images choose a round; None where there are enough to tell rounds apart."""
     if not images and choices.last.round is not None:
         return f"No site reports validation {unit}s, of five or more in a class, so no round was chosen by them."
     if not images or choices.shared.round is None or (half := 0.5 - proportion_interval(0.5, images)[0]) <= _CLOSE:
