@@ -1,10 +1,6 @@
-"""The page checked by axe-core in each of its states, and read by keyboard alone.
-
-axe-core is a tool of npm and no part of this repository. Without it, its tests are skipped.
-"""
+"""The page checked by axe-core in each of its states, and read by keyboard alone."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +8,11 @@ import pytest
 from PIL import Image
 from selenium.webdriver.common.keys import Keys
 
+from accessibility import found_by_axe, needs_axe
 from chromium import Server, Tab
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 _READING = """kind: manifest
 folder: .
 columns: {group: patient}
@@ -25,14 +21,6 @@ reading:
   columns: [age]
   lesion: lesion
   classes: {MEL: {title: Melanoma, definition: A tumour.}}
-"""
-_CHECK = """
-const done = arguments[arguments.length - 1];
-const rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
-const words = (each) => `${each.impact} ${each.id}: ${each.nodes.map((node) => node.html)}`;
-axe.run(document, { runOnly: rules }).then(({ passes, violations }) => {
-  done(passes.length ? violations.map(words) : ["axe-core has checked nothing"]);
-});
 """
 
 
@@ -53,19 +41,6 @@ def address(make_clinic: Callable[[int], Any]) -> Iterator[str]:
     server.process.communicate()
 
 
-def found_by_axe(tab: Tab) -> list[str]:
-    if not tab.run("return 'axe' in window"):
-        tab.run(AXE.read_text())
-    tab.browser.set_script_timeout(600)
-    found: list[str] = tab.browser.execute_async_script(_CHECK)
-    return found
-
-
-needs_axe = pytest.mark.skipif(
-    not AXE.exists(), reason="needs axe-core: npm install --prefix . --no-save --no-package-lock axe-core"
-)
-
-
 @needs_axe
 @pytest.mark.parametrize(
     ("width", "height", "scheme"), [(1366, 625, "light"), (844, 390, "light"), (1024, 768, "dark")]
@@ -76,37 +51,37 @@ def test_axe_finds_nothing_in_any_state(tab: Tab, address: str, width: int, heig
     found = {}
     tab.browser.get(address)
     tab.until(lambda: tab.find("who").is_displayed())
-    found["name"] = found_by_axe(tab)
+    found["name"] = found_by_axe(tab.browser)
     tab.open(address)
     tab.until(lambda: tab.find("window").is_displayed())
-    found["question"] = found_by_axe(tab)
+    found["question"] = found_by_axe(tab.browser)
     tab.press("w")
-    found["window"] = found_by_axe(tab)
+    found["window"] = found_by_axe(tab.browser)
     tab.press(Keys.ESCAPE + "?")
-    found["help"] = found_by_axe(tab)
+    found["help"] = found_by_axe(tab.browser)
     tab.press(Keys.ESCAPE)
     tab.run("document.querySelector('#strip [data-id=s03]').click()")
     tab.until(lambda: tab.find("aside").is_displayed() and tab.find("image").is_displayed())
-    found["another image"] = found_by_axe(tab)
+    found["another image"] = found_by_axe(tab.browser)
     tab.run("document.getElementById('aside').click()")
     tab.wait_for_image()
     first = tab.answer("1")
     tab.wait_for_image(other_than=first)
     tab.press("l")
     tab.until(lambda: tab.find("given").is_displayed())
-    found["own answers"] = found_by_axe(tab)
+    found["own answers"] = found_by_axe(tab.browser)
     tab.press(Keys.ENTER)
     tab.until(lambda: tab.about() == first)
-    found["an answer again"] = found_by_axe(tab)
+    found["an answer again"] = found_by_axe(tab.browser)
     tab.find("back").click()
     for _ in range(2):
         tab.wait_for_image(other_than=first)
         tab.answer("x")
     tab.until(lambda: "waiting" in tab.text("question"))
-    found["the end"] = found_by_axe(tab)
+    found["the end"] = found_by_axe(tab.browser)
     tab.browser.delete_all_cookies()
     tab.browser.get(address.partition("?")[0])
-    found["without the address"] = found_by_axe(tab)
+    found["without the address"] = found_by_axe(tab.browser)
     assert {state: each for state, each in found.items() if each} == {}
 
 
@@ -123,14 +98,14 @@ def test_axe_finds_nothing_where_findings_are_ticked(
     server = Server(clinic.site_file, [f"Finding {number}" for number in range(14)], 0, "--multi-label")
     try:
         tab.open(server.address)
-        found = {"question": found_by_axe(tab)}
+        found = {"question": found_by_axe(tab.browser)}
         tab.press("12")
-        found["ticked"] = found_by_axe(tab)
+        found["ticked"] = found_by_axe(tab.browser)
         tab.answer(Keys.ENTER)
         tab.run("document.querySelector('details').open = true")
-        found["the next"] = found_by_axe(tab)
+        found["the next"] = found_by_axe(tab.browser)
         tab.press("?")
-        found["help"] = found_by_axe(tab)
+        found["help"] = found_by_axe(tab.browser)
     finally:
         server.process.kill()
         server.process.communicate()

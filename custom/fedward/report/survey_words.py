@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from fedward.errors import quoted
 from fedward.evaluation.in_fives import BRIGHTNESS, CONTRAST, SIDES
 from fedward.report.words import count
 from fedward.storage.rows import SurveyRow
@@ -170,7 +171,7 @@ def _parts(rows: Sequence[SurveyRow]) -> list[str]:
 
 
 def _list(names: Iterable[str], joint: str = "and") -> str:
-    known = list(names)
+    known = list(map(quoted, names))
     shown = known[:_NAMED] if len(known) > _NAMED else known[:-1]
     last = f"{len(known) - _NAMED} more" if len(known) > _NAMED else known[-1]
     return f"{', '.join(shown)} {joint} {last}" if shown else last
