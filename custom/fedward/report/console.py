@@ -98,6 +98,8 @@ class Console(Listener):
         if test := outcome(folder, summary):
             of = f"mean of {count(test.sites, 'site')}, {count(test.images, test.unit)}"
             self._wrapped(f"test: {test.metric} {test.value:.3f} after round {test.round} ({of})")
+        elif summary.reason is None and not (untrained or not_evaluated):
+            self._wrapped("test: not measured, as no site reports test images (of five or more in a class)")
         self._line(f"folder: {folder}")  # whole, even when it is long: a path cut or wrapped cannot be used
         if there := [name for name in FILES if (folder / name).exists()]:
             self._wrapped(f"files: {', '.join(there)}")
