@@ -105,7 +105,7 @@ def test_what_is_no_terminal_gets_no_line(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "row\n"
 
 
-def test_an_error_is_folded_on_a_terminal_and_one_line_in_a_pipe(
+def test_an_error_is_folded_on_a_terminal_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "a-long-name-is-kept-whole: found 1\nuse 2 or more"

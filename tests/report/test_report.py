@@ -302,7 +302,7 @@ def test_withheld_classes_and_absent_ones_look_alike(make_run):
     assert "3 sites lack test images of some classes" in page.text
 
 
-def test_a_run_without_validation_says_that_nothing_chose_a_round(make_run):
+def test_without_validation_nothing_chose_a_round(make_run):
     folder = make_run(rounds=3)
     sentence = "No site reports validation images, of five or more in a class, so no round was chosen by them."
     assert sentence not in report(folder)[1].text

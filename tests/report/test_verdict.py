@@ -90,7 +90,7 @@ def test_headline_has_an_interval_and_the_worst_site(tmp_path):
     assert page.by_id["tile-worst"] == f"{low.test:.3f} {low.site}"
 
 
-def test_sites_that_are_all_alike_have_no_worst_one_and_no_interval(tmp_path):
+def test_sites_that_are_alike_have_no_worst_and_no_interval(tmp_path):
     _, page = report(changed(write_run(tmp_path / "run", rounds=4), lambda name, value: 1.0))
     assert "It is worst at" not in page.text
     assert "tile-worst" not in page.by_id
