@@ -201,7 +201,7 @@ def _joining(results: Results) -> Iterator[str]:
         metrics = {each: metric_name(each) for each in study.metrics if not results.bounds(name, each)}
         if alone.alone and alone.init != ours and not joined.alone and study.metrics[0] in metrics:
             where = f"{study.variants[name].title}: " if study.variants[name].title else ""
-            title = f"{where}Does joining pay? {joined.title} beside {alone.title}, on each site's test images:"
+            title = f"{where}Does joining pay? *{joined.title}* against *{alone.title}*."
             tuned = next((row for row in study.rows_of(name) if _tunes(results, name, row, ours)), None)
             models = [results.sites(name, row) for row in (theirs, ours, tuned) if row]
             yield joining(title, metrics, *models)

@@ -81,10 +81,10 @@ def accuracy(counts: Binned) -> Share | None:
 def balanced_accuracy(counts: Binned) -> Share | None:
     """Return the mean sensitivity of the classes with images, with a 95 % interval of independent images.
 
-    The interval combines Wilson's of each class: how far its end is from the mean is the root of the summed squares of
-    how far theirs are, over the number of classes. Few images thus give a wide one also where all are right.
-    Source: Zou and Donner, *Construction of confidence limits about effect measures: a general approach*, Statistics in
-    Medicine 2008.
+    With Wilson's interval (l_k, u_k) of the sensitivity p_k of each of K classes, and their mean p, its ends are
+    ``p - sqrt(sum_k (p_k - l_k)²) / K`` and ``p + sqrt(sum_k (u_k - p_k)²) / K``. It has a width also where all images
+    are right. Source: Zou and Donner, *Construction of confidence limits about effect measures: a general approach*,
+    Statistics in Medicine 2008.
     """
     there = counts.images > 0
     if not there.any():

@@ -24,7 +24,7 @@ THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 class Estimate:
     """A number with its 95 % interval by a bootstrap; without one where all resamples give the same number.
 
-    So it is where a model makes no error on the images: others among them say nothing of the errors that it may make.
+    A model without errors on the images has none in any resample, which says nothing of its errors on other images.
     """
 
     value: float

@@ -113,7 +113,7 @@ def _of_several(run: Run, round_: int | None, never: Collection[str]) -> Verdict
     values = test_values(run, "auroc_macro", round_)
     if not values or run.info.untrained:
         return None
-    found = mean_and_interval([*values.values()]).of_score("auroc_macro")
+    found = _of_sites([*values.values()], "auroc_macro")
     interval = hundred = ""
     if found.low is not None and found.high is not None:
         interval = f" (95 % interval over sites {found.low:.3f} to {found.high:.3f})"
@@ -163,9 +163,11 @@ def over_sites(selection: Selection) -> Interval | None:
     None without a value. Without an interval where all sites have the same value: it would have no width.
     """
     values = [choice.test for choice in selection.sites if choice.test is not None]
-    if not values:
-        return None
-    found = mean_and_interval(values).of_score(selection.metric)
+    return _of_sites(values, selection.metric) if values else None
+
+
+def _of_sites(values: Sequence[float], metric: str) -> Interval:
+    found = mean_and_interval(values).of_score(metric)
     return replace(found, low=None, high=None) if found.sd == 0 else found
 
 

@@ -40,6 +40,7 @@ def findings(run: Run, choices: Choices, sites: Sequence[SiteLine]) -> list[str]
         kept_at_sites(run),
         _protocols(choices),
         _selected_by_luck(choices, sum(line.val for line in sites), run.unit),
+        _one_class(run, sites),
         _last(run, choices),
         _not_evaluated(run),
         _coverage(sites, run.unit),
@@ -123,6 +124,17 @@ def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
     return (
         f"There are {count(images, f'validation {unit}')} to select a round by: an accuracy on so few may be off by "
         f"{half:.2f}, and rounds that are closer cannot be told apart."
+    )
+
+
+def _one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
+    """Return which sites have validation images of one class alone; None where there are none, or several labels."""
+    if run.multi_label or not (found := [line.site for line in sites if line.val_classes == 1]):
+        return None
+    where = named(found) if len(found) <= _NAMED else count(len(found), "site")
+    return (
+        f"{where}: the validation {run.unit}s that are reported show one class, so a model that always names it "
+        "looks perfect there. Such a site can choose a round by luck; the last rounds do not depend on the choice."
     )
 
 
