@@ -8,17 +8,21 @@ themselves (Sec. 2.4). Before either, a site adapts what it received to its own 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import distance_weights, images_of_group, model_distance
+from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.groups import LABELLED, UNLABELLED, UNSUPERVISED, GroupedState, Groups, ModelOf, by_distance
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless, Uses
-from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, ema, mean_teacher_phases, sharpen
-from fedward.methods.settings import Positive
+from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, ema, phases_by_group, sharpen
+from fedward.methods.settings import Positive, changed
 from fedward.methods.workflow import Federation, Rounds
 
 __all__ = ["IsoFed", "distance_weights", "ema", "information_maximisation", "model_distance", "sharpen"]
@@ -70,13 +74,26 @@ class InformationMaximisation(Stateless):
         return Losses({"loss_information": information_maximisation(torch.softmax(net(batch.weak).float(), dim=1))})
 
 
-class IsoFedSettings(MeanTeacherSettings):
+class IsoFedSettings(MeanTeacherSettings, FixMatchSettings):
     """IsoFed's choices."""
 
     adapt: bool = True
     """Client-adaptive pre-training by information maximisation, in both groups; false is "IsoFed w/o PT"."""
     adaptation_rate: Positive = 0.1
     """Its learning rate, as a share of that of the training which follows. Not in the paper; SHOT's for a backbone."""
+    unlabelled_loss: Literal["mean_teacher", "pseudo_labels"] = "mean_teacher"
+    """What sites without labels learn from: a mean teacher, as in the paper, or pseudo-labels as in ``ssfl``."""
+
+    @model_validator(mode="after")
+    def _of_one_loss(self) -> "IsoFedSettings":
+        # Not `threshold`: each multi-label job has one, and its error is that IsoFed takes no such job.
+        of_pseudo_labels = ("pseudo_labels", "pseudo_label_mean", "fairness_weight")
+        own = {"mean_teacher": ("temperature", "ema_decay"), "pseudo_labels": of_pseudo_labels}
+        for loss, names in own.items():
+            if loss != self.unlabelled_loss and (wrong := changed(self, *names)):
+                found = f"unlabelled_loss={self.unlabelled_loss}"
+                raise ValueError(f"{wrong} has no effect with {found}: set unlabelled_loss={loss}")
+        return self
 
 
 class IsoFed(Algorithm[GroupedState]):
@@ -93,16 +110,20 @@ class IsoFed(Algorithm[GroupedState]):
 
     def __init__(self, settings: IsoFedSettings) -> None:
         self.settings, self.weight = settings, images_of_group
-        losses = ("loss_supervised", "loss_consistency", "loss_information")
-        self.requirements = by_distance(settings, *losses, exchanges=2)
+        pseudo = settings.unlabelled_loss == "pseudo_labels"
+        losses = ("loss_supervised", "loss_pseudo" if pseudo else "loss_consistency", "loss_information")
+        logs = frozenset({"kept"} if pseudo else ())
+        self.requirements = replace(by_distance(settings, *losses, exchanges=2), logs=logs)
         self._groups = Groups(settings)
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return adaptation behind the warm-up, then training: a mean teacher starts as the adapted student does."""
-        training = mean_teacher_phases(self.settings, task, round_, labelled, MeanTeacher(self.settings))
-        if not training or not self.settings.adapt or round_ <= self.settings.warm_up:
+        choice = self.settings
+        unlabelled = MeanTeacher(choice) if choice.unlabelled_loss == "mean_teacher" else FixMatchObjective(choice)
+        training = phases_by_group(choice, task, round_, labelled, unlabelled)
+        if not training or not choice.adapt or round_ <= choice.warm_up:
             return training
-        rate = self.settings.adaptation_rate * training[0].learning_rate
+        rate = choice.adaptation_rate * training[0].learning_rate
         return [Phase(InformationMaximisation(), rate, ("adaptation",)), *training]
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:

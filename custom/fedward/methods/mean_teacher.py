@@ -8,6 +8,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -152,12 +153,12 @@ class MeanTeacher(Objective[Teaching]):
         return {TEACHER: state.teacher.state_dict()} if self.lasting else {}
 
 
-def mean_teacher_phases(
-    settings: MeanTeacherSettings, task: str, round_: int, labelled: int, teacher: MeanTeacher
+def phases_by_group(
+    settings: MeanTeacherSettings, task: str, round_: int, labelled: int, unlabelled: Objective[Any]
 ) -> Sequence[Phase]:
-    """Return cross-entropy for a site with labels, ``teacher`` for one without; nothing for a task of the others."""
+    """Return cross-entropy for a site with labels, ``unlabelled`` for one without; nothing for the others' task."""
     if (task == SUPERVISED) != (labelled > 0):
         return []
     if labelled:
         return [Phase(Supervised(), rate_of_round(settings.learning_rate, round_, settings))]
-    return [Phase(teacher, rate_of_round(settings.unlabelled_learning_rate, round_, settings))]
+    return [Phase(unlabelled, rate_of_round(settings.unlabelled_learning_rate, round_, settings))]

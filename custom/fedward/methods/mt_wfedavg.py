@@ -6,7 +6,7 @@ from fedward.methods.algorithm import Algorithm
 from fedward.methods.distances import images_of_group
 from fedward.methods.groups import GroupedState, Groups, ModelOf, by_distance
 from fedward.methods.local import Phase
-from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, mean_teacher_phases
+from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
 from fedward.methods.workflow import Federation, Rounds
 
 
@@ -26,7 +26,7 @@ class MTWFedAvg(Algorithm[GroupedState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy or the mean teacher."""
-        return mean_teacher_phases(self.settings, task, round_, labelled, MeanTeacher(self.settings))
+        return phases_by_group(self.settings, task, round_, labelled, MeanTeacher(self.settings))
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds of both groups together."""

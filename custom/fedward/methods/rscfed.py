@@ -17,7 +17,7 @@ from fedward.methods.distances import distance_weights, images_of_group
 from fedward.methods.fedavg import draw_participants
 from fedward.methods.groups import SUPERVISED, GroupedState, Groups, ModelOf, by_distance
 from fedward.methods.local import Phase
-from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, mean_teacher_phases
+from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, phases_by_group
 from fedward.methods.settings import Positive
 from fedward.methods.workflow import ClientUpdate, Federation, Rounds, State
 
@@ -56,7 +56,7 @@ class RSCFed(Algorithm[GroupedState]):
 
     def phases(self, task: str, round_: int, labelled: int) -> Sequence[Phase]:
         """Return cross-entropy or the lasting mean teacher."""
-        return mean_teacher_phases(self.settings, task, round_, labelled, MeanTeacher(self.settings, lasting=True))
+        return phases_by_group(self.settings, task, round_, labelled, MeanTeacher(self.settings, lasting=True))
 
     def rounds(self, state: GroupedState, federation: Federation) -> Rounds:
         """Go through rounds of several passes."""
