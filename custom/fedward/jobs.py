@@ -102,7 +102,7 @@ JOBS: dict[str, Callable[[], Experiment]] = {
 ``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others. In a
 round a site's network sees 1920 views in ``fedavg_full``, 60 steps of 32 labelled images, and as many in ``ssfl`` and
 ``fedperl``: 40 steps of 16 labelled images, and of a weak and a strong view of 16 others. ``fedavg_full`` has twice
-their rounds: after as many, it has learned too little of its twenty times as many labels to be an upper bound.
+their rounds: after eight, it is no more accurate than ``ssfl``, and so no upper bound.
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
 ``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
 ``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights.

@@ -128,7 +128,7 @@ def _selected_by_luck(choices: Choices, images: int, unit: str) -> str | None:
 
 
 def _one_class(run: Run, sites: Sequence[SiteLine]) -> str | None:
-    """Return which sites have validation images of one class alone; None where there are none, or several labels."""
+    """Name the sites whose validation images show a single class; None without such a site, or in a multi-label job."""
     if run.multi_label or not (found := [line.site for line in sites if line.val_classes == 1]):
         return None
     where = named(found) if len(found) <= _NAMED else count(len(found), "site")
