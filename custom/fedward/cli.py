@@ -28,7 +28,7 @@ _COMMANDS = {
         "operation.command:add_survey",
         "count what sites hold, before they train: classes, patients, brightness",
     ),
-    "status": ("operation.command:add_status", "tell how far a run is, or all jobs that run in a federation"),
+    "status": ("operation.command:add_status", "show how far a run is, or all jobs that run in a federation"),
     "report": ("operation.command:add_report", "write report.html of a run anew"),
     "evaluate": (
         "inference.command:add_evaluate",
