@@ -1,8 +1,10 @@
 """Features of frozen encoders: when they are computed anew, and that heads learn from them as by hand."""
 
 import copy
+import fcntl
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,7 @@ from file_modes import modes
 from installed import install
 from isolated import SITES, isolated, write_sites
 from tiny import tiny
+from waiting import appears
 
 CPU, V = torch.device("cpu"), 2
 NONE = Images((), np.empty((0, 16, 16, 3), np.uint8), np.empty(0, np.int64))
@@ -301,6 +304,29 @@ def test_a_damaged_file_is_made_anew(harm: Callable[[Path], Any], tmp_path: Path
     computed.clear()
     assert torch.equal(encoder(tmp_path).table(data(given))(given).table, first)
     assert len(computed) == 2
+
+
+def test_two_compute_features_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, computed: list[str]) -> None:
+    """The first one computes until the second one stands at the lock, which then has nothing to compute."""
+    given, asked = data(images("a", "b")), list[int]()
+    flock, counted = fcntl.flock, Encoder._encoded
+
+    def noted(file: Any, operation: int) -> None:
+        asked.extend([operation] if operation == fcntl.LOCK_EX else [])
+        flock(file, operation)
+
+    def slow(self: Encoder, pixels: Any, name: str, trains: bool) -> Any:
+        assert appears(lambda: len(asked) == 2), "nobody else asked for the lock"
+        return counted(self, pixels, name, trains)
+
+    monkeypatch.setattr(fcntl, "flock", noted)
+    monkeypatch.setattr(Encoder, "_encoded", slow)
+    both = [encoder(tmp_path) for _ in range(2)]
+    with ThreadPoolExecutor() as pool:
+        one, other = pool.map(lambda each: each.table(given)(given.labelled).table, both)
+    assert torch.equal(one, other)
+    assert len(computed) == 2
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npy", ".json"}
 
 
 @pytest.mark.usefixtures("open_umask")

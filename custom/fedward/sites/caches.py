@@ -110,6 +110,21 @@ def building(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def alone(target: Path) -> Iterator[None]:
+    """Keep other processes from making the file ``target`` until this one has, or wait for them. Raises OSError.
+
+    The lock's file is removed at the end. Two that are let in all the same make the file twice, and end with one.
+    """
+    lock = target.with_suffix(".lock")
+    with open(lock, "wb", opener=private.opener) as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
 def keep_newest(folder: Path, kept: int | None = KEPT) -> None:
     """Remove all but the newest ``kept`` files and those that a process has mapped, and what a killed process has left.
 

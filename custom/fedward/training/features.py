@@ -191,11 +191,12 @@ class Encoder:
             rows[name], end = [end, count], end + count
         private.make_folder(self.cache.folder)
         target = self.cache.folder / f"{self.key}-{digest(rows)[:32]}.npy"
-        known = caches.read(target, np.float16)
-        if known and known[1].get("rows") == rows:
-            array = known[0]
-        else:
-            array = caches.write(target, self._rows(wanted), (self._width(),), np.float16, lambda: {"rows": rows})
+        with caches.alone(target):
+            known = caches.read(target, np.float16)
+            if known and known[1].get("rows") == rows:
+                array = known[0]
+            else:
+                array = caches.write(target, self._rows(wanted), (self._width(),), np.float16, lambda: {"rows": rows})
         caches.touch(target)
         caches.keep_newest(*self.cache)
         return array, {name: start for name, (start, _) in rows.items()}
