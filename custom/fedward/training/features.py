@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -191,12 +192,13 @@ class Encoder:
             rows[name], end = [end, count], end + count
         private.make_folder(self.cache.folder)
         target = self.cache.folder / f"{self.key}-{digest(rows)[:32]}.npy"
-        with caches.alone(target):
-            known = caches.read(target, np.float16)
-            if known and known[1].get("rows") == rows:
-                array = known[0]
-            else:
-                array = caches.write(target, self._rows(wanted), (self._width(),), np.float16, lambda: {"rows": rows})
+        array = _read(target, rows)
+        if array is None:
+            with caches.alone(target):
+                array = _read(target, rows)  # another process may have made it
+                if array is None:
+                    width = (self._width(),)
+                    array = caches.write(target, self._rows(wanted), width, np.float16, lambda: {"rows": rows})
         caches.touch(target)
         caches.keep_newest(*self.cache)
         return array, {name: start for name, (start, _) in rows.items()}
@@ -247,3 +249,9 @@ class Encoder:
             where, remedy = f"net {self.experiment.net}, trainable=head", "Choose another network, or trainable=last:1."
             raise ConfigError(where, expected=expected, found=found, remedy=remedy)
         return features.shape[1]
+
+
+def _read(target: Path, rows: Mapping[str, list[int]]) -> _Array | None:
+    """Return the table of a file that holds these rows; None where there is none."""
+    known = caches.read(target, np.float16)
+    return known[0] if known and known[1].get("rows") == rows else None
