@@ -101,8 +101,8 @@ JOBS: dict[str, Callable[[], Experiment]] = {
 
 ``fedavg`` learns from the labelled images only, ``fedavg_full`` from all labels: the two bounds of the others. In a
 round of ``ssfl`` and ``fedperl`` a site trains 40 steps of 16 labelled images, and of a weak and a strong view of 16
-others; in ``fedavg_full`` 40 steps of 32 labelled images. ``fedavg_full`` has twice their rounds: with eight, whether
-of 60 or of 80 steps, it was hardly more accurate than ``ssfl``, and so no upper bound.
+others; in ``fedavg_full`` 40 steps of 32 labelled images. ``fedavg_full`` has twice their rounds: with eight, of 60 or
+of 80 steps, it was not shown to be more accurate than ``ssfl``, and so was no upper bound.
 ``wfedavg`` is the lower bound of ``isofed``, ``rscfed`` and ``mt_wfedavg``: the sites without labels do nothing.
 ``fedal_random`` is the baseline of ``fedal``: the same budget, spent by chance.
 ``selffed_scratch`` is that of ``selffed``: the same fine-tuning, from random weights.
