@@ -1,4 +1,4 @@
-"""The house rules that a reader relies on: which way imports point, and how long files and functions may be."""
+"""The house rules that a reader relies on: which way imports point, where names come from."""
 
 import ast
 import importlib
@@ -13,8 +13,6 @@ import fedward
 
 ROOT = Path(fedward.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-LONGEST_MODULE, LONGEST_FUNCTION = 300, 60
-"""Lines; of a function without its docstring, which is to be as long as it needs."""
 LONGEST_CHAIN = 11
 """Imports from one module to the next, counted along the longest way down."""
 
@@ -268,18 +266,6 @@ def test_wrong_arguments_are_refused_without_torch(arguments: tuple[str, ...]) -
     assert imported == "False"
 
 
-def test_files_and_functions_are_short() -> None:
-    long = {name_of(path): len(text.splitlines()) for path, text in CODE.items()}
-    assert not {name: lines for name, lines in long.items() if lines > LONGEST_MODULE}
-    functions = [
-        (name_of(path), node.name)
-        for path, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and code_lines(node) > LONGEST_FUNCTION
-    ]
-    assert not functions
-
-
 def dotted(path: Path) -> str:
     return ".".join(("fedward", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
@@ -342,10 +328,3 @@ def test_docstrings_refer_to_what_exists() -> None:
     assert not exists("fedward.config.Experiments")
     missing = {name for text in CODE.values() for name in REFERENCE.findall(text) if not exists(name)}
     assert not missing
-
-
-def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    first = function.body[0]
-    documented = ast.get_docstring(function) is not None
-    docstring = (first.end_lineno or 0) - first.lineno + 1 if documented else 0
-    return (function.end_lineno or 0) - function.lineno + 1 - docstring
