@@ -2,21 +2,16 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.workspace import Workspace
 from nvflare.fuel.utils.config_factory import ConfigFactory
-from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
 from nvflare.private.fed.app.fl_app_validator import FLAppValidator
-from nvflare.private.fed.utils.app_authz import AppAuthzService
-from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from fedward.flare.classes import AVERAGING, EXECUTOR, TENSORBOARD
 from fedward.flare.jobs.configurations import receiver
 from fedward.flare.jobs.export import export_job
+from fedward.flare.kits import deployer, gate
 from fedward.flare.kits.apps import AppCheck
 from fedward.storage.initial import initial_model
 from finished_run import finished_run
@@ -30,8 +25,11 @@ NOISE = {
 
 
 @pytest.fixture(autouse=True)
-def _formats(monkeypatch):
+def _process_as_it_was(monkeypatch):
+    """The check of apps changes its process: how FLARE reads files, takes messages and deploys apps."""
     monkeypatch.setattr(ConfigFactory, "_fmt2Loader", ConfigFactory._fmt2Loader)
+    monkeypatch.setattr(gate, "install", lambda: None)
+    monkeypatch.setattr(deployer, "install", lambda: None)
 
 
 @pytest.fixture
@@ -268,29 +266,3 @@ def test_no_file_is_read_as_anything_but_json(app, tmp_path, name):
     replaced(CLIENT, f"config/{name}", f'include file("{tmp_path}/secret.json")\n')(app)
     with pytest.raises(ValueError, match="Expecting value"):
         refusal(app)
-
-
-@pytest.mark.proves(
-    "lead",
-    "a job that unpacks to gigabytes",
-    "**not covered**: FLARE unpacks a job before it asks the check of apps, which then removes it",
-)
-def test_a_job_is_unpacked_before_it_is_refused(app, tmp_path, monkeypatch):
-    (app / NVFLARE_SIG_FILE).unlink()
-    bring("config/zeros", "0" * (8 << 20))(app)
-    data = zip_directory_to_bytes(str(app), "")
-    (tmp_path / "kit" / "local").mkdir(parents=True)
-    (tmp_path / "kit" / "startup").mkdir()
-    unpacked = []
-
-    class Check(AppCheck):
-        def validate(self, app_folder):
-            unpacked.append((Path(app_folder) / "config" / "zeros").stat().st_size)
-            return super().validate(app_folder)
-
-    monkeypatch.setattr(AppAuthzService, "app_validator", FLAppValidator("client", [Check("site")]))
-    workspace = Workspace(str(tmp_path / "kit"), "hospital-a")
-    error = AppDeployer().deploy(workspace, "job", {}, "app", data, FLContext())
-    assert "'config/zeros'" in error
-    assert unpacked == [8 << 20]
-    assert not (tmp_path / "kit" / "job").exists()

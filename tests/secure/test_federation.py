@@ -233,7 +233,7 @@ def test_a_job_changed_after_it_was_signed_is_refused(federation, lead, finished
     with changed(federation, finished.name) as files:
         (config,) = (name for name in files if name.endswith("config_fed_client.json"))
         files[config] += b"\n"
-    assert "does not pass signature verification" in refused_again(lead, finished.name, tmp_path)
+    assert "expected a valid signature of its submitter" in refused_again(lead, finished.name, tmp_path)
 
 
 @contextmanager

@@ -22,6 +22,8 @@ from nvflare.app_common.job_launcher.server_process_launcher import ServerProces
 from nvflare.utils.job_launcher_utils import get_credential_env
 from nvflare.utils.process_utils import spawn_process
 
+from fedward.flare.job_process import guarded
+
 RESTARTS = "FEDWARD_RESTARTS"
 """Environment variable of a job process: how often it was started again."""
 
@@ -43,7 +45,7 @@ _WANTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class _Restarting(ProcessJobLauncher):  # type: ignore[misc]
     def launch_job(self, job_meta: dict[str, Any], fl_ctx: FLContext) -> "RestartedProcess":
         """Start a job's process; FLARE calls this once for each job."""
-        command = shlex.split(self.get_command(job_meta, fl_ctx))
+        command = guarded(shlex.split(self.get_command(job_meta, fl_ctx)))
         kit = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
         credentials = get_credential_env(fl_ctx.get_prop(FLContextKey.JOB_PROCESS_ARGS) or {})
         environment = job_environment(os.environ, kit) | credentials

@@ -69,7 +69,7 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
 
 def _write_shared(participant: Participant, ctx: ProvisionContext, *further: str) -> Path:
     local = Path(ctx.get_local_dir(participant))
-    for name in ("authorization.json", *further):
+    for name in ("authorization.json", "comm_config.json", *further):
         (local / name).write_text((_POLICY / name).read_text(encoding="utf-8"), encoding="utf-8")
     _shut_out_the_kit(Path(ctx.get_kit_dir(participant)) / ProvFileName.SUB_START_SH)
     return local

@@ -8,8 +8,8 @@ from nvflare.apis.job_def import ALL_SITES
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from fedward.errors import ConfigError
-from fedward.flare.kits import apps
-from fedward.flare.kits.apps import CONFIGS
+from fedward.flare.kits import app_check
+from fedward.flare.kits.app_check import CONFIGS
 from fedward.flare.kits.doctor.policy import RULES, SCOPES, refusal, scopes
 from fedward.flare.kits.doctor.rights import may_bring_code
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, warning
@@ -47,7 +47,7 @@ def app_of(kit: Kit, meta: dict[str, Any]) -> str | None:
 
 def _app_check(kit: Kit, app: Path) -> Row:
     try:
-        apps.check(app, kit.side)
+        app_check.check(app, kit.side)
     except ConfigError as error:
         return broken("job app", error)
     return done("job app", "an exported configuration, and nothing else")
@@ -83,7 +83,9 @@ def _image(kit: Kit, meta: dict[str, Any]) -> Row:
 
 def _classes(kit: Kit, config: dict[str, Any]) -> Row:
     parts = [
-        (part, part.get("path") or part.get("class_path")) for part in apps.values(config) if isinstance(part, dict)
+        (part, part.get("path") or part.get("class_path"))
+        for part in app_check.values(config)
+        if isinstance(part, dict)
     ]
     named = [part for part, path in parts if isinstance(path, str) or {"id", "name"} <= {*part}]
     if refused := sorted({reason for part in named if (reason := refusal(kit, part))}):

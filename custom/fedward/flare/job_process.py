@@ -1,0 +1,45 @@
+"""A job's process of FLARE that imports nothing from the job: ``python -m fedward.flare.job_process MODULE ...``.
+
+FLARE's processes first append an app's folder ``custom`` to ``sys.path``, whether the job may bring code or not. torch,
+MONAI and FLARE then try to import packages that need not be installed, and would find the job's. The kits refuse an app
+with such a folder. This module sees to it that one which lies there all the same is not imported from.
+"""
+
+import runpy
+import sys
+
+from nvflare.utils import job_launcher_utils
+
+MODULES = ("nvflare.private.fed.app.client.worker_process", "nvflare.private.fed.app.server.runner_process")
+"""What FLARE starts for a job at a site and at the server."""
+
+_NAME = "fedward.flare.job_process"
+"""This module, which is ``__main__`` where it runs."""
+
+
+def guarded(command: list[str]) -> list[str]:
+    """Return FLARE's command for a job's process with this module before FLARE's; another command as it is."""
+    guarded_command = []
+    for word in command:
+        if word in MODULES:
+            guarded_command.append(_NAME)
+        guarded_command.append(word)
+    return guarded_command
+
+
+def _import_nothing(_: str) -> None:
+    """Stand in for ``refresh_custom_dir_import_path``."""
+
+
+def main() -> None:
+    """Run the module that the first argument names, with the arguments after it."""
+    module = sys.argv[1]
+    if module not in MODULES:
+        sys.exit(f"job_process: expected one of {', '.join(MODULES)}, found {module!r}")
+    job_launcher_utils.refresh_custom_dir_import_path = _import_nothing
+    del sys.argv[0]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

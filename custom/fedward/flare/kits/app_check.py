@@ -1,0 +1,207 @@
+"""What a job may bring to a participant: the configuration that ``fedward jobs`` writes, and at the server weights.
+
+The list of an app's files is checked before anything is unpacked; the files, and what they say, before they come to the
+place from which the job would run. A refusal goes to the job's lead, with the name of the participant.
+"""
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
+from pydantic import BaseModel
+
+from fedward.config import DataSpec, Experiment, SyntheticData
+from fedward.errors import ConfigError
+from fedward.flare.classes import ALLOWED, AVERAGING, CONTROLLERS, FOREIGN, Role
+from fedward.flare.jobs.configurations import CLIENT, SERVER, WEIGHTS, client_config, server_config
+
+FOLDER = "config"
+"""The one folder of an app."""
+
+_SIGNATURE = (NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE)
+_SIGNATURES = {f"{folder}{name}" for folder in ("", f"{FOLDER}/") for name in _SIGNATURE}
+_CONFIGURATIONS = {f"{FOLDER}/{name}" for name in (CLIENT, SERVER)} | _SIGNATURES
+_KNOWN: dict[Role, set[str]] = {
+    "site": _CONFIGURATIONS,
+    "server": _CONFIGURATIONS | {f"{FOLDER}/{name}" for name in WEIGHTS},
+}
+_WEIGHTS = f"{FOLDER}/{WEIGHTS[0]}"
+
+_LARGEST = 1 << 20
+"""Bytes of a file that is not the weights; an exported configuration has a few thousand."""
+
+_LONGEST_TEXT = 200
+"""Characters of what was found that an error repeats: the job's lead chose them, others read them."""
+
+CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
+
+_PATHS = {"path", "class_path"}
+_NAMES_CLASS = _PATHS | {"name", "class_attributes"}
+"""Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments themselves."""
+
+_CONTROLLERS = {*CONTROLLERS.values(), AVERAGING, FOREIGN}
+
+_EXPERIMENT = set(Experiment.model_fields) - {"method", "options"}
+_PARTS: dict[str, type[BaseModel]] = {"data": DataSpec, "synthetic": SyntheticData}
+"""Names that a controller's argument ``experiment`` may have, and mappings in it with names of their own."""
+
+_INTERVAL = (0.05, 60.0)
+"""Seconds between two questions of a site for work that a job may set."""
+
+
+def check(app: Path, role: Role) -> None:
+    """Look at the files of an app, and at the configuration for a site or the server.
+
+    At a site that is the server's, too: its executor reads the experiment there.
+
+    Raises:
+        ConfigError: a file or folder that no export has, a link, one that is too large, or a configuration that is
+            not, but for the experiment, the one that an export has.
+    """
+    _check_files(app, role)
+    for side in ("site", "server") if role == "site" else (role,):
+        _check_configuration(app, side)
+
+
+def check_archive(archive: object, role: Role) -> None:
+    """Look at the list of files in a zipped app, which its sender made.
+
+    Args:
+        archive: the bytes of the zip file.
+        role: whose kit it is for: at the server an app may hold the weights that a run starts from.
+
+    Raises:
+        ConfigError: it is no zip file, or has a file that no export has, one of them twice, or one that is too large.
+    """
+    if not isinstance(archive, bytes):
+        raise refused("app", "a zip file", f"a {type(archive).__name__}")
+    try:
+        with ZipFile(io.BytesIO(archive)) as opened:
+            entries = opened.infolist()
+    except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise refused("app", "a zip file", f"{type(error).__name__}: {error}") from error
+    sizes = {entry.filename.rstrip("/"): None if entry.is_dir() else entry.file_size for entry in entries}
+    if len(sizes) < len(entries):
+        raise refused("app", "each file once", "a name that comes twice")
+    if sizes.get(FOLDER, 0) is None:
+        del sizes[FOLDER]
+    check_files(sizes, role)
+
+
+def check_files(sizes: Mapping[str, int | None], role: Role) -> None:
+    """Look at the files of an app.
+
+    Args:
+        sizes: name within the app -> bytes; None: it is not an ordinary file.
+        role: whose kit it is for.
+
+    Raises:
+        ConfigError: a file that no export has, or one that is too large.
+    """
+    strangers = sorted(name for name, size in sizes.items() if size is None or name not in _KNOWN[role])
+    if strangers:
+        files = ", ".join(sorted(_KNOWN[role] - _SIGNATURES))
+        named = [name for name in strangers if PurePath(name).name not in _SIGNATURE] or strangers
+        raise refused("app", f"nothing but {files}", ", ".join(map(repr, named)))
+    for name, size in sizes.items():
+        if name != _WEIGHTS and size is not None and size > _LARGEST:
+            raise refused(f"app, file {name}", f"at most {_LARGEST} bytes", str(size))
+
+
+def _check_configuration(app: Path, side: Role) -> None:
+    file = f"{FOLDER}/{CONFIGS[side]}"
+    try:
+        content = json.loads((app / file).read_text(encoding="utf-8"), object_pairs_hook=_unique)
+        problem = _differences(content, side)
+    except (OSError, ValueError, RecursionError) as error:
+        found = "no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
+        raise refused(f"app, file {file}", "plain JSON in UTF-8, each key once", found) from error
+    if problem:
+        raise refused(f"app, file {file}", "what `fedward jobs` writes for an experiment", problem)
+
+
+def _check_files(app: Path, role: Role) -> None:
+    sizes: dict[str, int | None] = {}
+    for path in app.rglob("*"):
+        name = path.relative_to(app).as_posix()
+        ordinary = path.is_file() and not path.is_symlink()
+        if name != FOLDER or path.is_symlink() or not path.is_dir():
+            sizes[name] = path.stat().st_size if ordinary else None
+    check_files(sizes, role)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a key that comes twice")
+    return content
+
+
+def _differences(content: Any, side: Role) -> str:
+    """Return in what a configuration differs from an exported one, empty if in its experiment alone."""
+    for value in values(content):
+        if isinstance(value, str) and ("{" in value or "}" in value):
+            return f"a brace in {value!r}: FLARE would put a variable in its place"
+        if isinstance(value, dict) and (named := {str(value[key]) for key in _PATHS & set(value)} - {*ALLOWED[side]}):
+            return f"the class {', '.join(sorted(named))}"
+    try:
+        return _from_export(content, side)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return "one without the part that runs the experiment"
+
+
+def _from_export(content: Any, side: Role) -> str:
+    if side == "site":
+        interval = content["default_task_fetch_interval"]
+        exported = client_config(interval)
+    else:
+        (workflow,), interval = content["workflows"], content["server"]["task_request_interval"]
+        if workflow["path"] not in _CONTROLLERS:
+            return "a workflow that is no controller"
+        if problem := _arguments(workflow["args"]):
+            return problem
+        exported = server_config(workflow["path"], workflow["args"], interval)
+    if others := sorted(key for key in {*content, *exported} if content.get(key) != exported.get(key)):
+        return f"other values of {', '.join(others)}"
+    if not _INTERVAL[0] <= interval <= _INTERVAL[1]:
+        return f"{interval!r} seconds between two questions for work"
+    return ""
+
+
+def _arguments(args: dict[str, Any]) -> str:
+    """Return what is wrong with a controller's arguments, such as one from which FLARE would build something.
+
+    Names and values of a method's own settings are for the controller, and at a site the executor, to check: that
+    takes torch.
+    """
+    experiment = args["experiment"]
+    unknown = {name for name in args if not name.isidentifier()} | _NAMES_CLASS & set(args)
+    unknown |= {name for value in args.values() if isinstance(value, dict) for name in _NAMES_CLASS & set(value)}
+    unknown |= set(experiment) - _EXPERIMENT
+    for part, model in _PARTS.items():
+        unknown |= set(experiment.get(part) or ()) - set(model.model_fields)
+    return f"unknown arguments, {', '.join(sorted(unknown))}" if unknown else ""
+
+
+def values(content: Any) -> Iterator[Any]:
+    """Yield everything in a configuration, keys too."""
+    waiting = [content]
+    while waiting:
+        value = waiting.pop()
+        yield value
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+
+
+def refused(where: str, expected: str, found: str) -> ConfigError:
+    """Return the error to raise about a job's app; the lead reads it, and so do the logs of others."""
+    text = found.encode("unicode_escape").decode("ascii")
+    text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
+    remedy = "Export the job with `fedward jobs`, and send it as it is."
+    return ConfigError(where, expected=expected, found=text, remedy=remedy)

@@ -1,0 +1,144 @@
+"""How a job's app comes to a participant: unpacked aside, checked whole, and moved into its place only then.
+
+FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check says no. If a step raises,
+nothing is deleted: anybody's files stay on a path from which FLARE's processes import.
+"""
+
+import copy
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from nvflare.apis.app_validation import AppValidationKey
+from nvflare.apis.fl_constant import SiteType
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.apis.workspace import Workspace
+from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
+from nvflare.lighter.utils import verify_folder_signature_and_get_signers
+from nvflare.private.defs import TrainingTopic
+from nvflare.private.fed.utils.app_authz import AppAuthzService
+from nvflare.private.fed.utils.app_deployer import AppDeployer
+from nvflare.private.privacy_manager import PrivacyService
+
+from fedward.errors import ConfigError
+from fedward.flare.kits.app_check import check_archive, refused
+from fedward.flare.kits.gate import is_job_id, refusals
+
+_ASIDE = ".deploy-"
+"""Beginning of the names of folders in which apps are unpacked. The whole name is as long as a job's id: a path that
+fits there fits in the app's place too."""
+
+_SUBMITTERS = {"lead", "project_admin"}
+"""Roles of the people whose jobs may run."""
+
+_one_at_a_time = threading.Lock()
+
+
+def install() -> None:
+    """Let FLARE's deployer, which server and sites use, do what this module does."""
+    AppDeployer.deploy = deploy
+
+
+def deploy(
+    _: AppDeployer,
+    workspace: Workspace,
+    job_id: str,
+    job_meta: dict[str, Any],
+    app_name: str,
+    app_data: bytes,
+    fl_ctx: FLContext,
+) -> str:
+    """Stand in for ``AppDeployer.deploy``: put a job's app into its place, or return why it is refused.
+
+    Whatever goes wrong, nothing of the app stays. What is refused stands in the audit log with its submitter.
+
+    Args:
+        workspace: the participant's.
+        job_id: the job's; a job that is there already is refused.
+        job_meta: what FLARE knows of the job.
+        app_name: the name that the job gives to the app.
+        app_data: the app, zipped and signed by a lead or a project admin.
+        fl_ctx: not used.
+    """
+    try:
+        with _one_at_a_time:
+            _put(workspace, job_id, job_meta, app_name, app_data)
+    except (ConfigError, _RefusedByFlareError) as error:
+        problem = str(error)
+    except Exception as error:
+        problem = f"app: {type(error).__name__}: {error}"
+    else:
+        return ""
+    submitter = job_meta.get(JobMetaKey.SUBMITTER_NAME, "nobody")
+    refusals.note(f"server for {submitter}", TrainingTopic.DEPLOY, problem)
+    return problem
+
+
+def _put(workspace: Workspace, job_id: str, job_meta: dict[str, Any], app_name: str, app_data: bytes) -> None:
+    if not is_job_id(job_id):
+        raise refused("job", "an id as FLARE makes them", repr(job_id))
+    scope = job_meta.get(JobMetaKey.SCOPE, "")
+    if not PrivacyService.is_scope_allowed(scope):
+        raise _RefusedByFlareError(f"privacy scope '{scope}' is not allowed")
+    check_archive(app_data, "server" if workspace.site_name == SiteType.SERVER else "site")
+    place = Path(workspace.get_run_dir(job_id))
+    if place.exists():
+        raise refused(f"job {job_id}", "a new one", "one that is here already")
+    with _aside(Path(workspace.get_root_dir())) as aside:
+        app = aside / Path(workspace.get_app_dir(job_id)).relative_to(place)
+        app.mkdir(parents=True)
+        unzip_all_from_bytes(app_data, str(app))
+        meta = _checked(workspace, app, job_meta)
+        (aside / "fl_app.txt").write_text(app_name, encoding="utf-8")
+        meta_file = Path(workspace.get_job_meta_path(job_id)).relative_to(place)
+        (aside / meta_file).write_text(json.dumps(meta, indent=4), encoding="utf-8")
+        os.rename(aside, place)  # fails where another process has put one there
+
+
+def _checked(workspace: Workspace, app: Path, job_meta: dict[str, Any]) -> dict[str, Any]:
+    """Check an app's signature, its content and its signers' rights; return what FLARE is to know of the job."""
+    root = workspace.get_file_path_in_startup("rootCA.pem")
+    verified, signers = verify_folder_signature_and_get_signers(str(app), root)
+    if not verified or not signers:
+        raise refused("app", "a valid signature of its submitter", "none")
+    if strangers := [f"{name} ({role})" for name, _, role in signers if role not in _SUBMITTERS]:
+        raise refused("app", f"signed by a {' or '.join(sorted(_SUBMITTERS))}", ", ".join(strangers))
+    problem, properties = AppAuthzService.validate_app(str(app))
+    if problem:
+        raise _RefusedByFlareError(problem)
+    properties = AppAuthzService.derive_local_app_info(properties, job_meta, workspace.site_name)
+    meta = copy.deepcopy(job_meta)
+    meta.pop(AppValidationKey.BYOC, None)
+    if properties.get(AppValidationKey.BYOC, False):
+        meta[AppValidationKey.BYOC] = True
+    for name, org, role in signers:
+        authorized, problem = AppAuthzService.authorize_app_info(
+            app_info=properties, submitter_name=name, submitter_org=org, submitter_role=role, job_meta=meta
+        )
+        if problem or not authorized:
+            raise _RefusedByFlareError(problem or "not authorized")
+    return meta
+
+
+class _RefusedByFlareError(Exception):
+    """FLARE's own words about why an app is refused."""
+
+
+@contextmanager
+def _aside(kit: Path) -> Iterator[Path]:
+    """Give a new folder in a kit, which is gone afterwards unless it was moved; so are those of killed processes."""
+    for left in kit.glob(f"{_ASIDE}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = kit / f"{_ASIDE}{uuid4().hex}"[: len(str(uuid4()))]
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,464 @@
+"""Which messages FLARE's processes accept, and from whom: decided by the connection, before anything is decoded.
+
+FLARE 2.9 passes a message on to whichever cell its header names, once the sender has a token. A site's process obeys
+whoever reaches it, because it checks rights only if the sender's own header asks for that. Whoever holds a startup kit,
+of any role, can therefore have a command run at every hospital. Both ends are closed here:
+
+- A cell accepts a message only from the neighbours that a federation of fedward has: a site from its server and its own
+  jobs, the server from sites, users and its own jobs. FLARE has compared a neighbour's name with the certificate of its
+  connection. The headers are the sender's own words, and must agree with that name.
+- The server forwards nothing from one site or user to another.
+- A request is accepted only if :data:`REQUESTS` names it for this receiver and this sender. FLARE's own diagnosis of
+  networks, with which anybody could stop a cell or give it another server, is not among them.
+- A site's process takes :data:`RIGHTS` from its server and no others, and checks the user's right to each itself.
+
+What is refused has no answer, and stands in the audit log of the participant that refused it, with its sender.
+:func:`install` puts all of this into a process; docs/threat_model.md says what FLARE does by itself, in which versions.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nvflare.apis.fl_constant import AdminCommandNames
+from nvflare.app_opt.job_launcher.workspace_cell_transfer import WORKSPACE_TRANSFER_CHANNEL
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.cellnet.identity import is_mtls_connection
+from nvflare.fuel.f3.cellnet.net_manager import NetManager
+from nvflare.fuel.f3.connection import Connection
+from nvflare.fuel.f3.drivers.connector_info import Mode
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.sfm.conn_manager import NullConnection
+from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_ACK_TOPIC,
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    STREAM_ERROR_TOPIC,
+    StreamHeaderKey,
+)
+from nvflare.fuel.hci.reg import CommandModuleSpec
+from nvflare.fuel.sec.audit import AuditService
+from nvflare.fuel.sec.authz import AuthorizationService, AuthzContext, Person
+from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
+from nvflare.private.admin_defs import Message as Command
+from nvflare.private.admin_defs import error_reply
+from nvflare.private.defs import ERROR_MSG_PREFIX, RequestHeader, TrainingTopic, new_cell_message
+from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
+
+from fedward.errors import ConfigError
+from fedward.flare.kits.app_check import check_archive
+
+Place = Literal["server", "server job", "site", "site job", "user"]
+"""What a cell is: the process of a server or a site, the process of one of its jobs, or somebody's console."""
+
+Request = tuple[str, str]
+"""Channel and topic, as a callback is registered for; the topic ``*`` stands for every topic of its channel."""
+
+_ALWAYS: Mapping[Request, tuple[Place, ...]] = {
+    (STREAM_CHANNEL, STREAM_ACK_TOPIC): ("server", "server job", "site", "site job", "user"),
+    (STREAM_CHANNEL, STREAM_ERROR_TOPIC): ("server", "server job", "site", "site job", "user"),
+    (CellChannel.RETURN_ONLY, "*"): ("server", "server job", "site", "site job", "user"),
+    (CellChannel.CELLNET, CellChannelTopic.Bye): ("server", "server job", "site", "site job", "user"),
+}
+"""What belongs to messages that were accepted: acknowledgements, errors and answers of streams, and leave-taking.
+Each neighbour may send them; they reach nothing but the sender's own streams and requests that wait for an answer."""
+
+REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
+    "server": {
+        **_ALWAYS,
+        (CellChannel.SERVER_MAIN, CellChannelTopic.Challenge): ("site", "user"),
+        (CellChannel.SERVER_MAIN, CellChannelTopic.Register): ("site", "user"),
+        (CellChannel.SERVER_MAIN, CellChannelTopic.Quit): ("site", "user"),
+        (CellChannel.SERVER_MAIN, CellChannelTopic.HEART_BEAT): ("site",),
+        (CellChannel.SERVER_MAIN, CellChannelTopic.REPORT_JOB_FAILURE): ("site",),
+        (CellChannel.HCI, "*"): ("user",),
+        (CellChannel.AUX_COMMUNICATION, "*"): ("user",),
+        (OBJ_DOWNLOADER_CHANNEL, "*"): ("user", "server job"),
+        (CellChannel.SERVER_PARENT_LISTENER, "*"): ("server job",),
+        (WORKSPACE_TRANSFER_CHANNEL, "*"): ("server job",),
+    },
+    "server job": {
+        **_ALWAYS,
+        (CellChannel.SERVER_COMMAND, "get_task"): ("site job",),
+        (CellChannel.SERVER_COMMAND, "submit_update"): ("site job",),
+        (CellChannel.SERVER_COMMAND, "*"): ("server",),
+        (CellChannel.AUX_COMMUNICATION, "*"): ("site job",),
+        (OBJ_DOWNLOADER_CHANNEL, "*"): ("site job", "server"),
+    },
+    "site": {
+        **_ALWAYS,
+        (CellChannel.CLIENT_MAIN, "admin"): ("server",),
+        (CellChannel.CLIENT_MAIN, TrainingTopic.NOTIFY_JOB_STATUS): ("site job",),
+        (OBJ_DOWNLOADER_CHANNEL, "*"): ("site job",),
+        (WORKSPACE_TRANSFER_CHANNEL, "*"): ("site job",),
+    },
+    "site job": {
+        **_ALWAYS,
+        (CellChannel.CLIENT_COMMAND, "*"): ("site",),
+        (CellChannel.AUX_COMMUNICATION, "*"): ("server job",),
+        (OBJ_DOWNLOADER_CHANNEL, "*"): ("server job", "site"),
+    },
+}
+"""Receiver -> the requests that it accepts -> from whom. A topic's own entry takes precedence over that of its channel.
+
+Models travel by downloads, whose address is a secret that a request before has told. Where FLARE starts a container for
+each job, a job's process fetches its files from its own site or server by the channel of workspaces."""
+
+RIGHTS: Mapping[str, str | None] = {
+    TrainingTopic.CHECK_RESOURCE: None,
+    TrainingTopic.CANCEL_RESOURCE: None,
+    TrainingTopic.DEPLOY: None,
+    TrainingTopic.START_JOB: None,
+    TrainingTopic.ABORT: None,
+    TrainingTopic.NOTIFY_JOB_STATUS: None,
+    TrainingTopic.CHECK_STATUS: AdminCommandNames.CHECK_STATUS,
+    TrainingTopic.SHUTDOWN: AdminCommandNames.SHUTDOWN,
+    TrainingTopic.RESTART: AdminCommandNames.RESTART,
+}
+"""What a site's process does for its server -> the right that a user needs by the site's own ``authorization.json``.
+
+None: the server does it of itself in the course of a job, which the site checks when it is deployed. FLARE's other
+commands (a shell, deletion of folders, logging, statistics of processes) do not exist at a site."""
+
+_FETCHES_FILES = "ws_transfer_"
+"""With what the name of a job's cell begins while it fetches its files."""
+
+_WINDOW = 60.0
+"""Seconds for which refusals of one sender are counted together."""
+
+_WRITTEN = 20
+"""Refusals of one sender in a window that are written one by one: a flood must not fill the disk."""
+
+_LONGEST_NAME = 80
+"""Characters of a name in a refusal: the sender chose it."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A message at the cell that has just received it: what the connection shows, and what the headers say."""
+
+    receiver: str
+    """Name of the cell."""
+    neighbour: str
+    """Name of the cell at the other end of the connection, which FLARE has compared with its certificate."""
+    certificate: str | None
+    """The common name in that certificate; None: the connection shows none."""
+    passive: bool
+    """Whether the neighbour opened the connection."""
+    encrypted: bool
+    """Whether both ends of the connection had to show a certificate."""
+    origin: str
+    destination: str
+    request: Request | None
+    """None: an answer, which finds nothing but a request that waits for it."""
+    foreign_address: bool
+    """Whether the receiver is told to open a connection to an address in the message."""
+
+    @property
+    def sender(self) -> str:
+        """Who sent it, for people: the certificate's name, and that of the cell."""
+        if self.certificate == self.neighbour:
+            return self.neighbour
+        return f"{self.certificate or 'no certificate'} ({self.neighbour})"
+
+
+def place_of(name: str) -> Place | None:
+    """Return what the cell of a name is; None: nothing that a federation of fedward has, such as a relay."""
+    if is_valid_admin_client_name(name):
+        return "user"
+    path = FQCN.split(name)
+    on_server = path[0] == FQCN.ROOT_SERVER
+    if len(path) == 1:
+        return "server" if on_server else "site"
+    if len(path) == 2 and is_job_id(path[1].removeprefix(_FETCHES_FILES)):
+        return "server job" if on_server else "site job"
+    return None
+
+
+def is_job_id(text: Any) -> bool:
+    """Return whether a text is a job's id as FLARE makes them; no other names a folder that a job may have."""
+    try:
+        return isinstance(text, str) and str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def refusal(message: Arrival) -> str:
+    """Return why a message is refused; empty if it is accepted."""
+    for check in (_connection_refused, _route_refused, _request_refused):
+        if reason := check(message):
+            return reason
+    return ""
+
+
+def _connection_refused(message: Arrival) -> str:
+    if message.foreign_address:
+        return "it names an address to connect to"
+    if not _is_neighbour(message):
+        return f"its connection is not that of a neighbour of {message.receiver}"
+    if not _may_speak_for(message):
+        return f"its connection may not speak for {message.origin!r}"
+    return ""
+
+
+def _route_refused(message: Arrival) -> str:
+    between = f"from {message.origin!r} to {message.destination!r}"
+    if message.destination != message.receiver and not _is_on_the_way(message):
+        return f"nothing is passed on {between}"
+    jobs = {job for job in (_job(message.origin), _job(message.destination)) if job}
+    if len(jobs) > 1:
+        return f"it leads from one job to another, {between}"
+    return ""
+
+
+def _request_refused(message: Arrival) -> str:
+    if message.request is None:
+        return ""
+    origin = place_of(message.origin)
+    target = place_of(message.destination)
+    if origin is None or target is None or origin not in _senders(target, message.request):
+        channel, topic = message.request
+        return f"no {target} accepts {topic!r} on channel {channel!r} from a {origin}"
+    return ""
+
+
+def _is_neighbour(message: Arrival) -> bool:
+    """Return whether the cell at the other end is one that the receiver has a connection with."""
+    here, beside = place_of(message.receiver), place_of(message.neighbour)
+    if message.encrypted and message.passive and not message.certificate:
+        return False
+    if here == "server":
+        return message.passive and beside in ("site", "site job", "user", "server job")
+    if here == "server job":
+        return not message.passive and beside == "server"
+    if here == "site":
+        own_job = beside == "site job" and _family(message.neighbour) == message.receiver
+        return own_job if message.passive else beside == "server"
+    if here == "site job":
+        own_site = message.neighbour == _family(message.receiver)
+        return not message.passive and (beside == "server" or own_site)
+    return False
+
+
+def _may_speak_for(message: Arrival) -> bool:
+    """Return whether the neighbour passes on messages of the cell that the header names as their origin."""
+    here, beside = place_of(message.receiver), place_of(message.neighbour)
+    if here == "server":
+        if beside in ("user", "server job"):
+            return message.origin == message.neighbour
+        same_site = _family(message.origin) == _family(message.neighbour)
+        return same_site and place_of(message.origin) in ("site", "site job")
+    if here == "server job":
+        return place_of(message.origin) in ("server", "site", "site job")
+    if beside == "site" and message.origin == message.neighbour:
+        return True
+    if beside == "site job":
+        return message.origin == message.neighbour
+    return place_of(message.origin) in ("server", "server job")
+
+
+def _is_on_the_way(message: Arrival) -> bool:
+    """Return whether the receiver lies between the origin and the destination: one of them is on the server's side."""
+    here, origin, target = place_of(message.receiver), place_of(message.origin), place_of(message.destination)
+    sites, servers = ("site", "site job"), ("server", "server job")
+    if here == "server":
+        return (origin in sites and target == "server job") or (origin == "server job" and target in sites)
+    if here == "site":
+        own_target = _family(message.destination) == message.receiver
+        own_origin = _family(message.origin) == message.receiver
+        return (origin in servers and own_target) or (own_origin and target in servers)
+    return False
+
+
+def _family(name: str) -> str:
+    return str(FQCN.split(name)[0])
+
+
+def _job(name: str) -> str | None:
+    """Return the job's id in the name of a job's cell; None for other cells."""
+    if place_of(name) not in ("server job", "site job"):
+        return None
+    return str(FQCN.split(name)[1]).removeprefix(_FETCHES_FILES)
+
+
+def _senders(receiver: Place, request: Request) -> tuple[Place, ...]:
+    accepted = REQUESTS.get(receiver, {})
+    channel, _ = request
+    return accepted.get(request) or accepted.get((channel, "*")) or ()
+
+
+def arrival_of(receiver: str, endpoint: Endpoint, connection: Connection, message: Message) -> Arrival:
+    """Return what the gate looks at of a message that a connection has brought."""
+    properties = connection.get_conn_properties() or {}
+    certificate = properties.get(DriverParams.PEER_CN.value)
+    channel = str(message.get_header(MessageHeaderKey.CHANNEL, ""))
+    topic = str(message.get_header(MessageHeaderKey.TOPIC, ""))
+    request: Request | None = (channel, topic)
+    if message.get_header(MessageHeaderKey.MSG_TYPE) != MessageType.REQ:
+        request = None
+    elif request == (STREAM_CHANNEL, STREAM_DATA_TOPIC):
+        request = _streamed(message)
+    return Arrival(
+        receiver=receiver,
+        neighbour=endpoint.name,
+        certificate=certificate if certificate != "N/A" else None,
+        passive=connection.connector.mode == Mode.PASSIVE,
+        encrypted=is_mtls_connection(connection.connector.params),
+        origin=str(message.get_header(MessageHeaderKey.ORIGIN, "")),
+        destination=str(message.get_header(MessageHeaderKey.DESTINATION, "")),
+        request=request,
+        foreign_address=message.get_header(MessageHeaderKey.CONN_URL) is not None,
+    )
+
+
+def _streamed(message: Message) -> Request:
+    """Return the request that a part of a stream belongs to; a part that ends a stream with an error calls nothing."""
+    if message.get_header(StreamHeaderKey.ERROR_MSG):
+        return STREAM_CHANNEL, STREAM_ERROR_TOPIC
+    return str(message.get_header(StreamHeaderKey.CHANNEL)), str(message.get_header(StreamHeaderKey.TOPIC))
+
+
+class Refusals:
+    """What was refused, in the log and in the audit log: each with its sender, a flood of one sender as a number."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._windows: dict[str, _Window] = {}
+
+    def note(self, sender: str, action: str, reason: str) -> None:
+        """Write a refusal down.
+
+        Args:
+            sender: as :attr:`Arrival.sender`; there are no more of them than certificates.
+            action: what was asked for.
+            reason: why it is refused.
+        """
+        with self._lock:
+            window = self._windows.get(sender)
+            now = time.monotonic()
+            if window is None or now - window.start > _WINDOW:
+                if window and window.count > _WRITTEN:
+                    _write(sender, "more", f"{window.count - _WRITTEN} further times in {_WINDOW:.0f} s")
+                window = self._windows[sender] = _Window(now)
+            window.count += 1
+            if window.count > _WRITTEN:
+                return
+        _write(sender, action, reason)
+
+
+@dataclass
+class _Window:
+    start: float
+    count: int = 0
+
+
+def _write(sender: str, action: str, reason: str) -> None:
+    # Names are the sender's own words: a line break would write a line of the sender's own into the log.
+    who, what, why = (part.encode("unicode_escape").decode("ascii") for part in (sender, action, reason))
+    what = f"refused {what[:_LONGEST_NAME]}"  # FLARE's audit log leaves out some actions by their names
+    _log.warning("%s from %s: %s", what, who, why)
+    AuditService.add_event(user=who, action=what, msg=f" {why}")
+
+
+refusals = Refusals()
+"""Those of this process."""
+
+
+def install() -> None:
+    """Put the gate into this process, for all its cells; a second call changes nothing.
+
+    The app check of a kit does so (:mod:`fedward.flare.kits.apps`): FLARE builds it in every process of a kit, those of
+    jobs too, before it opens a connection. The simulator has no app check.
+    """
+    if CoreCell._process_received_msg is not _receive:
+        CoreCell._process_received_msg = _receive
+        FedAdminAgent.register_processor = _register
+        FedAdminAgent._dispatch_request = _obey
+        NetManager.get_spec = _no_diagnosis
+
+
+_FLARES_RECEIVE = CoreCell._process_received_msg
+_FLARES_REGISTER = FedAdminAgent.register_processor
+_FLARES_OBEY = FedAdminAgent._dispatch_request
+
+
+def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message) -> None:
+    """Stand in for ``CoreCell._process_received_msg``, which FLARE calls for each message before it is decoded."""
+    if not isinstance(connection, NullConnection):  # that is a cell's message to itself
+        arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
+        if reason := refusal(arrival):
+            action = ":".join(arrival.request) if arrival.request else "answer"
+            refusals.note(arrival.sender, action, reason)
+            return
+    _FLARES_RECEIVE(cell, endpoint, connection, message)
+
+
+def _register(agent: FedAdminAgent, processor: RequestProcessor) -> None:
+    """Stand in for ``FedAdminAgent.register_processor``: a site has no others than those of :data:`RIGHTS`."""
+    if set(processor.get_topics()) <= set(RIGHTS):
+        _FLARES_REGISTER(agent, processor)
+
+
+def _obey(agent: FedAdminAgent, request: Message) -> Message:
+    """Stand in for ``FedAdminAgent._dispatch_request``, which checks rights only if the sender's header asks for it."""
+    command = request.payload
+    sender = f"server for {_person(command, 'USER').name or 'nobody'}" if isinstance(command, Command) else "server"
+    if reason := _forbidden(command):
+        topic = command.topic if isinstance(command, Command) else type(command).__name__
+        refusals.note(sender, str(topic), reason)
+        return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
+    return _FLARES_OBEY(agent, request)
+
+
+def _forbidden(command: Any) -> str:
+    """Return why a site does not obey a command; empty if it does."""
+    if not isinstance(command, Command) or command.topic not in RIGHTS:
+        return "no such command exists at a site"
+    right = RIGHTS[command.topic]
+    if right is not None:
+        return _not_entitled(command, right)
+    if not is_job_id(command.get_header(RequestHeader.JOB_ID)):
+        return "it names no job"
+    return _unfit(command.body) if command.topic == TrainingTopic.DEPLOY else ""
+
+
+def _not_entitled(command: Command, right: str) -> str:
+    """Return why a command's user does not have a right at this site; empty if the user has it."""
+    user = _person(command, "USER")
+    authorized, error = AuthorizationService.authorize(
+        AuthzContext(user=user, submitter=_person(command, "SUBMITTER"), right=right)
+    )
+    if error:
+        return str(error)
+    return "" if authorized else f"this site's authorization.json does not give {user.name!r} the right to {right}"
+
+
+def _unfit(app: Any) -> str:
+    """Return why an app is refused by its list of files: FLARE unpacks it, to check its signature, before any check."""
+    try:
+        check_archive(app, "site")
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _person(command: Command, kind: Literal["USER", "SUBMITTER"]) -> Person:
+    """Return who gave a command, or whose job it is about, as the server says; it has checked their certificates."""
+    name, org, role = (getattr(RequestHeader, f"{kind}_{part}") for part in ("NAME", "ORG", "ROLE"))
+    return Person(command.get_header(name, ""), command.get_header(org, ""), command.get_header(role, ""))
+
+
+def _no_diagnosis(_: NetManager) -> CommandModuleSpec:
+    """Stand in for ``NetManager.get_spec``: the console has no commands that list, stop or redirect cells."""
+    return CommandModuleSpec(name="cellnet", cmd_specs=[])

@@ -1,0 +1,280 @@
+"""A job's app comes to a kit whole or not at all; signed with the certificates of a provisioned project."""
+
+import io
+import json
+import shutil
+import threading
+import uuid
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.workspace import Workspace
+from nvflare.fuel.sec.audit import AuditService
+from nvflare.fuel.sec.authz import AuthorizationService
+from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+from nvflare.lighter.utils import load_private_key_file, sign_folders
+from nvflare.private.fed.app.fl_app_validator import FLAppValidator
+from nvflare.private.fed.app.fl_conf import create_privacy_manager
+from nvflare.private.fed.utils.app_authz import AppAuthzService
+from nvflare.private.fed.utils.app_deployer import AppDeployer
+from nvflare.private.privacy_manager import PrivacyService
+from nvflare.security.security import FLAuthorizer
+
+from fedward.flare.jobs.export import export_job
+from fedward.flare.kits import apps, deployer, gate
+from foreign_jobs import bring
+from provisioned import provisioned
+from tiny import clinical
+
+SITE = "hospital-a"
+LEAD = "lead@hospital-a.org"
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return provisioned(tmp_path_factory.mktemp("workspace"))
+
+
+@pytest.fixture
+def kit(kits: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(kits / SITE, tmp_path / SITE)
+
+
+@pytest.fixture(autouse=True)
+def site(kit: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """FLARE's services as a site's process has them; returns the audit log."""
+    rules = json.loads((kit / "local" / "authorization.json").read_text())
+    monkeypatch.setattr(AuditService, "the_auditor", None)
+    monkeypatch.setattr(gate, "refusals", gate.Refusals())
+    monkeypatch.setattr(deployer, "refusals", gate.refusals)
+    monkeypatch.setattr(AppAuthzService, "app_validator", None)
+    monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
+    manager = create_privacy_manager(Workspace(str(kit), SITE), names_only=True)
+    monkeypatch.setattr(PrivacyService, "manager", manager)
+    monkeypatch.setattr(AppDeployer, "deploy", AppDeployer.deploy)
+    AuditService.initialize(str(kit / "audit.log"))
+    AuthorizationService.initialize(FLAuthorizer("hospital_a", rules))
+    deployer.install()
+
+    class Check(apps.AppCheck):
+        def __init__(self) -> None:
+            self.role = "site"
+
+    AppAuthzService.initialize(FLAppValidator("client", [Check()]))
+    return kit / "audit.log"
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    export_job(clinical(options={"rounds": 1}), tmp_path / "job", clinical=True)
+    return tmp_path / "job" / "app"
+
+
+def signed(app: Path, kits: Path, person: str = LEAD) -> bytes:
+    """Return an app zipped and signed with the kit of a person."""
+    startup = kits / person / "startup"
+    sign_folders(str(app), load_private_key_file(str(startup / "client.key")), str(startup / "client.crt"))
+    return zip_directory_to_bytes(str(app), "")
+
+
+def deploy(kit: Path, app: bytes, job: str | None = None, scope: str = "clinical") -> str:
+    meta = {"submitter_name": LEAD, "submitter_org": "hospital_a", "submitter_role": "lead", "scope": scope}
+    return AppDeployer().deploy(Workspace(str(kit), SITE), job or str(uuid.uuid4()), meta, "app", app, FLContext())
+
+
+def folders(kit: Path) -> set[str]:
+    """Return what lies in a kit, without the audit log."""
+    return {path.name for path in kit.iterdir()} - {"audit.log"}
+
+
+def test_an_app_comes_to_its_place(kit, kits, app):
+    job = str(uuid.uuid4())
+    assert deploy(kit, signed(app, kits), job) == ""
+    placed = {path.relative_to(kit / job).as_posix() for path in (kit / job).rglob("*") if path.is_file()}
+    config = f"app_{SITE}/config"
+    assert {f"{config}/config_fed_client.json", f"{config}/config_fed_server.json", "fl_app.txt", "meta.json"} <= placed
+    assert (kit / job / "fl_app.txt").read_text() == "app"
+    meta = json.loads((kit / job / "meta.json").read_text())
+    assert meta["submitter_name"] == LEAD
+    assert "byoc" not in meta
+    assert (kit / job).stat().st_mode & 0o777 == 0o700
+    assert not [name for name in folders(kit) if name.startswith(".")]
+
+
+def zipped(*names: str, size: int = 0) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, b"0" * size)
+    return packed.getvalue()
+
+
+LONG = "config/" + "x" * 255
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "a package that torch tries to import": (zipped("custom/pynvml.py"), "'custom/pynvml.py'"),
+    "a path too long for the kit's disk": (zipped("custom/pynvml.py", LONG), "'config/xxx"),
+    "a path that leads out of the kit": (zipped("../../hospital-b/local/resources.json"), "'../../hospital-b"),
+    "an absolute path": (zipped("/etc/cron.d/job"), "'/etc/cron.d/job'"),
+    "a file that unpacks to gigabytes": (zipped("config/config_fed_client.json", size=32 << 20), "33554432"),
+    "a known file twice": (zipped("config/config_fed_client.json", "config/config_fed_client.json"), "comes twice"),
+    "a folder in a file's place": (zipped("config/config_fed_client.json/x"), "config_fed_client.json/x"),
+    "no zip file": (b"PK nothing", "expected a zip file"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.proves("lead", f"an app with {case}", "refused before it is unpacked"))
+        for case in HOSTILE
+    ],
+)
+def test_a_hostile_archive_is_not_unpacked(kit, site, monkeypatch, case):
+    monkeypatch.setattr(deployer, "unzip_all_from_bytes", lambda *_: pytest.fail("it was unpacked"))
+    before = folders(kit)
+    archive, named = HOSTILE[case]
+    assert named in deploy(kit, archive)
+    assert folders(kit) == before
+    assert f"[U:server for {LEAD}][A:refused train.deploy]" in site.read_text()
+
+
+def test_a_link_in_an_archive_is_refused(kit):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        link = zipfile.ZipInfo("config/config_fed_client.json")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    before = folders(kit)
+    assert "symlink" in deploy(kit, packed.getvalue())
+    assert folders(kit) == before
+
+
+@pytest.mark.parametrize("job", ["startup", "local", "fedward", "..", "../hospital-b", "", "x" * 300])
+def test_a_job_is_named_by_an_id(kit, kits, app, job):
+    """FLARE deletes the folder of a job's name before it unpacks the app."""
+    before = folders(kit)
+    assert "expected an id as FLARE makes them" in deploy(kit, signed(app, kits), job or " ")
+    assert folders(kit) == before
+    assert (kit / "startup" / "client.key").exists()
+
+
+@pytest.mark.proves(
+    "lead", "a second app for a job that a site has already", "refused; the first app and its files stay as they are"
+)
+def test_a_second_app_for_one_job_is_refused(kit, kits, app):
+    job = str(uuid.uuid4())
+    assert deploy(kit, signed(app, kits), job) == ""
+    (kit / job / "log.txt").write_text("it runs")
+    assert "one that is here already" in deploy(kit, signed(app, kits), job)
+    assert (kit / job / "log.txt").read_text() == "it runs"
+
+
+@pytest.mark.proves(
+    "lead", "two apps for one job at the same moment, of which one brings code", "one is in its place, whole, or none"
+)
+def test_of_two_apps_at_once_one_is_in_its_place_whole(kit, kits, app):
+    job = str(uuid.uuid4())
+    good = signed(app, kits)
+    bad = zipped("custom/pynvml.py", LONG)
+    told: list[str] = []
+    threads = [
+        threading.Thread(target=lambda each=each: told.append(deploy(kit, each, job))) for each in [good, bad] * 5
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told.count("") == 1
+    assert not list((kit / job).rglob("custom"))
+    assert (kit / job / f"app_{SITE}" / "config" / "config_fed_client.json").exists()
+    assert not [name for name in folders(kit) if name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("person", "accepted"),
+    [
+        (LEAD, True),
+        ("lead@hospital-b.org", True),
+        ("admin@consortium.org", True),
+        ("member@hospital-b.org", False),
+        ("it@hospital-c.org", False),
+        ("hospital-b", False),
+        ("localhost", False),
+    ],
+)
+def test_a_job_is_signed_by_a_lead_or_a_project_admin(kits, kit, app, site, person, accepted):
+    if person == "localhost":
+        shutil.copy(kits / person / "startup" / "server.key", kits / person / "startup" / "client.key")
+        shutil.copy(kits / person / "startup" / "server.crt", kits / person / "startup" / "client.crt")
+    before = folders(kit)
+    told = deploy(kit, signed(app, kits, person))
+    assert (told == "") is accepted
+    if not accepted:
+        assert "found none" in told or "signed by a lead or project_admin" in told
+        assert folders(kit) == before
+        assert "refused train.deploy" in site.read_text()
+
+
+def unsigned(app: Path) -> None:
+    for file in app.rglob("*__nvfl*"):
+        file.unlink()
+
+
+def changed_after_signing(app: Path) -> None:
+    bring("config/config_fed_client.json", (app / "config/config_fed_client.json").read_text() + " ")(app)
+
+
+def added_after_signing(app: Path) -> None:
+    for name in ("config_fed_client.json", "config_fed_server.json"):
+        text = (app / "config" / name).read_text()
+        (app / "config" / name).unlink()
+        (app / "config" / name).write_text(text + "\n")
+
+
+@pytest.mark.parametrize("alter", [unsigned, changed_after_signing, added_after_signing])
+def test_an_app_without_a_valid_signature_is_refused(kits, kit, app, alter: Callable[[Path], None]):
+    signed(app, kits)
+    alter(app)
+    before = folders(kit)
+    assert "a valid signature of its submitter" in deploy(kit, zip_directory_to_bytes(str(app), ""))
+    assert folders(kit) == before
+
+
+@pytest.mark.proves(
+    "lead",
+    "an app at which a step of deployment fails, for whatever reason",
+    "nothing of it stays, and the same job can be deployed once the reason is gone",
+)
+@pytest.mark.parametrize("step", ["unzip_all_from_bytes", "verify_folder_signature_and_get_signers", "_checked"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("anything"), MemoryError()])
+def test_whatever_fails_nothing_stays(kits, kit, app, step, error, monkeypatch):
+    job, before = str(uuid.uuid4()), folders(kit)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(deployer, step, fail)
+        assert type(error).__name__ in deploy(kit, signed(app, kits), job)
+    assert folders(kit) == before
+    assert deploy(kit, signed(app, kits), job) == ""
+
+
+def test_what_a_killed_process_left_is_removed(kits, kit, app):
+    (kit / ".deploy-0123" / "app" / "custom").mkdir(parents=True)
+    assert deploy(kit, signed(app, kits)) == ""
+    assert not (kit / ".deploy-0123").exists()
+
+
+def test_a_folder_aside_has_a_name_as_long_as_a_jobs(kit):
+    with deployer._aside(kit) as aside:
+        assert len(aside.name) == len(str(uuid.uuid4()))
+    assert not aside.exists()
+
+
+def test_another_privacy_scope_is_refused_in_flares_words(kits, kit, app):
+    assert deploy(kit, signed(app, kits), scope="public") == "privacy scope 'public' is not allowed"

@@ -1,0 +1,516 @@
+"""Which messages the cells of a kit accept, by every pair of neighbours; FLARE's own list of requests, looked at."""
+
+import ast
+import importlib
+import io
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import nvflare
+import pytest
+from nvflare.app_opt.job_launcher.workspace_cell_transfer import make_workspace_transfer_fqcn
+from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.net_agent import NetAgent
+from nvflare.fuel.f3.cellnet.net_manager import NetManager
+from nvflare.fuel.f3.drivers.connector_info import Mode
+from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, STREAM_DATA_TOPIC, StreamHeaderKey
+from nvflare.fuel.sec.audit import AuditService
+from nvflare.fuel.sec.authz import AuthorizationService
+from nvflare.private.admin_defs import Message as Command
+from nvflare.private.defs import RequestHeader
+from nvflare.private.fed.client.admin import FedAdminAgent
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.security.security import FLAuthorizer
+
+from fedward.flare.kits import gate
+from fedward.flare.kits.gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
+
+JOB, OTHER_JOB = "0b5e1f8e-63a4-4d0c-9a4b-5b6f1c1d9f10", "5c6b0f0e-0f0e-4e57-8a3e-0d6a2f1f6a11"
+USER = "_admin_6f1b7a52-55f5-4f3a-8f6c-6f3e4b8f1a22"
+SHELL = ("admin", "admin")
+
+
+def arrival(receiver: str, neighbour: str, **changes: Any) -> Arrival:
+    """A request of a neighbour for the receiver itself, over a connection of the kind that the two have."""
+    passive = receiver == "server" or (receiver == "hospital-a" and neighbour != "server")
+    known = {
+        "receiver": receiver,
+        "neighbour": neighbour,
+        "certificate": "its own",
+        "passive": passive,
+        "encrypted": True,
+        "origin": neighbour,
+        "destination": receiver,
+        "request": None,
+        "foreign_address": False,
+    }
+    return Arrival(**{**known, **changes})
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("server", "server"),
+        (f"server.{JOB}", "server job"),
+        ("hospital-a", "site"),
+        (f"hospital-a.{JOB}", "site job"),
+        (USER, "user"),
+        ("hospital-a.x", None),
+        ("server.x", None),
+        (f"relay.hospital-a.{JOB}", None),
+        (f"hospital-a.{JOB}.R0", None),
+        ("_admin_x", "site"),
+        (make_workspace_transfer_fqcn("hospital-a", JOB), "site job"),
+        (make_workspace_transfer_fqcn("server", JOB), "server job"),
+    ],
+)
+def test_a_cells_name_says_what_it_is(name, place):
+    assert place_of(name) == place
+
+
+@pytest.mark.parametrize("text", ["fedward", "", "..", "startup", f"{JOB}/..", JOB.upper(), f" {JOB}", None, 7])
+def test_only_flares_ids_are_jobs(text):
+    assert not gate.is_job_id(text)
+    assert gate.is_job_id(JOB)
+
+
+# --- connections
+
+
+@pytest.mark.parametrize(
+    ("receiver", "neighbour", "changes"),
+    [
+        ("server", "server", {}),
+        ("server", "hospital-a", {"passive": False}),
+        ("server", "hospital-a", {"certificate": None}),
+        ("server", "relay.x", {}),
+        (f"server.{JOB}", "hospital-a", {}),
+        (f"server.{JOB}", "server", {"passive": True}),
+        ("hospital-a", "server", {"passive": True}),
+        ("hospital-a", "hospital-b", {}),
+        ("hospital-a", f"hospital-b.{JOB}", {}),
+        ("hospital-a", USER, {}),
+        (f"hospital-a.{JOB}", "hospital-b", {}),
+        (f"hospital-a.{JOB}", f"hospital-a.{OTHER_JOB}", {}),
+        (USER, "server", {"passive": False}),
+    ],
+)
+def test_strangers_are_no_neighbours(receiver, neighbour, changes):
+    assert "not that of a neighbour" in refusal(arrival(receiver, neighbour, **changes))
+
+
+@pytest.mark.parametrize(
+    ("receiver", "neighbour", "origin"),
+    [
+        ("server", USER, "server"),
+        ("server", USER, "hospital-a"),
+        ("server", USER, USER.replace("6f1b", "6f1c")),
+        ("server", "hospital-b", "hospital-a"),
+        ("server", "hospital-b", "server"),
+        ("server", "hospital-b", f"server.{JOB}"),
+        ("server", f"hospital-b.{JOB}", f"hospital-a.{JOB}"),
+        ("server", f"server.{JOB}", f"server.{OTHER_JOB}"),
+        ("hospital-a", "server", "hospital-b"),
+        ("hospital-a", "server", USER),
+        ("hospital-a", "server", "hospital-a"),
+        ("hospital-a", f"hospital-a.{JOB}", "server"),
+        (f"hospital-a.{JOB}", "server", f"hospital-b.{JOB}"),
+        (f"hospital-a.{JOB}", "hospital-a", USER),
+        (f"server.{JOB}", "server", USER),
+    ],
+)
+def test_a_connection_speaks_for_its_own_cell(receiver, neighbour, origin):
+    assert "may not speak for" in refusal(arrival(receiver, neighbour, origin=origin))
+
+
+def test_no_message_makes_a_cell_connect_elsewhere():
+    assert refusal(arrival("server", "hospital-a", foreign_address=True)) == "it names an address to connect to"
+
+
+# --- routes
+
+
+@pytest.mark.parametrize(
+    ("receiver", "neighbour", "destination"),
+    [
+        ("server", USER, "hospital-a"),
+        ("server", USER, f"hospital-a.{JOB}"),
+        ("server", USER, f"server.{JOB}"),
+        ("server", "hospital-b", "hospital-a"),
+        ("server", "hospital-b", f"hospital-a.{JOB}"),
+        ("server", f"hospital-b.{JOB}", f"hospital-a.{JOB}"),
+        ("server", "hospital-b", "hospital-b"),
+        ("server", "hospital-b", USER),
+        ("server", f"server.{JOB}", USER),
+        ("hospital-a", "server", "hospital-b"),
+        ("hospital-a", f"hospital-a.{JOB}", "hospital-b"),
+        ("hospital-a", f"hospital-a.{JOB}", f"hospital-a.{OTHER_JOB}"),
+        (f"hospital-a.{JOB}", "server", "hospital-a"),
+        (f"server.{JOB}", "server", f"server.{OTHER_JOB}"),
+    ],
+)
+@pytest.mark.parametrize("request_", [SHELL, None], ids=["request", "answer"])
+def test_nothing_is_passed_on_between_two_leaves(receiver, neighbour, destination, request_):
+    message = arrival(receiver, neighbour, destination=destination, request=request_)
+    assert refusal(message).startswith("nothing is passed on")
+
+
+def test_a_site_takes_part_in_its_own_job_alone():
+    streamed = {"request": ("server_command", "submit_update"), "destination": f"server.{JOB}"}
+    own = arrival("server", f"hospital-a.{JOB}", **streamed)
+    assert refusal(own) == ""
+    foreign = arrival("server", f"hospital-a.{OTHER_JOB}", **streamed)
+    assert refusal(foreign).startswith("it leads from one job to another")
+    at_the_job = arrival(f"server.{JOB}", "server", origin=f"hospital-a.{OTHER_JOB}", request=streamed["request"])
+    assert refusal(at_the_job).startswith("it leads from one job to another")
+
+
+ORDINARY = [
+    arrival("server", "hospital-a", request=("task", "heart_beat")),
+    arrival("server", USER, request=("hci_channel", "command")),
+    arrival("server", f"server.{JOB}", request=("server_parent_listener", "get_clients")),
+    arrival("server", f"server.{JOB}", destination=f"hospital-a.{JOB}", request=("aux_communication", "__end_run__")),
+    arrival("server", "hospital-a", origin=f"hospital-a.{JOB}", request=("sm__STREAM", "sm__ACK")),
+    arrival(f"server.{JOB}", "server", origin=f"hospital-a.{JOB}", request=("server_command", "get_task")),
+    arrival(f"server.{JOB}", "server", request=("server_command", "abort")),
+    arrival("hospital-a", "server", request=SHELL),
+    arrival("hospital-a", "server", destination=f"hospital-a.{JOB}", origin=f"server.{JOB}"),
+    arrival("hospital-a", f"hospital-a.{JOB}", request=("admin", "train.notify_job_status")),
+    arrival("hospital-a", f"hospital-a.{JOB}", encrypted=False, certificate=None),
+    arrival(f"hospital-a.{JOB}", "hospital-a", request=("client_command", "abort")),
+    arrival(f"hospital-a.{JOB}", "server", origin=f"server.{JOB}", request=("return_only", "server_command:get_task")),
+]
+
+
+@pytest.mark.parametrize("message", ORDINARY, ids=str)
+def test_what_a_federation_needs_passes(message):
+    assert refusal(message) == ""
+
+
+# --- requests: every one that FLARE registers
+
+
+def registered() -> set[tuple[str, str]]:
+    """Return channel and topic of each callback that FLARE's code registers, read from its source."""
+    root = Path(nvflare.__file__).parent
+    found = set()
+    for file in sorted(root.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        if not any(name in text for name in REGISTRATIONS):
+            continue
+        module = importlib.import_module(".".join(("nvflare", *file.relative_to(root).with_suffix("").parts)))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in REGISTRATIONS:
+                named = {keyword.arg: keyword.value for keyword in node.keywords}
+                first = [*node.args, None, None]
+                expressions = (named.get("channel") or first[0], named.get("topic") or first[1])
+                if not any(isinstance(each, ast.Name) and each.id in ("channel", "topic") for each in expressions):
+                    # ``channel`` and ``topic`` are the arguments of FLARE's own wrappers, which register for others.
+                    found.add(tuple(str(value(each, module)) for each in expressions))
+    return found
+
+
+REGISTRATIONS = ("register_request_cb", "register_blob_cb")
+
+
+def value(expression: ast.expr, module: Any) -> Any:
+    """Return what a name, an attribute or a literal in a module's code stands for."""
+    return eval(compile(ast.Expression(expression), module.__name__, "eval"), vars(module))
+
+
+LOOKED_AT = {
+    # What fedward needs; from whom, says REQUESTS.
+    ("admin", "*"),
+    ("aux_communication", "*"),
+    ("cellnet.channel", "bye"),
+    ("client_command", "*"),
+    ("download_service__", "download_service__download"),
+    ("download_service__", "download_service__source_failure"),
+    ("hci_channel", "*"),
+    ("return_only", "*"),
+    ("server_command", "*"),
+    ("server_command", "get_task"),
+    ("server_command", "submit_update"),
+    ("server_parent_listener", "*"),
+    ("sm__STREAM", "sm__ACK"),
+    ("sm__STREAM", "sm__DATA"),
+    ("sm__STREAM", "sm__ERROR"),
+    ("task", "challenge"),
+    ("task", "heart_beat"),
+    ("task", "quit"),
+    ("task", "register"),
+    ("task", "report_job_failure"),
+    ("workspace_transfer", "prepare_download"),
+    ("workspace_transfer", "publish_results"),
+    # What no cell of a kit accepts: diagnosis of the network, messages in bulk, which pass FLARE's filters by, keys for
+    # encryption between cells, and what other ways of running a job need.
+    ("cellnet.channel", "bulk"),
+    ("credential_manager", "key_exchange"),
+    ("cc_validation", "get_sites"),
+    ("cc_validation", "request_fresh_token"),
+    ("client_sub_worker_command", "*"),
+    ("collab", "call"),
+    ("hci_channel", "SESSION_EXPIRED"),
+    ("metrics", "log"),
+    ("multi_process_executor", "execute_result"),
+    ("multi_process_executor", "fire_event"),
+    ("stream", "test"),
+    *(("_net_manager", topic) for topic in (
+        "bulk_item", "bulk_test", "cells", "change_root", "comm_config", "config_vars", "conns", "echo", "heartbeat",
+        "list_pools", "msg_stats", "peers", "process_info", "route", "show_pool", "speed", "start_route", "stop",
+        "stop_cell", "stress", "url_use",
+    )),
+    *(("client_api", f"client_api.{topic}") for topic in (
+        "abort", "heartbeat", "hello", "log", "result_ready", "result_source_settled", "result_status", "session_open",
+        "session_ready", "shutdown", "task_ready", "task_status",
+    )),
+    *(("edge_request", topic) for topic in ("result_report", "selection_request", "task_request")),
+    *(("flare_agent", topic) for topic in ("abort", "bye", "get_task", "heartbeat", "submit_result")),
+}  # fmt: skip
+"""The requests of FLARE 2.9.0 that somebody has looked at."""
+
+
+@pytest.mark.proves(
+    "member",
+    "a request that another version of FLARE has and this one has not",
+    "no cell accepts it; a test fails until somebody has looked at it",
+)
+def test_every_request_that_flare_registers_was_looked_at():
+    assert registered() == LOOKED_AT
+
+
+PLACES = {
+    "server": {"site": "hospital-a", "site job": f"hospital-a.{JOB}", "user": USER, "server job": f"server.{JOB}"},
+    "server job": {"server": "server", "site": "hospital-a", "site job": f"hospital-a.{JOB}"},
+    "site": {"server": "server", "server job": f"server.{JOB}", "site job": f"hospital-a.{JOB}"},
+    "site job": {"server": "server", "server job": f"server.{JOB}", "site": "hospital-a"},
+}
+DIRECT = {
+    "server": ("site", "site job", "user", "server job"),
+    "server job": ("server",),
+    "site": ("server", "site job"),
+    "site job": ("server", "site"),
+}
+"""Receiver -> the neighbours that have a connection of their own with it."""
+RECEIVERS = {
+    "server": "server",
+    "server job": f"server.{JOB}",
+    "site": "hospital-a",
+    "site job": f"hospital-a.{JOB}",
+}
+
+
+@pytest.mark.parametrize("receiver", RECEIVERS)
+def test_a_request_is_accepted_from_whom_the_table_names(receiver):
+    for channel, topic in LOOKED_AT:
+        for sender, origin in PLACES[receiver].items():
+            neighbour = origin if sender in DIRECT[receiver] else "server"
+            request = channel, "anything" if topic == "*" else topic
+            message = arrival(RECEIVERS[receiver], neighbour, origin=origin, request=request)
+            table = REQUESTS[receiver]
+            accepted = table.get(request) or table.get((channel, "*")) or ()
+            assert (refusal(message) == "") == (sender in accepted), (channel, topic, sender)
+
+
+def test_no_cell_accepts_diagnosis_bulk_or_keys():
+    accepted = {channel for table in REQUESTS.values() for channel, _ in table}
+    assert not accepted & {"_net_manager", "credential_manager", "client_api", "flare_agent", "edge_request", "collab"}
+    assert not any(("cellnet.channel", "bulk") in table for table in REQUESTS.values())
+
+
+# --- what a message shows
+
+
+def connection(mode: Mode = Mode.PASSIVE, name: str = "hospital-a", **params: Any) -> Any:
+    connector = SimpleNamespace(mode=mode, params={"scheme": "https", "secure": True, **params})
+    return SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": name})
+
+
+def message(**headers: Any) -> Message:
+    known = {
+        MessageHeaderKey.MSG_TYPE: MessageType.REQ,
+        MessageHeaderKey.ORIGIN: "hospital-a",
+        MessageHeaderKey.DESTINATION: "server",
+        MessageHeaderKey.CHANNEL: "task",
+        MessageHeaderKey.TOPIC: "heart_beat",
+    }
+    return Message({**known, **headers}, None)
+
+
+def test_a_message_is_read_from_its_connection_and_headers():
+    found = arrival_of("server", Endpoint("hospital-a"), connection(), message())
+    assert found == arrival("server", "hospital-a", certificate="hospital-a", request=("task", "heart_beat"))
+    assert found.sender == "hospital-a"
+
+
+def test_a_part_of_a_stream_is_the_request_that_it_carries():
+    stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_DATA_TOPIC}
+    inner = {StreamHeaderKey.CHANNEL: "admin", StreamHeaderKey.TOPIC: "admin"}
+    assert arrival_of("server", Endpoint("x"), connection(), message(**stream, **inner)).request == SHELL
+    assert arrival_of("server", Endpoint("x"), connection(), message(**stream)).request == ("None", "None")
+    ended = message(**stream, **inner, **{StreamHeaderKey.ERROR_MSG: "it broke"})
+    assert arrival_of("server", Endpoint("x"), connection(), ended).request == (STREAM_CHANNEL, "sm__ERROR")
+
+
+def test_an_answer_is_no_request_and_an_address_is_seen():
+    answer = message(**{MessageHeaderKey.MSG_TYPE: MessageType.REPLY})
+    assert arrival_of("server", Endpoint("x"), connection(), answer).request is None
+    address = message(**{MessageHeaderKey.CONN_URL: "tcp://127.0.0.1:1"})
+    assert arrival_of("server", Endpoint("x"), connection(), address).foreign_address
+
+
+# --- put into FLARE
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The gate in this process, for one test; returns the audit log."""
+    for owner, name in (
+        (CoreCell, "_process_received_msg"),
+        (FedAdminAgent, "register_processor"),
+        (FedAdminAgent, "_dispatch_request"),
+        (NetManager, "get_spec"),
+    ):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setattr(AuditService, "the_auditor", None)
+    monkeypatch.setattr(gate, "refusals", gate.Refusals())
+    AuditService.initialize(str(tmp_path / "audit.log"))
+    gate.install()
+    gate.install()
+    return tmp_path / "audit.log"
+
+
+def test_a_refused_message_is_dropped_and_audited(installed, monkeypatch):
+    passed: list[Message] = []
+    monkeypatch.setattr(gate, "_FLARES_RECEIVE", lambda cell, endpoint, connection, message: passed.append(message))
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    good, bad = message(), message(**{MessageHeaderKey.DESTINATION: "hospital-b"})
+    for each in (good, bad):
+        CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), each)
+    assert passed == [good]
+    (line,) = installed.read_text().splitlines()
+    assert "[U:hospital-a][A:refused task:heart_beat] nothing is passed on from 'hospital-a' to 'hospital-b'" in line
+
+
+def test_a_sender_writes_no_lines_of_its_own(installed):
+    gate.refusals.note("x\n[U:admin]", "a\x1b[2J", "b\r\nc")
+    (line,) = installed.read_text().splitlines()
+    assert line.endswith(r"[U:x\n[U:admin]][A:refused a\x1b[2J] b\r\nc")
+
+
+def test_a_flood_of_refusals_is_counted_and_not_written(installed, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(gate.time, "monotonic", lambda: now[0])
+    for _ in range(1000):
+        gate.refusals.note("member", "admin:admin", "no")
+    assert len(installed.read_text().splitlines()) == 20
+    now[0] += 61
+    gate.refusals.note("member", "admin:admin", "no")
+    *_, more, last = installed.read_text().splitlines()
+    assert "[A:refused more] 980 further times in 60 s" in more
+    assert last.endswith("[A:refused admin:admin] no")
+
+
+# --- a site's commands
+
+
+class Agent(FedAdminAgent):
+    """A site's process as far as its commands are concerned."""
+
+    def __init__(self) -> None:
+        self.name, self.processors = "admin_agent", {}
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_site_has_the_commands_of_the_table_and_no_others():
+    agent = Agent()
+    every = {topic for processor in ClientRequestProcessors.request_processors for topic in processor.get_topics()}
+    assert every == {
+        *RIGHTS, "info.reset_errors", "info.show_errors", "info.show_stats", "resource_manager.report_resources",
+        "sys.configure_site_log", "sys.info", "sys.report_env", "sys.report_version", "sys.shell", "train.abort_task",
+        "train.configure_job_log", "train.delete_run", "train.get_scopes",
+    }  # fmt: skip
+    for processor in ClientRequestProcessors.request_processors:
+        agent.register_processor(processor)
+    assert set(agent.processors) == set(RIGHTS)
+
+
+def command(topic: str, body: Any = "", role: str = "project_admin", **headers: Any) -> Message:
+    made = Command(topic=topic, body=body)
+    person = {"NAME": "ann@hospital-a.org", "ORG": "hospital_a", "ROLE": role}
+    for kind in ("USER", "SUBMITTER"):
+        for part, text in person.items():
+            made.set_header(getattr(RequestHeader, f"{kind}_{part}"), text)
+    for name, text in headers.items():
+        made.set_header(name, text)
+    return Message({}, made)
+
+
+@pytest.fixture
+def policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rights that kits come with, at hospital A."""
+    import json
+
+    templates = Path(gate.__file__).parent / "templates"
+    rules = json.loads((templates / "authorization.json").read_text())
+    monkeypatch.setattr(AuthorizationService, "the_authorizer", None)
+    AuthorizationService.initialize(FLAuthorizer("hospital_b", rules))
+
+
+@pytest.mark.parametrize(
+    ("topic", "role", "allowed"),
+    [
+        ("train.check_status", "member", True),
+        ("train.check_status", "nobody", False),
+        ("train.shutdown", "member", False),
+        ("train.shutdown", "lead", False),
+        ("train.shutdown", "org_admin", False),
+        ("train.shutdown", "project_admin", True),
+        ("train.restart", "project_admin", True),
+        ("train.restart", "lead", False),
+        ("sys.shell", "project_admin", False),
+        ("train.delete_run", "project_admin", False),
+        ("sys.configure_site_log", "project_admin", False),
+    ],
+)
+@pytest.mark.usefixtures("policy")
+def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role, allowed):
+    """Whatever the headers ask for: FLARE checks only if the sender says so."""
+    obeyed: list[str] = []
+    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: obeyed.append(request.payload.topic))
+    told = {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "check_status"}
+    sent = command(topic, role=role, **told)
+    Agent()._dispatch_request(sent)
+    assert obeyed == ([topic] if allowed else [])
+    assert ("server for ann@hospital-a.org" in installed.read_text()) is not allowed
+
+
+@pytest.mark.parametrize("topic", sorted(topic for topic, right in RIGHTS.items() if right is None))
+@pytest.mark.parametrize("job", ["fedward", "startup", "../hospital-b", "", None])
+def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job):
+    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: pytest.fail("obeyed"))
+    answer = Agent()._dispatch_request(command(topic, b"", job_id=job))
+    assert "it names no job" in answer.payload.body
+    assert "it names no job" in installed.read_text()
+
+
+def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):
+    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: pytest.fail("obeyed"))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("custom/pynvml.py", "")
+    answer = Agent()._dispatch_request(command("train.deploy", packed.getvalue(), job_id=JOB))
+    assert answer.payload.body.startswith("NVFLARE_ERROR: app: expected nothing but config/config_fed_client.json")
+    assert "custom/pynvml.py" in installed.read_text()
+
+
+def test_the_console_has_no_commands_for_cells(installed):
+    assert NetManager(NetAgent.__new__(NetAgent)).get_spec().cmd_specs == []
