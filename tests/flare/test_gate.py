@@ -29,6 +29,7 @@ from nvflare.security.security import FLAuthorizer
 
 from fedward.flare.kits import gate
 from fedward.flare.kits.gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
+from flare_requests import LOOKED_AT
 
 JOB, OTHER_JOB = "0b5e1f8e-63a4-4d0c-9a4b-5b6f1c1d9f10", "5c6b0f0e-0f0e-4e57-8a3e-0d6a2f1f6a11"
 USER = "_admin_6f1b7a52-55f5-4f3a-8f6c-6f3e4b8f1a22"
@@ -224,58 +225,6 @@ REGISTRATIONS = ("register_request_cb", "register_blob_cb")
 def value(expression: ast.expr, module: Any) -> Any:
     """Return what a name, an attribute or a literal in a module's code stands for."""
     return eval(compile(ast.Expression(expression), module.__name__, "eval"), vars(module))
-
-
-LOOKED_AT = {
-    # What fedward needs; from whom, says REQUESTS.
-    ("admin", "*"),
-    ("aux_communication", "*"),
-    ("cellnet.channel", "bye"),
-    ("client_command", "*"),
-    ("download_service__", "download_service__download"),
-    ("download_service__", "download_service__source_failure"),
-    ("hci_channel", "*"),
-    ("return_only", "*"),
-    ("server_command", "*"),
-    ("server_command", "get_task"),
-    ("server_command", "submit_update"),
-    ("server_parent_listener", "*"),
-    ("sm__STREAM", "sm__ACK"),
-    ("sm__STREAM", "sm__DATA"),
-    ("sm__STREAM", "sm__ERROR"),
-    ("task", "challenge"),
-    ("task", "heart_beat"),
-    ("task", "quit"),
-    ("task", "register"),
-    ("task", "report_job_failure"),
-    ("workspace_transfer", "prepare_download"),
-    ("workspace_transfer", "publish_results"),
-    # What no cell of a kit accepts: diagnosis of the network, messages in bulk, which pass FLARE's filters by, keys for
-    # encryption between cells, and what other ways of running a job need.
-    ("cellnet.channel", "bulk"),
-    ("credential_manager", "key_exchange"),
-    ("cc_validation", "get_sites"),
-    ("cc_validation", "request_fresh_token"),
-    ("client_sub_worker_command", "*"),
-    ("collab", "call"),
-    ("hci_channel", "SESSION_EXPIRED"),
-    ("metrics", "log"),
-    ("multi_process_executor", "execute_result"),
-    ("multi_process_executor", "fire_event"),
-    ("stream", "test"),
-    *(("_net_manager", topic) for topic in (
-        "bulk_item", "bulk_test", "cells", "change_root", "comm_config", "config_vars", "conns", "echo", "heartbeat",
-        "list_pools", "msg_stats", "peers", "process_info", "route", "show_pool", "speed", "start_route", "stop",
-        "stop_cell", "stress", "url_use",
-    )),
-    *(("client_api", f"client_api.{topic}") for topic in (
-        "abort", "heartbeat", "hello", "log", "result_ready", "result_source_settled", "result_status", "session_open",
-        "session_ready", "shutdown", "task_ready", "task_status",
-    )),
-    *(("edge_request", topic) for topic in ("result_report", "selection_request", "task_request")),
-    *(("flare_agent", topic) for topic in ("abort", "bye", "get_task", "heartbeat", "submit_result")),
-}  # fmt: skip
-"""The requests of FLARE 2.9.0 that somebody has looked at."""
 
 
 @pytest.mark.proves(

@@ -1,0 +1,302 @@
+"""Participants who speak FLARE's cell network themselves: what reaches a hospital, whoever sends it.
+
+The tests of one federation stand in an order: first what needs a running job, then what stops a hospital or the server.
+"""
+
+import json
+import shutil
+import signal
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import psutil
+import pytest
+from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.message import Message
+from nvflare.fuel.flare_api.flare_api import Session
+from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+from careless import let_everything_pass
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import session, submit
+from fedward.flare.kits.gate import place_of
+from flare_requests import LOOKED_AT
+from intruder import Intruder, connects_as, intruder
+from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
+from tiny import clinical
+from waiting import appears
+
+pytestmark = pytest.mark.secure
+
+IT = "it@hospital-c.org"
+PEOPLE = {"member": MEMBER, "lead": LEAD, "org_admin": IT}
+UNHEARD = {ReturnCode.TIMEOUT, ReturnCode.COMM_ERROR, ReturnCode.TARGET_UNREACHABLE}
+"""What an intruder's own cell says where no answer came."""
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    with Federation(tmp_path_factory.mktemp("federation"), image_size=16) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def flare(federation: Federation) -> Iterator[Session]:
+    with session(federation.kit(LEAD)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def job(federation: Federation, flare: Session, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A job that runs as long as the tests need it."""
+    folder = tmp_path_factory.mktemp("jobs") / "long"
+    export_job(clinical(options={"rounds": 900}), folder, clinical=True)
+    job_id = submit(flare, folder)
+    assert appears(lambda: rounds(federation, job_id) >= 1)
+    return job_id
+
+
+def rounds(federation: Federation, job_id: str) -> int:
+    """Return how many rounds a job has finished."""
+    (file,) = federation.kit(SERVER).glob(f"fedward/runs/*/{job_id}/rounds.jsonl")
+    return len(file.read_text().splitlines())
+
+
+def audit(federation: Federation, name: str) -> str:
+    return (federation.kit(name) / "audit.log").read_text()
+
+
+def heard(answer: Message) -> bool:
+    """Return whether anybody answered a request."""
+    return answer.get_header(MessageHeaderKey.RETURN_CODE) not in UNHEARD
+
+
+def all_at_once(sender: Intruder, targets: list[str], requests: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Send every request to every cell; return those that somebody answered."""
+    asked = [(target, channel, topic) for target in targets for channel, topic in requests]
+
+    def ask(one: tuple[str, str, str]) -> bool:
+        return heard(sender.ask(*one, payload={}))
+
+    with ThreadPoolExecutor(64) as pool:
+        return [one for one, answered in zip(asked, pool.map(ask, asked), strict=True) if answered]
+
+
+REQUESTS = sorted((channel, "anything" if topic == "*" else topic) for channel, topic in LOOKED_AT)
+COMMANDS = sorted(topic for each in ClientRequestProcessors.request_processors for topic in each.get_topics())
+
+
+@pytest.mark.parametrize("role", PEOPLE)
+@pytest.mark.proves(
+    "member",
+    "every request that FLARE registers, to every process of a hospital and of a running job, with any person's kit",
+    "no process answers but the server, to its console; the job goes on, and the server's audit log names the person",
+)
+def test_a_person_reaches_nobody_but_the_servers_console(federation, flare, job, role):
+    before = rounds(federation, job)
+    targets = ["server", f"server.{job}", "hospital-a", f"hospital-a.{job}"]
+    with intruder(federation.kit(PEOPLE[role])) as sender:
+        answered = all_at_once(sender, targets, REQUESTS)
+    assert {target for target, _, _ in answered} <= {"server"}
+    accepted = {"hci_channel", "task", "aux_communication", "download_service__", "cellnet.channel", "return_only"}
+    assert {channel for _, channel, _ in answered} <= accepted
+    assert f"[U:{PEOPLE[role]} (_admin_" in audit(federation, SERVER)
+    assert appears(lambda: rounds(federation, job) > before + 1)
+    assert str(flare.get_job_meta(job)["status"]) == "RUNNING"
+
+
+@pytest.mark.parametrize("topic", COMMANDS)
+@pytest.mark.proves(
+    "member",
+    "each command of a site's process, a shell and the deletion of folders among them, past the console",
+    "none reaches the site; the server's audit log names the person",
+)
+def test_a_person_gives_no_orders_inside_a_hospital(federation, job, orders, topic):
+    assert topic not in orders
+
+
+@pytest.fixture(scope="module")
+def orders(federation: Federation, job: str) -> list[str]:
+    """The commands that a hospital answered: from a member, in its own name and in the server's."""
+    ledger = federation.kit("hospital-c") / "fedward" / "keep.jsonl"
+    ledger.parent.mkdir(exist_ok=True)
+    ledger.write_text("{}\n")
+    bodies = {"sys.shell": "head -n 2 startup/client.key"}
+    with intruder(federation.kit(MEMBER)) as sender:
+
+        def order(topic: str) -> bool:
+            return heard(sender.order("hospital-c", topic, bodies.get(topic, ""), job_id="fedward"))
+
+        with ThreadPoolExecutor(len(COMMANDS)) as pool:
+            answered = list(pool.map(order, COMMANDS))
+            with sender.posing_as("server"):
+                list(pool.map(order, COMMANDS))
+    assert ledger.exists()
+    assert federation.processes("hospital-c")
+    assert "[A:refused admin:admin] its connection may not speak for 'server'" in audit(federation, SERVER)
+    assert f"[U:{MEMBER}" in audit(federation, SERVER)
+    return [topic for topic, answer in zip(COMMANDS, answered, strict=True) if answer]
+
+
+@pytest.mark.proves(
+    "lead",
+    "an abort of another lead's running job, sent to the job's process past the console",
+    "it does not reach the process; the job goes on",
+)
+def test_another_lead_cannot_stop_a_job_past_the_console(federation, job):
+    before = rounds(federation, job)
+    with intruder(federation.kit("lead@hospital-b.org")) as sender:
+        answers = [
+            sender.ask(f"server.{job}", CellChannel.SERVER_COMMAND, "abort", {}),
+            sender.ask(f"hospital-a.{job}", CellChannel.CLIENT_COMMAND, "abort", {}),
+            sender.order("hospital-a", "train.abort", job_id=job),
+        ]
+    assert not any(map(heard, answers))
+    assert appears(lambda: rounds(federation, job) > before + 1)
+
+
+NAMES = ["server", f"server.{uuid.uuid4()}", "server.x", "hospital-a", f"hospital-a.{uuid.uuid4()}", "relay.hospital-a"]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: str(place_of(name)))
+@pytest.mark.parametrize("kit", [MEMBER, "hospital-b"])
+@pytest.mark.proves(
+    "site",
+    "a connection to the server under the name of the server, of one of its jobs, or of another hospital",
+    "refused by its certificate",
+)
+def test_a_connection_bears_its_certificates_name(federation, kit, name):
+    assert not connects_as(federation.kit(kit), name)
+
+
+def test_a_site_may_connect_under_its_own_name(federation):
+    assert connects_as(federation.kit("hospital-b"), f"hospital-b.{uuid.uuid4()}")
+
+
+@pytest.mark.proves(
+    "outsider",
+    "another account on a hospital's machine connects to the port by which a site's process reaches its jobs",
+    "refused: that connection needs the kit's certificate too",
+)
+def test_the_ports_between_processes_of_one_machine_need_a_certificate(federation, job):
+    ports = [
+        connection.laddr.port
+        for name in (SERVER, *HOSPITALS)
+        for process in federation.processes(name)
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port != federation.port
+    ]
+    assert len(ports) >= 1 + len(HOSPITALS)
+    for port in ports:
+        assert shows_certificate_first(port), port
+
+
+def shows_certificate_first(port: int) -> bool:
+    """Return whether a local port ends a connection that does not begin with TLS, and one without a certificate."""
+    import socket
+    import ssl
+
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as plain:
+        plain.sendall(b"\x00" * 64)
+        with ExitStack() as stack:
+            stack.enter_context(pytest.raises((ConnectionError, TimeoutError, AssertionError)))
+            answer = plain.recv(1024)
+            assert not answer or answer[0] == 0x15, answer  # an alert of TLS, or the end
+            raise ConnectionError("closed")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+            context.wrap_socket(raw) as nobody,
+        ):
+            nobody.sendall(b"\x00" * 64)
+            return not nobody.recv(1024)
+    except (ssl.SSLError, ConnectionError):
+        return True
+
+
+@pytest.mark.proves(
+    "lead",
+    "optional packages that torch looks for, in the folder `custom` of a running job, whose process is then restarted",
+    "the restarted process does not import them; the job goes on",
+)
+def test_a_restarted_process_imports_nothing_from_the_job(federation, job):
+    kit = federation.kit("hospital-b")
+    custom = kit / job / "app_hospital-b" / "custom"
+    mark = federation.folder / "imported"
+    custom.mkdir()
+    for name in ("pynvml", "triton", "tensorrt", "cupy", "itk"):
+        (custom / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    (process,) = [each for each in federation.processes("hospital-b") if "worker_process" in " ".join(each.cmdline())]
+    before = rounds(federation, job)
+    process.send_signal(signal.SIGKILL)
+    assert appears(lambda: "killed by SIGKILL; restart 1" in (kit / "log.txt").read_text())
+    assert appears(lambda: rounds(federation, job) > before + 2)
+    (again,) = [each for each in federation.processes("hospital-b") if "worker_process" in " ".join(each.cmdline())]
+    assert again.pid != process.pid
+    assert not mark.exists()
+    shutil.rmtree(custom)
+
+
+def test_the_owner_of_the_job_still_rules_it(federation, flare, job):
+    flare.abort_job(job)
+    assert appears(lambda: "FINISHED" in str(flare.get_job_meta(job)["status"]))
+
+
+# --- a hospital's kit, and a server that lets everything pass; the last tests, because they stop somebody
+
+
+@pytest.mark.proves(
+    "site",
+    "every request and command that FLARE registers, to another hospital and to the server, with a site's kit",
+    "no other hospital answers; the server's audit log names the site",
+)
+def test_a_site_reaches_no_other_hospital(federation):
+    federation.stop_one("hospital-c")
+    with intruder(federation.kit("hospital-c")) as sender:
+        answered = all_at_once(sender, ["hospital-a", "hospital-b"], REQUESTS)
+        with ThreadPoolExecutor(len(COMMANDS)) as pool:
+            ordered = list(pool.map(lambda topic: heard(sender.order("hospital-a", topic)), COMMANDS))
+        console = sender.ask("server", CellChannel.HCI, "command", json.dumps({}))
+    assert answered == []
+    assert not any(ordered)
+    assert not heard(console)
+    assert "[U:hospital-c][A:refused" in audit(federation, SERVER)
+
+
+@pytest.mark.proves(
+    "server",
+    "a member's orders to a hospital, passed on by a server that lets everything pass",
+    "refused by the hospital itself; its audit log names the sender",
+)
+def test_a_hospital_refuses_what_a_careless_server_passes_on(federation):
+    federation.start("hospital-c")
+    let_everything_pass(federation)
+    with intruder(federation.kit(MEMBER)) as sender:
+        answers = [
+            sender.order("hospital-a", "sys.shell", "ls -l startup"),
+            sender.order("hospital-a", "train.delete_run", job_id="fedward"),
+            sender.ask("hospital-a", "_net_manager", "stop_cell"),
+            sender.ask("hospital-a", CellChannel.SERVER_COMMAND, "get_task"),
+        ]
+        name = sender.name
+    assert not any(map(heard, answers))
+    log = audit(federation, "hospital-a")
+    assert f"[A:refused admin:admin] its connection may not speak for '{name}'" in log
+    assert "[A:refused _net_manager:stop_cell]" in log
+    assert federation.processes("hospital-a")
+
+
+@pytest.mark.proves(
+    "server",
+    "orders of the server itself that a site has no use for: a shell, the deletion of the site's own folder",
+    "refused by the site; its audit log names the command",
+)
+def test_a_server_itself_has_no_shell_at_a_hospital(federation):
+    with session(federation.kit(ADMIN)) as admin:
+        answer = admin.api.do_command("ls hospital-a -l startup")
+    assert "client.key" not in str(answer)
+    assert "sys.shell" in audit(federation, "hospital-a") or "not authorized" in str(answer).lower()
