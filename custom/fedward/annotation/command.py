@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from fedward.annotation.queue import Queue
 
 PORT = 8765
+LONGEST_CLASS = 200
+"""Letters of a class's name."""
 
 
 def add_annotate(parser: argparse.ArgumentParser) -> None:
@@ -70,9 +72,15 @@ def _check_kind(queue: "Queue", several: bool) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     from fedward.annotation.handover import FORMS
+    from fedward.annotation.records import NO_CLASS
+    from fedward.sites.labels import NO_FINDING, SEPARATOR
 
     different = len(set(options.classes))
+    taken = {*NO_CLASS, "skip", "undo", "skipped", *([NO_FINDING] if options.multi_label else [])}
+    unclear = [name for name in options.classes if name.casefold() in taken or name in taken or not _is_plain(name)]
+    unclear += [name for name in options.classes if options.multi_label and SEPARATOR in name]
     rules = (
+        ("classes", not unclear, f"visible words that mean no other answer ({', '.join(sorted(taken))})"),
         ("classes", different >= 2 and different == len(options.classes), "two or more different names"),
         ("export", not options.export or options.export[0] in FORMS, f"one of {', '.join(FORMS)}"),
     )
@@ -80,6 +88,11 @@ def _check(options: argparse.Namespace) -> None:
         if not kept:
             where, found = f"fedward annotate --{name}", f"{getattr(options, name)}"
             raise ConfigError(where, expected=expected, found=found, remedy="Write it differently.")
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a reader sees a class as what it is: on one line, none of it hidden, no word turned round."""
+    return name.isprintable() and name == name.strip() and 0 < len(name) <= LONGEST_CLASS
 
 
 def _import(options: argparse.Namespace, queue: "Queue", pictures: "Pictures") -> int:

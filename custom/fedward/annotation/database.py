@@ -142,11 +142,13 @@ _SCHEMAS = (_FIRST, _SECOND, _THIRD, _FOURTH)
 """What each format adds to the one before; an older file is brought up to date when it is opened."""
 
 _FOREIGN = "It is no queue: move it elsewhere, with its -wal and -shm, and a new one is made in its place."
+_RESTORE = "It was removed or emptied meanwhile: put back a backup, and start the program again."
 _REMEDIES = {
     "not a database": _FOREIGN,
     "already exists": _FOREIGN,
     "malformed": f"Put back a backup, or what `sqlite3 {NAME} .recover` still reads of it. Keep the damaged file.",
     "locked": "Another process holds it, perhaps a database browser. End that one, and try again. Leave the file.",
+    "no such table": _RESTORE,
     "full": "Make room on its disk, and try again. Leave the file: it holds the answers.",
 }
 """What SQLite's message says -> what to do."""
@@ -208,13 +210,16 @@ class Database:
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)) as database:
+            # mode=rw: a queue that was removed meanwhile is said to be missing, and no empty one takes its place.
+            address = f"{self.path.absolute().as_uri()}?mode=rw"
+            with closing(sqlite3.connect(address, timeout=_WAIT, isolation_level=None, uri=True)) as database:
                 database.row_factory = sqlite3.Row
                 database.execute("PRAGMA synchronous = FULL")
                 yield database
         except sqlite3.Error as error:
             text = str(error)
-            raise self._unusable(text, next((_REMEDIES[key] for key in _REMEDIES if key in text), _ALLOW)) from error
+            remedy = next((_REMEDIES[key] for key in _REMEDIES if key in text), _ALLOW)
+            raise self._unusable(text, remedy if self.path.exists() else _RESTORE) from error
 
     def _unusable(self, found: str, remedy: str) -> DataError:
         expected = "a queue on a local disk that this account can read and write"

@@ -17,8 +17,12 @@ from fedward.annotation.records import (
     Return,
     Returned,
     is_formula,
+    plain_name,
 )
 from fedward.annotation.rules import Rules
+
+_LONGEST_ID = 500
+"""Letters of an id that the site file does not name."""
 
 
 def merge(
@@ -45,6 +49,7 @@ def merge(
     """
     refused, added = list(returned.refused), set[str]()
     unknown, known, count = set[str](), 0, 0
+    before = _Before(database, rules)
     for answer in returned.answers:
         try:
             decision = _understood(answer, words, blank, rules)
@@ -52,11 +57,16 @@ def merge(
             refused.append(Refused(answer.where, answer.sample_id, str(problem)))
             continue
         if decision.sample_id not in known_ids:
+            if len(decision.sample_id) > _LONGEST_ID or not decision.sample_id.isprintable():
+                expected = f"an id of the site, or up to {_LONGEST_ID} visible letters"
+                refused.append(Refused(answer.where, f"{answer.sample_id:.80}", f"expected {expected}"))
+                continue
             unknown.add(decision.sample_id)
-        if _is_known(database, decision, rules, timed=bool(answer.time)):
+        if before.has(decision, timed=bool(answer.time)):
             known += 1
             continue
         add_answer(database, **asdict(decision))
+        before.add(decision)
         added.add(decision.sample_id)
         count += 1
     return Imported(
@@ -73,8 +83,14 @@ def merge(
 def _understood(answer: Returned, words: Mapping[str, str], blank: Decision, rules: Rules) -> Decision:
     if not answer.sample_id:
         raise ValueError("expected a sample_id, found none")
-    if is_formula(answer.annotator):
-        raise ValueError(f"expected {NO_FORMULA}, found {answer.annotator!r:.80}")
+    annotator = blank.annotator
+    if answer.annotator:
+        try:
+            annotator = plain_name(answer.annotator)
+        except ValueError as expected:
+            raise ValueError(f"expected {expected}, found {answer.annotator!r:.80}") from None
+    if is_formula(annotator):
+        raise ValueError(f"expected {NO_FORMULA}, found {annotator!r:.80}")
     said = answer.label.casefold()
     kind, label = said, None
     if said not in rules.no_class:
@@ -84,18 +100,45 @@ def _understood(answer: Returned, words: Mapping[str, str], blank: Decision, rul
             others = ", ".join(rules.no_class)
             raise ValueError(f"expected {expected}, {others}, found {answer.label!r:.80}") from None
     time = times.parse(answer.time) if answer.time else blank.time
-    return Decision(answer.sample_id, answer.annotator or blank.annotator, kind, label, time, blank.source)
+    return Decision(answer.sample_id, annotator, kind, label, time, blank.source)
 
 
-def _is_known(database: sqlite3.Connection, decision: Decision, rules: Rules, *, timed: bool) -> bool:
-    """Return whether the queue has the answer; one without a time is known too if its annotator says the same now."""
-    ids = rules.together(decision.sample_id)
-    same = f"sample_id IN ({places(ids)}) AND annotator = ? AND kind = ? AND label IS ?"
-    query = f"SELECT EXISTS (SELECT 1 FROM answers WHERE {same} AND time = ?)"
-    now = f"SELECT EXISTS (SELECT 1 FROM decisions WHERE {same})"
-    values = [*ids, decision.annotator, decision.kind, decision.label]
-    ever = database.execute(query, [*values, decision.time]).fetchone()[0]
-    return bool(ever or (not timed and database.execute(now, values).fetchone()[0]))
+class _Before:
+    """The answers of the queue, those of the file so far among them.
+
+    They are read once: a query for each answer of the file would search all those before it about the same image, and
+    the queue is nobody else's meanwhile.
+    """
+
+    def __init__(self, database: sqlite3.Connection, rules: Rules) -> None:
+        self._rules = rules
+        self._ever: set[tuple[str | None, ...]] = set()
+        self._now: dict[tuple[str, str], Decision] = {}
+        """Image and annotator -> what they say at present."""
+        for row in database.execute(f"SELECT {DECISION} FROM answers"):
+            self._ever.add(self._name(Decision(*row)))
+        for row in database.execute(f"SELECT {DECISION} FROM decisions"):
+            self._now[row["sample_id"], row["annotator"]] = Decision(*row)
+
+    def has(self, decision: Decision, *, timed: bool) -> bool:
+        """Return whether an answer is known; one without a time is known too if its annotator says the same now."""
+        if self._name(decision) in self._ever:
+            return True
+        now = [self._now.get((name, decision.annotator)) for name in self._rules.together(decision.sample_id)]
+        same = (decision.kind, decision.label)
+        return not timed and any(each is not None and (each.kind, each.label) == same for each in now)
+
+    def add(self, decision: Decision) -> None:
+        """Note an answer that was added."""
+        self._ever.add(self._name(decision))
+        now = self._now.get((decision.sample_id, decision.annotator))
+        if now is None or decision.time >= now.time:
+            self._now[decision.sample_id, decision.annotator] = decision
+
+    def _name(self, decision: Decision) -> tuple[str | None, ...]:
+        """Return what makes an answer the same as another, of whichever image of the lesion."""
+        first = self._rules.together(decision.sample_id)[0]
+        return first, decision.annotator, decision.kind, decision.label, decision.time
 
 
 def _conflicts(database: sqlite3.Connection, sample_ids: Collection[str], rules: Rules) -> Iterator[Conflict]:

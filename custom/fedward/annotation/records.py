@@ -1,5 +1,6 @@
 """What goes into the queue and what comes out of it; times are UTC as text that sorts (see ``times``)."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -12,10 +13,24 @@ NONE_OF_THESE = "none of these"
 REFUSED = (UNUSABLE, NONE_OF_THESE)
 """What is said of images that are not to be trained on."""
 NO_CLASS = (CANNOT_TELL, *REFUSED)
+LONGEST_NAME = 80
+"""Letters of a reader's name."""
 NOBODY = "unknown"
 """The annotator of an answer whose file names none."""
 NO_FORMULA = "a reader's name that does not begin with = + - @ or a control character"
 """What is expected where :func:`is_formula`."""
+
+
+def plain_name(name: str) -> str:
+    """Return a reader's name in one spelling, whichever way it was typed.
+
+    Raises:
+        ValueError: it is empty, longer than 80 letters, or holds what nobody can see; the text is what was expected.
+    """
+    name = " ".join(unicodedata.normalize("NFC", name).split())
+    if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ValueError(f"a reader's name of 1 to {LONGEST_NAME} visible letters")
+    return name
 
 
 def is_formula(name: str) -> bool:
@@ -127,8 +142,13 @@ class Imported:
         )
         for title, items in sections:
             if items:
-                lines += ["", f"{title}: {len(items)}", *(f"  - {item}" for item in items)]
+                lines += ["", f"{title}: {len(items)}", *(f"  - {_one_line(item)}" for item in items)]
         return "\n".join(lines)
+
+
+def _one_line(text: str) -> str:
+    """Return a text that cannot pass for several lines of the account."""
+    return " ".join(text.split())
 
 
 def _conflict(conflict: Conflict) -> str:

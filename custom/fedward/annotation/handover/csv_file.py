@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 from fedward.annotation.handover.content import Content
+from fedward.annotation.handover.returned import require_file
 from fedward.annotation.records import Refused, Return, Returned
 from fedward.errors import DataError
 from fedward.sites.table import read_table
@@ -41,6 +42,11 @@ def read(path: Path) -> Return:
     Raises:
         DataError: the file cannot be read, or lacks a column.
     """
+    try:
+        require_file(path)
+    except OSError as error:
+        expected, remedy = "a CSV file", "Send back the exported CSV with 'label' filled in."
+        raise DataError(f"returned file {path}", expected=expected, found=f"{error.strerror}", remedy=remedy) from None
     try:
         records, rejected = read_table(path, ("sample_id", "label"), "annotation")
     except DataError as error:

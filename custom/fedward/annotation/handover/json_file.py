@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedward.annotation.handover.returned import require_file
 from fedward.errors import DataError
 
 
@@ -14,6 +15,7 @@ def read_json(path: Path, kind: type, expected: str) -> Any:
         DataError: there is no such file, it is not JSON, or another value.
     """
     try:
+        require_file(path)
         content = json.loads(path.read_text("utf-8-sig"))
         found = type(content).__name__
     except OSError as error:
