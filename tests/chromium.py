@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from selenium.webdriver import ActionChains, Chrome, ChromeOptions
@@ -35,10 +35,12 @@ sys.exit(main())
 class Server:
     """``fedward annotate`` in a process of its own."""
 
-    def __init__(self, site_file: Path, classes: Sequence[str], port: int = 0, *options: str) -> None:
+    def __init__(
+        self, site_file: Path, classes: Sequence[str], port: int = 0, *options: str, errors: IO[bytes] | None = None
+    ) -> None:
         words = ["annotate", str(site_file), "--classes", *classes, "--port", str(port), *options]
         command = [sys.executable, "-c", _COMMAND, *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline()
         self.address = re.findall(r"http://\S+", self.line)[0]

@@ -66,6 +66,14 @@ class Clinician:
         return f"{next(_KEYS):032x}"
 
 
+@pytest.fixture(scope="module")
+def module_clinic(tmp_path_factory: pytest.TempPathFactory) -> Clinic:
+    """Eight images, asked for all but the last two; its tests share it."""
+    clinic = Clinic(tmp_path_factory.mktemp("clinic"), 8)
+    clinic.ask(*clinic.ids[:6])
+    return clinic
+
+
 @pytest.fixture
 def make_clinic(tmp_path: Path) -> Callable[[int], Clinic]:
     """Make a clinic with so many images, nothing asked yet."""

@@ -15,6 +15,7 @@ from fedward.annotation.page.app import Page
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import Pictures
 from fedward.errors import DataError
+from visiting import come_in
 
 CLASSES = ("MEL", "NV", "BCC")
 TOKEN = "t" * 43
@@ -42,9 +43,7 @@ def write(clinic: Any, reading: str = _READING) -> Path:
 
 def visit(site_file: Path) -> Any:
     pictures = Pictures(site_file, CLASSES)
-    client = Page(Desk(queue_of(site_file), pictures.ids, CLASSES), pictures, Guard(TOKEN, "::1")).app().test_client()
-    client.get(f"/?token={TOKEN}")
-    return client
+    return come_in(Page(Desk(queue_of(site_file), pictures.ids, CLASSES), pictures, Guard(TOKEN, "::1")), TOKEN)
 
 
 def test_cells_and_group_stand_beside_the_image(clinic: Any) -> None:
@@ -103,10 +102,9 @@ def test_an_npz_file_has_no_columns(tmp_path: Path) -> None:
 def test_own_answers_are_listed_and_can_be_shown_again(clinic: Any) -> None:
     clinic_file = write(clinic)
     client = visit(clinic_file)
-    secret = Guard(TOKEN, "::1").form_secret
     body = {"annotator": "anna", "key": "0" * 32, "sample_id": "s00", "kind": "unusable", "label": None, "seen": 0}
     for seconds, code in [(-1, 400), ("2", 400), (2.5, 200)]:
-        answer = client.post("/answer", json={**body, "seconds": seconds}, headers={"X-Form-Secret": secret})
+        answer = client.post("/answer", json={**body, "seconds": seconds})
         assert answer.status_code == code
     (given,) = client.get("/given?annotator=anna").get_json()
     assert (given["sample_id"], given["text"]) == ("s00", "unusable")

@@ -32,6 +32,7 @@ from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering
 from fedward.sites.rendering import Slices as Cut
 from tiny import tiny
+from visiting import come_in
 
 CLASSES = ("MEL", "NV")
 TOKEN = "t" * 43
@@ -113,13 +114,9 @@ def test_one_volume_is_held_and_read_once(scans: Path, monkeypatch: pytest.Monke
 @pytest.fixture
 def client(scans: Path) -> FlaskClient:
     queue = queue_of(scans)
-    queue.request("run", 1, "fedal", ["one#5"])
+    queue.request("run", 1, "fedal", ["one#5", "two#1", "cine#1", "broken#0"], [1, 0, 0, 0])
     pictures = Pictures(scans, CLASSES)
-    found: FlaskClient = (
-        Page(Desk(queue, pictures.ids, CLASSES), pictures, Guard(TOKEN, "127.0.0.1")).app().test_client()
-    )
-    assert found.get(f"/?token={TOKEN}").status_code == 200
-    return found
+    return come_in(Page(Desk(queue, pictures.ids, CLASSES), pictures, Guard(TOKEN, "127.0.0.1")), TOKEN)
 
 
 def test_the_view_says_which_slice_is_in_question(client: FlaskClient) -> None:

@@ -10,6 +10,8 @@ from fedward.annotation.questions import Question, agreement, questions
 from fedward.annotation.queue import Queue
 from fedward.annotation.records import Request
 
+_OTHER_MESSAGE = "This was sent under the key of another message. Nothing was changed. Please reload the page."
+
 
 class Stale(Exception):  # noqa: N818 - not an error of the program: the page reloads its view
     """The page answered for an annotator from a view that is no longer true; nothing was written."""
@@ -164,15 +166,23 @@ class Desk:
             asked = {one.sample_id for each in questions(database, self.rules) for one in each.open}
             return sorted(name for name in asked if name not in self._known)
 
+    def asked(self) -> frozenset[str]:
+        """Return the ids of all images that were ever asked for."""
+        with self._database.reading() as database:
+            return frozenset(row[0] for row in database.execute("SELECT DISTINCT sample_id FROM requests"))
+
     def answer(self, message: Message) -> None:
         """Write an answer; it is on the disk when this returns.
 
         Raises:
-            Stale: the annotator has answered about the image since the page showed it.
+            Stale: the annotator has answered about the image since the page showed it, or the key is that of another
+                message.
         """
         with self._database.writing() as database:
-            if database.execute("SELECT 1 FROM answers WHERE key = ?", [message.key]).fetchone():
-                return
+            if known := _of_key(database, message.key):
+                if all(known[name] == getattr(message, name) for name in ("annotator", "sample_id", "kind", "label")):
+                    return
+                raise Stale(message.annotator, _OTHER_MESSAGE)
             if self._newest(database, message.annotator, message.sample_id) != message.seen:
                 text = "You have already answered this image, perhaps in another tab. Nothing was changed."
                 raise Stale(message.annotator, text)
@@ -186,11 +196,12 @@ class Desk:
         """Take back the annotator's newest answer at the page; return the id of its image.
 
         Raises:
-            Stale: ``answer`` is not that one.
+            Stale: ``answer`` is not that one, or the key is that of another message.
         """
         with self._database.writing() as database:
-            done = database.execute("SELECT sample_id FROM answers WHERE key = ? AND kind = 'undo'", [key]).fetchone()
-            if done is not None:
+            if done := _of_key(database, key):
+                if (done["annotator"], done["undoes"]) != (annotator, answer):
+                    raise Stale(annotator, _OTHER_MESSAGE)
                 return str(done["sample_id"])
             last = _last(database, annotator)
             if last is None or last.answer != answer:
@@ -209,6 +220,12 @@ class Desk:
         ids = self.rules.together(sample_id)
         query = f"SELECT coalesce(max(answer), 0) FROM answers WHERE annotator = ? AND sample_id IN ({places(ids)})"
         return int(database.execute(query, [annotator, *ids]).fetchone()[0])
+
+
+def _of_key(database: sqlite3.Connection, key: str) -> sqlite3.Row | None:
+    """Return what a message has become, if it came before."""
+    row: sqlite3.Row | None = database.execute("SELECT * FROM answers WHERE key = ?", [key]).fetchone()
+    return row
 
 
 def _skipped(database: sqlite3.Connection, annotator: str) -> list[str]:

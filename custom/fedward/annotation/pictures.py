@@ -3,7 +3,7 @@
 import io
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -118,6 +118,13 @@ class Pictures:
         """Return the ids of all images of the same group, in the order of the site's file; of a slice, its own."""
         picture = self._pictures.get(sample_id)
         return self._groups[picture.group] if picture else [sample_id]
+
+    def belongs(self, sample_id: str, asked: Collection[str]) -> bool:
+        """Return whether an image is one of those asked for, of the group of one, or a slice of the same volume."""
+        if sample_id in self._pictures:
+            return any(name in asked for name in self.group(sample_id))
+        row = sample_id.rpartition("#")[0]
+        return any(name.rpartition("#")[0] == row for name in asked)
 
     def facts(self, sample_id: str) -> tuple[tuple[str, str], ...]:
         """Return the columns that the site shows, and what stands there; empty cells are left out."""

@@ -1,7 +1,6 @@
 """The page's few addresses: itself, what waits, one image, an answer, and taking one back."""
 
 import logging
-import unicodedata
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, TypeAlias
@@ -14,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 from fedward.annotation.desk import Desk, Message, Stale, View
 from fedward.annotation.page.guard import Guard
 from fedward.annotation.pictures import LARGEST, Pictures
-from fedward.annotation.records import NO_FORMULA, is_formula
+from fedward.annotation.records import NO_FORMULA, is_formula, plain_name
 from fedward.errors import DataError
 from fedward.sites.labels import NO_FINDING
 
@@ -39,9 +38,7 @@ Answer: TypeAlias = Response | tuple[Response, int]
 
 
 def _plain_name(name: str) -> str:
-    name = " ".join(unicodedata.normalize("NFC", name).split())
-    if not 1 <= len(name) <= 80 or not name.isprintable():
-        raise ValueError("a name of 1 to 80 letters")
+    name = plain_name(name)
     if is_formula(name):
         raise PydanticCustomError(_FORMULA, NO_FORMULA)
     return name
@@ -133,7 +130,7 @@ class Page:
             rules=self.desk.rules,
             no_finding=NO_FINDING,
             message=message,
-            form_secret="" if message else self.guard.form_secret,
+            guard=None if message or not self.guard.brings_token() else self.guard,
         )
 
     def icon(self) -> Response:
@@ -162,7 +159,7 @@ class Page:
 
     def _of_image(self, what: Callable[[str], Response]) -> Answer:
         sample_id = request.args.get("id", "")
-        if sample_id not in self.pictures.ids:
+        if sample_id not in self.pictures.ids or not self.pictures.belongs(sample_id, self.desk.asked()):
             return _sorry("There is no such image here.", 404)
         try:
             return what(sample_id)
@@ -175,6 +172,8 @@ class Page:
         body = _Answer.model_validate_json(request.get_data())
         if body.sample_id not in self.pictures.ids or body.kind not in ("label", "skip", *self.desk.rules.no_class):
             return _sorry(_FOREIGN, 400)
+        if not self.desk.asked().intersection(self.desk.rules.together(body.sample_id)):
+            raise Stale(body.annotator, "Nobody has asked about this image. Nothing was changed.")
         said = body.model_dump()
         if body.label is not None:
             try:

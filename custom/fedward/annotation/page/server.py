@@ -1,48 +1,55 @@
 """Serves the page until Ctrl-C: the socket, the address, and a token that a crash does not change."""
 
+import os
 import secrets
 import socket
+import stat
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 from flask import Flask
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from fedward import private
+from fedward.annotation.page.connections import Handler, Server
 from fedward.errors import ConfigError
-
-
-class _Silent(WSGIRequestHandler):
-    """Logs no request: addresses hold the token and sample ids."""
-
-    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        pass
 
 
 class Token:
     """The token of a run of the page, kept beside the queue while it runs.
 
     A page that ends well forgets it. One that was killed finds it again, so that tabs which are still open go on, and
-    send what they could not.
+    send what they could not. One that others could read, or that is a link, is replaced: somebody may know it.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "token"
-        try:
-            self.value = self._path.read_text("ascii")
-        except (OSError, ValueError):
-            self.value = ""
+        self.value = self._kept()
         if len(self.value) < 32:
             self.value = secrets.token_urlsafe(32)
             self._path.unlink(missing_ok=True)
             with open(self._path, "x", opener=private.opener) as file:
                 file.write(self.value)
 
+    def _kept(self) -> str:
+        """Return the token that an earlier run left, empty if it cannot be used."""
+        try:
+            with open(self._path, "rb", opener=_no_link) as file:
+                state = os.fstat(file.fileno())
+                alone = stat.S_ISREG(state.st_mode) and not state.st_mode & 0o077 and state.st_uid == os.geteuid()
+                return file.read(1000).decode("ascii") if alone else ""
+        except (OSError, ValueError):
+            return ""
+
     def forget(self) -> None:
         """Let the next run have another one."""
         with suppress(OSError):
             self._path.unlink()
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file that is no link, without waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -68,13 +75,13 @@ def address(listening: socket.socket, token: str) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}"
 
 
-def server(app: Flask, listening: socket.socket) -> BaseWSGIServer:
+def server(app: Flask, listening: socket.socket) -> Server:
     """Return a server on a socket, a thread for each request."""
     host, port = listening.getsockname()[:2]
-    return make_server(host, port, app, threaded=True, request_handler=_Silent, fd=listening.fileno())
+    return Server(host, port, app, Handler, fd=listening.fileno())
 
 
-def serve(running: BaseWSGIServer) -> None:
+def serve(running: Server) -> None:
     """Serve until Ctrl-C.
 
     In a thread of its own: an interrupt in the middle of a request's start could be lost there.

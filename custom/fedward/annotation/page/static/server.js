@@ -1,8 +1,16 @@
 // Talks to the program that serves the page.
 
-const secret = document.querySelector("meta[name=form-secret]").content;
+const secret = kept("form-secret");
+const imageSecret = kept("image-secret");
 export const CLOSED = 410; // the page takes no answers any more; loaded anew, it says why
 const LONGEST_WAIT = 5_000; // milliseconds between attempts to send
+
+/** Return what came with the full address, or came in an earlier tab. Unlike a cookie, it is for this port alone. */
+function kept(name) {
+  const brought = document.querySelector(`meta[name=${name}]`)?.content;
+  if (brought) localStorage.setItem(`fedward-${name}`, brought);
+  return brought ?? localStorage.getItem(`fedward-${name}`) ?? "";
+}
 
 function newKey() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -10,7 +18,7 @@ function newKey() {
 
 /** Return the address of an image, `how` it is to be drawn. */
 export function imageAddress(id, how = {}) {
-  return `/image?${new URLSearchParams({ id, ...how })}`;
+  return `/image?${new URLSearchParams({ id, ...how, secret: imageSecret })}`;
 }
 
 /** Return an image's name without its folders, whose names may be those of classes. */
@@ -20,7 +28,7 @@ export function nameOf(id) {
 
 /** Return content of an address and whether all is well; throws where the program does not answer. */
 export async function get(path, words) {
-  const answer = await fetch(`${path}?${new URLSearchParams(words)}`);
+  const answer = await fetch(`${path}?${new URLSearchParams(words)}`, { headers: { "X-Form-Secret": secret } });
   if (answer.status === CLOSED) location.reload();
   return { ok: answer.ok, content: await answer.json() };
 }

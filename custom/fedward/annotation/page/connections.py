@@ -1,0 +1,140 @@
+"""Connections to the page: a time and a size for each request, and a number for those who have not shown the token."""
+
+import io
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+
+from fedward.annotation.page.guard import ADMIT, HEADERS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+LONGEST_REQUEST = 15.0
+"""Seconds in which a request must have arrived, and in which each part of an answer must be taken."""
+LARGEST_REQUEST = 256 * 1024
+"""Bytes of a request. Line, headers and body are each limited to less."""
+MOST_STRANGERS = 64
+"""Open connections that have not shown the token; with one more, the oldest is closed."""
+_PART = 64 * 1024
+"""Bytes of an answer that are sent at a time."""
+
+
+class _Incoming(io.RawIOBase):
+    """What a connection sends: ends after so many bytes, and raises TimeoutError after so many seconds."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._left = connection, LARGEST_REQUEST
+        self._end = time.monotonic() + LONGEST_REQUEST
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        seconds = self._end - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        self._connection.settimeout(seconds)
+        count = self._connection.recv_into(memoryview(buffer)[: self._left])
+        self._left -= count
+        return count
+
+
+class _Outgoing(io.BufferedIOBase):
+    """What a connection is sent: the time limit is for each part, as a large image may be long on its way."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: "ReadableBuffer") -> int:
+        parts = memoryview(content)
+        for start in range(0, len(parts), _PART):
+            self._connection.settimeout(LONGEST_REQUEST)
+            self._connection.sendall(parts[start : start + _PART])
+        return len(parts)
+
+
+class Handler(WSGIRequestHandler):
+    """Takes one request from a connection. It logs none: addresses hold the token and sample ids."""
+
+    server: "Server"
+
+    def setup(self) -> None:
+        """Read and write within limits."""
+        super().setup()
+        self.rfile, self.wfile = io.BufferedReader(_Incoming(self.connection)), _Outgoing(self.connection)
+
+    def parse_request(self) -> bool:
+        """Return whether there is a request; one whose address cannot be taken apart is none."""
+        if not super().parse_request():
+            return False
+        try:
+            urlsplit(self.path)
+        except ValueError:
+            self.send_error(400)
+            return False
+        return True
+
+    def make_environ(self) -> dict[str, Any]:
+        """Return what the application is told, with the way to say that the token was shown."""
+        return super().make_environ() | {ADMIT: lambda: self.server.admit(self.connection)}
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request, without a word of it in the answer."""
+        self.send_response(code)
+        for name, value in {**HEADERS, "Content-Length": "0", "Connection": "close"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def version_string(self) -> str:
+        """Return what an answer says of the program: no versions."""
+        return "fedward"
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Log nothing."""
+
+    def log_error(self, format: str, *args: Any) -> None:
+        """Log nothing: anybody who reaches the port could fill the log."""
+
+
+class Server(ThreadedWSGIServer):
+    """A thread for each connection."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._strangers: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin with a connection, and end the oldest one of a stranger if there are too many."""
+        with self._lock:
+            self._strangers[request] = None
+            if len(self._strangers) > MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def admit(self, request: socket.socket) -> None:
+        """Note that a connection has shown the token."""
+        with self._lock:
+            self._strangers.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End with a connection."""
+        self.admit(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say that a connection failed, in a line: what it sent is not printed."""
+        print(f"fedward annotate: a connection failed: {type(sys.exception()).__name__}", file=sys.stderr)
