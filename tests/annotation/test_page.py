@@ -440,3 +440,20 @@ def test_tokens_differ(tmp_path: Path) -> None:
         tokens.add(token.value)
         token.forget()
     assert len(tokens) == 50
+
+
+@pytest.mark.parametrize(("more", "name"), [("", "hospital-c"), ("site: clinic-of-its-own\n", "clinic-of-its-own")])
+def test_a_site_is_called_as_in_its_startup_kit(clinic: Any, more: str, name: str) -> None:
+    """Each hospital's file in a startup kit has the same name."""
+    local = clinic.site_file.parent
+    file = local / "fedward_site.yaml"
+    file.write_text(clinic.site_file.read_text() + more)
+    assert Pictures(file, CLASSES).site == (name if more else "fedward_site")
+    (local.parent / "startup").mkdir()
+    for content in ("{", "[]", '{"client": {"fqsn": 3}}'):
+        (local.parent / "startup" / "fed_client.json").write_text(content)
+        assert Pictures(file, CLASSES).site == (name if more else "fedward_site")
+    kit = {"client": {"fqsn": "relay.hospital-c"}}
+    (local.parent / "startup" / "fed_client.json").write_text(json.dumps(kit))
+    assert Pictures(file, CLASSES).site == name
+    assert Pictures(clinic.site_file, CLASSES).site == "clinic"

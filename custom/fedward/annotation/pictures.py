@@ -22,7 +22,7 @@ from fedward.sites.job_checks import check_label_fields, check_rejected
 from fedward.sites.manifest import Entry, read_entries
 from fedward.sites.npz import read_split
 from fedward.sites.rendering import PLAIN, Rendering, Window
-from fedward.sites.site_file import ClassWords, ManifestSite, NpzSite, read_site_file
+from fedward.sites.site_file import ANY_SITE, ClassWords, ManifestSite, NpzSite, kit_site, read_site_file
 from fedward.sites.table import read_header
 
 LARGEST = 4096
@@ -68,7 +68,10 @@ class Pictures:
         file = read_site_file(site_file)
         check_label_fields(file, classes, multi_label)
         _check_reading(file, classes)
-        self.site, self.classes = file.site, classes
+        nameless = site_file.name == ANY_SITE and file.site == site_file.stem
+        self.site = (kit_site(site_file) if nameless else None) or file.site
+        """Its name: that of the startup kit where the file names none, and is called the same at each site."""
+        self.classes = classes
         self.words = {name: file.reading.classes.get(name, ClassWords()) for name in classes}
         """Class -> its title and definition, as readers see them."""
         self.names: dict[str, str] = dict(file.labels) if isinstance(file, ManifestSite) else {}

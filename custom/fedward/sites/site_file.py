@@ -1,5 +1,6 @@
 """The file in which a site says what its data is: read, checked, and turned into named errors."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -256,6 +257,16 @@ def find_site_file(site: str, folders: Sequence[Path]) -> Path | None:
 def site_files(folders: Sequence[Path]) -> list[str]:
     """Return the names of all sites' files in the folders. The server's file and a policy are not sites' files."""
     return sorted(path.name for folder in folders for path in folder.glob("*.yaml") if path.name not in NO_SITE)
+
+
+def kit_site(site_file: Path) -> str | None:
+    """Return the name of the site whose startup kit holds a site file in ``local/``; None if no kit does."""
+    kit = site_file.resolve().parent.parent / "startup" / "fed_client.json"
+    try:
+        name = json.loads(kit.read_text("utf-8"))["client"]["fqsn"].rpartition(".")[-1]  # the last of a chain of relays
+    except (AttributeError, LookupError, OSError, TypeError, ValueError):
+        return None
+    return name if isinstance(name, str) and name.isprintable() else None
 
 
 def named_sites(folder: Path) -> list[str]:
