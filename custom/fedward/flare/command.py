@@ -97,6 +97,8 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
 
 def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.submit import fetch, session, submit, wait
+    from fedward.report.words import nobody_asked
+    from fedward.storage.info import read_info
 
     name, say = options.run or uuid4().hex, partial(print, flush=True)
     say(f"run {name}; Ctrl-C ends the waiting, not the job. If it breaks off: --continue {name}")
@@ -113,6 +115,8 @@ def _submit(options: argparse.Namespace) -> int:
             job_id = submit(flare, options.job, name)
             say(f"job {job_id} is submitted")
             run = fetch(flare, wait(flare, job_id, options.timeout), options.out)
+    if nobody := nobody_asked(read_info(run).summary.enough_labels):
+        say(nobody)
     print(run / "report.html")
     return 0
 

@@ -9,7 +9,7 @@ from fedward.report.listener import Listener, Start
 from fedward.report.outcome import outcome
 from fedward.report.progress_line import ProgressLine
 from fedward.report.tables import took_no_step
-from fedward.report.words import MOST_SITES, count, more_sites, nothing_to_judge
+from fedward.report.words import MOST_SITES, count, more_sites, nobody_asked, nothing_to_judge
 from fedward.storage.info import Summary
 from fedward.storage.rows import RoundRow
 from fedward.terminal import Printer, printable
@@ -89,6 +89,7 @@ class Console(Listener):
         else:
             self._wrapped(f"finished after {count(summary.rounds or 0, 'round')}")
             self._wrapped(nothing_to_judge(untrained) or "")
+        self._wrapped(nobody_asked(summary.enough_labels))
         if not_evaluated := summary.not_evaluated:
             self._wrapped(f"last model not evaluated at {count(len(not_evaluated), 'site')}:")
             self._reasons(not_evaluated)

@@ -1,7 +1,7 @@
 """The report's findings as sentences a clinician can read; every number comes from the tables."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fedward.errors import listed
@@ -240,6 +240,18 @@ def spread(values: dict[str, float]) -> str:
     if f"{values[low]:.3f}" == f"{values[high]:.3f}":
         return f"{values[low]:.3f} at each"
     return f"lowest {values[low]:.3f} at {low}, highest {values[high]:.3f} at {high}"
+
+
+def nobody_asked(enough: Mapping[str, str]) -> str:
+    """Return at which sites nobody is asked for labels, and why; empty if there is none.
+
+    ``enough``: site -> how many labels it has.
+    """
+    if not enough:
+        return ""
+    told = "; ".join(f"{site}: {labels}" for site, labels in list(enough.items())[:MOST_SITES])
+    more = f"; {more_sites(len(enough))}" if len(enough) > MOST_SITES else ""
+    return f"nobody is asked for labels where the job wants no more than there are ({told}{more})"
 
 
 def more_sites(number: int) -> str:

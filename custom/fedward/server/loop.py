@@ -21,6 +21,7 @@ from fedward.server.consent import Consent
 from fedward.server.exchange import Communicator, Result
 from fedward.server.federation import federation_of
 from fedward.server.public import PublicImages
+from fedward.server.questions import enough_labels
 from fedward.server.record import keep_best, key_values, record_round, record_sites
 from fedward.storage.info import Summary
 from fedward.storage.initial import FirstModel, Source, Weights, described, initial_model
@@ -201,6 +202,8 @@ class _Loop:
         summary = Summary(
             rounds=state.round, best_round=best_round, best_value=best_value, not_evaluated=dict(sorted(failed.items()))
         )
+        if enough := enough_labels(run.path, self._experiment):
+            summary = summary.model_copy(update={"enough_labels": enough})
         run.set_status("finished", summary)
         return summary
 

@@ -8,7 +8,8 @@ from typing import Any
 from fedward.errors import RunError, reason_of
 from fedward.evaluation.selection import MetricRow, mean_over_sites
 from fedward.methods import settings_of
-from fedward.report.words import MOST_SITES, count, more_sites
+from fedward.report.words import MOST_SITES, count, more_sites, nobody_asked
+from fedward.server.questions import enough_labels
 from fedward.storage import audit
 from fedward.storage.lock import is_held
 from fedward.storage.rows import RoundRow, read_rows
@@ -36,6 +37,7 @@ def progress(run_folder: Path) -> dict[str, Any]:
     metric, best, last      key metric, and its mean over sites on validation images as ``{"round", "value"}``: of the
                             best round so far, and of the last evaluated one
     not_evaluated           site -> reason of those that did not evaluate the last model of a finished run
+    enough_labels           site -> how many labels it has, of those where nobody is asked, as the job wants no more
     bytes_down, bytes_up    of all committed exchanges
     ======================  ===========================================================================================
 
@@ -71,6 +73,7 @@ def _progress(run: RunFolder) -> dict[str, Any]:
         "exchange": next((_exchange(row) for row in reversed(rounds) if row.asked), None),
         **_key_metric(run, experiment.key_metric),
         "not_evaluated": info.summary.not_evaluated,
+        "enough_labels": enough_labels(run.path, experiment),
         "bytes_down": sum(row.bytes_down for row in rounds),
         "bytes_up": sum(row.bytes_up for row in rounds),
     }
@@ -124,6 +127,7 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     for name in ("best", "last"):
         if value := state[name]:
             found += _item(name, f"{state['metric']} {value['value']:.3f} after {count(value['round'], 'round')}")
+    found += _item("labels", nobody_asked(state["enough_labels"]))
     if missing := state["not_evaluated"]:
         found += _item("missing", f"evaluation of the last model, at {count(len(missing), 'site')}")
         found += _reasons(missing)

@@ -29,6 +29,8 @@ class Summary(_Closed):
     """Mean over sites of the key metric, in the best round."""
     not_evaluated: dict[str, str] = {}
     """Site -> why it brought no value of the last model."""
+    enough_labels: dict[str, str] = {}
+    """Site -> how many labels it has, of those where nobody was asked, as the job wants no more."""
     reason: str | None = None
     """Of a failure."""
     refused: Names = ()

@@ -1,0 +1,81 @@
+"""A run of active learning in which nobody is asked says so: in run.json, on the console, and as its status."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedward.config import DataSpec
+from fedward.local import run_local
+from fedward.report.console import Console
+from fedward.report.words import nobody_asked
+from fedward.server.progress import lines, progress
+from fedward.server.questions import enough_labels
+from tiny import tiny
+
+pytestmark = pytest.mark.usefixtures("without_report")
+
+SITES = ["site-1", "site-2"]
+
+
+def write_site(folder: Path, site: str, labelled: float) -> None:
+    """Write a site of 20 training images, of which it uses this share of the labels."""
+    random, arrays = np.random.default_rng(len(site)), dict[str, Any]()
+    for split, count in (("train", 20), ("val", 12), ("test", 12)):
+        arrays[f"{split}_images"] = random.integers(0, 256, (count, 16, 16, 3), np.uint8)
+        arrays[f"{split}_labels"] = np.arange(count).reshape(-1, 1) % 2
+    np.savez(folder / f"{site}.npz", **arrays)
+    text = f"kind: npz\nfile: {site}.npz\nlabels: {{0: MEL, 1: NV}}\nlabelled: {labelled}\nannotation: queue\n"
+    (folder / f"{site}.yaml").write_text(text)
+
+
+@pytest.mark.parametrize(("labelled", "nobody"), [(1.0, True), (0.2, False)])
+def test_a_run_says_where_nobody_is_asked(tmp_path: Path, labelled: float, nobody: bool) -> None:
+    printed = io.StringIO()
+    for site in SITES:
+        write_site(tmp_path, site, labelled)
+    experiment = tiny("fedal", synthetic=None, data=DataSpec(image_size=16, classes=("MEL", "NV")))
+    choices = {"sites": SITES, "site_folders": [tmp_path], "console": Console(printed)}
+    folder = run_local(experiment, tmp_path / "run", **choices)
+    rows = [json.loads(line) for line in (folder / "queries.jsonl").read_text().splitlines()]
+    assert (sum(row["asked"] for row in rows) == 0) == nobody
+    counts = {row["site"]: (row["labelled"], row["labelled"] + row["unlabelled"]) for row in rows}
+    told = {site: f"{known} of {images} training images have a label" for site, (known, images) in counts.items()}
+    summary = json.loads((folder / "run.json").read_text())["summary"]
+    assert summary.get("enough_labels", {}) == (told if nobody else {})
+    state = progress(folder)
+    assert state["enough_labels"] == (told if nobody else {})
+    text, status = " ".join(printed.getvalue().split()), " ".join(" ".join(lines(state)).split())
+    for said in (text, status):
+        assert said.count("nobody is asked for labels") == nobody
+        assert (nobody_asked(told) in said) == nobody
+
+
+@pytest.mark.parametrize(
+    ("asked", "labelled", "found"),
+    [
+        ((0, 0), 50, {"a": "50 of 100 training images have a label"}),
+        ((0, 0), 49, {}),  # it asks in a later round
+        ((1, 0), 50, {}),
+    ],
+)
+def test_only_who_asks_nobody_and_never_will_is_told(
+    tmp_path: Path, asked: tuple[int, int], labelled: int, found: dict[str, str]
+) -> None:
+    rest = {"bought": 0, "waiting": 0, "cannot_tell": 0, "unusable": 0, "minutes": None}
+    counts = {"labelled": labelled, "unlabelled": 100 - labelled, **rest}
+    rows = [{"round": place + 1, "site": "a", "asked": number, **counts} for place, number in enumerate(asked)]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert enough_labels(tmp_path, tiny("fedal", options={"target_fraction": 0.5})) == found
+    assert enough_labels(tmp_path, tiny("fedavg")) == {}
+
+
+def test_many_sites_are_counted() -> None:
+    told = nobody_asked({f"s{index:02d}": "9 of 9 training images have a label" for index in range(12)})
+    assert "s09" in told
+    assert "s10" not in told
+    assert "2 more sites" in told
+    assert nobody_asked({}) == ""
