@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The release of FLARE under which `make next` runs kits.
+NEXT ?= 2.9.1rc5
+
 # Which of PyTorch's builds: cpu or cuda.
 VARIANT ?= cuda
 LOCK := provisioning/lock/packages.txt provisioning/lock/torch-$(VARIANT).txt
@@ -10,7 +13,7 @@ SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/si
 SCRIPTS := $(wildcard .ci/run provisioning/*.sh provisioning/*/*.sh provisioning/containers/participant)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test gpu secure faults reliability containers check jobs lock wheelhouse sbom bench demo docs poc clean
+.PHONY: help setup test gpu secure next faults reliability containers check jobs lock wheelhouse sbom bench demo docs poc clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -31,6 +34,12 @@ gpu: setup ## Run the tests that need a CUDA device
 
 secure: setup ## Attack a provisioned federation: who gets in, what may run
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/secure -m "secure and not slow" --numprocesses 2 --dist loadfile
+
+next: setup ## Attack a federation of kits under the release of FLARE that comes next
+	$(BIN)/pip install --quiet --no-deps --upgrade --target build/next nvflare==$(NEXT)
+	PYTHONPATH="$(abspath build/next)" OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/flare/test_gate.py \
+		tests/flare/test_deployer.py tests/flare/test_job_process.py tests/secure/test_messages.py \
+		tests/secure/test_federation.py -m "not slow"
 
 faults: setup ## Kill, hang and starve a provisioned federation (minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/faults -m secure -k "$(FAULTS)"

@@ -924,3 +924,28 @@ def test_a_folder_that_is_no_job(kit, job, tmp_path):
     kit.only_failure("job", "meta.json", job=tmp_path)
     (job / "app" / "config" / "config_fed_client.json").unlink()
     kit.only_failure("job", "config_fed_client.json", job=job)
+
+
+# --- connections within the machine
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (None, "connection_security 'clear'"),
+        ({}, "connection_security 'clear'"),
+        ({"internal": {"scheme": "tcp", "resources": {"connection_security": "clear"}}}, "'clear'"),
+        ({"internal": {"scheme": "tcp", "resources": {"connection_security": "tls"}}}, "'tls'"),
+        (
+            {"allow_adhoc_conns": True, "internal": {"scheme": "tcp", "resources": {"connection_security": "mtls"}}},
+            "allow_adhoc_conns",
+        ),
+    ],
+)
+def test_processes_of_one_machine_show_certificates(kit, content, found):
+    file = kit.folder / "local" / "comm_config.json"
+    assert json.loads(file.read_text())["internal"]["resources"]["connection_security"] == "mtls"
+    file.unlink()
+    if content is not None:
+        file.write_text(json.dumps(content))
+    kit.only_failure("own connections", found, "newly provisioned kit")

@@ -60,8 +60,8 @@ def job(federation: Federation, flare: Session, tmp_path_factory: pytest.TempPat
 
 def rounds(federation: Federation, job_id: str) -> int:
     """Return how many rounds a job has finished."""
-    (file,) = federation.kit(SERVER).glob(f"fedward/runs/*/{job_id}/rounds.jsonl")
-    return len(file.read_text().splitlines())
+    logs = list(federation.kit(SERVER).glob(f"fedward/runs/*/{job_id}/rounds.jsonl"))
+    return sum(len(log.read_text().splitlines()) for log in logs)
 
 
 def audit(federation: Federation, name: str) -> str:

@@ -21,6 +21,9 @@ _NO_TASK = 30.0
 """Seconds after which a site asks again for work, if its question was lost with the server's process. FLARE's own: 300,
 and it takes the larger of this and a job's ``get_task_timeout``, so that a job cannot lower it."""
 
+CONNECTIONS = ProvFileName.COMM_CONFIG
+"""File in ``local/`` that says how a participant's own processes reach each other."""
+
 RESOURCES = ProvFileName.RESOURCES_JSON_DEFAULT
 """File in ``local/`` with what may run, and how."""
 
@@ -69,7 +72,7 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
 
 def _write_shared(participant: Participant, ctx: ProvisionContext, *further: str) -> Path:
     local = Path(ctx.get_local_dir(participant))
-    for name in ("authorization.json", "comm_config.json", *further):
+    for name in ("authorization.json", CONNECTIONS, *further):
         (local / name).write_text((_POLICY / name).read_text(encoding="utf-8"), encoding="utf-8")
     _shut_out_the_kit(Path(ctx.get_kit_dir(participant)) / ProvFileName.SUB_START_SH)
     return local

@@ -8,7 +8,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedward.errors import ConfigError
-from fedward.flare.kits.doctor import budget, certificates, imports, job, layout, network, policy, rights, site_rules
+from fedward.flare.kits.doctor import (
+    budget,
+    certificates,
+    connections,
+    imports,
+    job,
+    layout,
+    network,
+    policy,
+    rights,
+    site_rules,
+)
 from fedward.flare.kits.doctor.rows import Row, broken, done, skipped, text
 from fedward.flare.kits.kit import Kit, open_kit
 
@@ -48,6 +59,7 @@ def _rules(kit: Kit, job_folder: Path | None) -> list[Row]:
         *budget.check(kit),
         *layout.check(kit),
         *imports.check(kit),
+        *connections.check(kit),
         *rights.check(kit),
         *(job.check(kit, job_folder) if job_folder else []),
         *site_rules.check(kit, job_folder),
