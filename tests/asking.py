@@ -8,7 +8,7 @@ from fedward.config import Experiment
 from fedward.methods.fedperl import FedPerl, FedPerlSettings
 from fedward.methods.workflow import Exchange
 from fedward.protocol import wire
-from fedward.protocol.requests import Request, read_request
+from fedward.protocol.requests import DecryptRequest, Request, read_request
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 
@@ -38,3 +38,7 @@ class AdmitsAll(SiteLog):
     def admit(self, message: Message) -> Request:
         """Let it pass."""
         return read_request(message.meta)
+
+    def weight(self, request: DecryptRequest) -> int:
+        """Take this site's update for one of weight 1."""
+        return 1

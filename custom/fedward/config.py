@@ -128,7 +128,8 @@ class Experiment(_Frozen):
     """Metrics of other packages, which sites report besides those that every job has."""
     minimum_replies: int = Field(1, ge=1)
     """Accepted replies an exchange needs; with fewer none of them is used, and the round says so. Methods that ask
-    groups of sites in turn have an exchange for each: a group smaller than this never counts."""
+    groups of sites in turn have an exchange for each: a group smaller than this never counts. Weights of an average are
+    moved towards equal ones until it is worth five sixths of this number of equally weighted sites."""
     timeout: int = Field(3600, ge=1)
     """Seconds a site has for one exchange, queueing included."""
     largest_update: float = Field(100.0, gt=0)
@@ -147,6 +148,15 @@ class Experiment(_Frozen):
     def extensions(self) -> list[Extension]:
         """What of other packages the experiment needs."""
         return extensions(self.model_dump(mode="json"))
+
+    @property
+    def effective_replies(self) -> float:
+        """The effective number of replies, 1 / Σ w_k² of their shares, that an average must be worth.
+
+        It is five sixths of ``minimum_replies``, such as 2.5 of 3: where no more replies come, their weights may have a
+        standard deviation of 45 % of their mean, and no more.
+        """
+        return max(1.0, 5 * self.minimum_replies / 6)
 
     @property
     def smallest_sum(self) -> int:

@@ -106,7 +106,8 @@ class Scaffold(Algorithm[ServerState]):
             before, round_ = state.model, state.round + 1
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             replies = yield Exchange(round_, before, {site: ClientTask("train") for site in sites})
-            model = dict(mean_of(replies, "train", self.weight, self.settings, before))
+            least = federation.effective_replies
+            model = dict(mean_of(replies, "train", self.weight, self.settings, before, least))
             for name, x in before.items():
                 if (key := f"{CONTROL}.{buffer(name)}") in before:
                     c, rate = before[key], self.settings.learning_rate

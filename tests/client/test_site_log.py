@@ -36,7 +36,7 @@ def model(seed: int = 3) -> State:
 def request(round_: Any = 1, task: str = "train", seed: int = 3, peers: tuple[int, ...] = (), **meta: Any) -> Message:
     work = {"s": ClientTask(str(task), models={f"peer{number}": model(peer) for number, peer in enumerate(peers)})}
     asked = requests(EXPERIMENT, Exchange(round_, model(seed), work if task != "idle" else {}), ["s"])["s"]
-    sums = {"sites": 3, "weight": 9, "trained": "train"} if task == DECRYPT else {}
+    sums = {"sites": 3, "weight": 9, "effective": 3.0, "trained": "train"} if task == DECRYPT else {}
     return Message({**asked.meta, "task": task, **sums, **meta}, asked.arrays)
 
 

@@ -202,7 +202,7 @@ def reply(site: str, value: float, labelled: int, steps: int = 13) -> ClientUpda
 
 
 def mean_by(algorithm: Algorithm[Any], updates: list[ClientUpdate]) -> torch.Tensor:
-    return mean_of(updates, "train", algorithm.weight, algorithm.settings, {})["w"]
+    return mean_of(updates, "train", algorithm.weight, algorithm.settings, {}, 1.0)["w"]
 
 
 def value_of(algorithm: Algorithm[Any], updates: list[ClientUpdate]) -> float:

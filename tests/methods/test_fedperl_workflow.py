@@ -451,7 +451,7 @@ def test_a_fedavg_round_asks_all_sites_if_no_number_is_set() -> None:
 
 
 def plain_mean(updates: list[ClientUpdate], otherwise: State) -> State:
-    return mean_of(updates, "train", FedAvg(Settings()).weight, Settings(), otherwise)
+    return mean_of(updates, "train", FedAvg(Settings()).weight, Settings(), otherwise, 1.0)
 
 
 def reply(value: float, steps: int, labelled: int = 1) -> ClientUpdate:
@@ -474,7 +474,7 @@ def test_no_reply_and_no_step_give_the_model_itself() -> None:
     before, settings = model(3.0), ActiveSettings()
     assert plain_mean([], before) is before
     assert plain_mean([reply(10.0, 0), reply(20.0, 0)], before) is before
-    assert mean_of([reply(10.0, 4, labelled=0)], "train", FedAL(settings).weight, settings, before) is before
+    assert mean_of([reply(10.0, 4, labelled=0)], "train", FedAL(settings).weight, settings, before, 1.0) is before
 
 
 def test_replies_without_a_step_are_of_no_use_to_fedperl() -> None:

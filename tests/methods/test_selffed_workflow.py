@@ -325,7 +325,7 @@ def test_equal_answers_come_out_whatever_the_weights() -> None:
     method = make(beta=0.3)
     state = SelfFedState(3, model(7.0), {"site-1": 9, "site-2": 2})
     updates = [ClientUpdate(site, model(7.0), LABELLED[site], 0, 1) for site in SITES]
-    assert_close(method.aggregate(state, updates), model(7.0))
+    assert_close(method.aggregate(state, updates, 1.0), model(7.0))
 
 
 # --- the server's contrastive step

@@ -22,7 +22,7 @@ EXPERIMENT = tiny("fedperl")
 MODEL = build(EXPERIMENT.net, len(EXPERIMENT.data.classes), seed=3).state_dict()
 TRAIN = requests(EXPERIMENT, Exchange(1, MODEL, {"s": ClientTask(labels=2)}), ["s"])["s"].meta
 SUM = {name: value for name, value in TRAIN.items() if name != "labels"}
-SUM |= {"task": DECRYPT, "evaluate": False, "sites": 3, "weight": 9, "trained": "train"}
+SUM |= {"task": DECRYPT, "evaluate": False, "sites": 3, "weight": 9, "effective": 3.0, "trained": "train"}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -83,7 +83,8 @@ class Lasso(Algorithm[LassoState]):
             round_ = state.round + 1
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, round_)
             replies = yield Exchange(round_, state.model, {site: ClientTask("shrink") for site in sites})
-            state.model = mean_of(replies, "shrink", self.weight, self.settings, state.model)
+            least = federation.effective_replies
+            state.model = mean_of(replies, "shrink", self.weight, self.settings, state.model, least)
             state.norms[str(round_)] = float(sum(tensor.double().abs().sum() for tensor in state.model.values()))
             federation.record("sparsities", {"round": round_, "norm": state.norms[str(round_)]})
             state.round = round_

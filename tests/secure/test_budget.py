@@ -24,7 +24,11 @@ USED_UP = {"hospital-b": "privacy budget used up: epsilon 1.993 of 2.5 at delta 
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    with Federation(tmp_path_factory.mktemp("federation"), image_size=16, policy={"minimum_replies": 2}) as running:
+    with Federation(
+        tmp_path_factory.mktemp("federation"),
+        image_size=16,
+        policy={"minimum_replies": 2, "minimum_effective_replies": 1.5},
+    ) as running:
         rules = running.kit("hospital-b") / "local" / "privacy.json"
         policy = json.loads(rules.read_text())
         policy["scopes"][0]["task_result_filters"] = [noise_filter()]

@@ -29,6 +29,7 @@ from fedward.flare.encryption import SERVER, SITE, context_of
 from fedward.flare.shareables import TASK, pack_request, unpack
 from fedward.local import LocalTransport, run_local
 from fedward.methods import method_of
+from fedward.methods.aggregation import effective_number
 from fedward.methods.algorithm import Requirements
 from fedward.methods.fedavg import mean_of as plain_mean
 from fedward.methods.workflow import ClientTask, ClientUpdate, Exchange
@@ -656,6 +657,7 @@ def to_decrypt(*updates_and_weights, **meta) -> Message:
     sums = summed(*[(np.full(size, value), weight) for value, weight in updates_and_weights])
     base = {**facts(secure()), "task": DECRYPT, "trained": "train", "evaluate": False, "round": 4, "part": 0}
     base |= {"sites": len(updates_and_weights), "weight": sum(weight for _, weight in updates_and_weights)}
+    base |= {"effective": effective_number([weight for _, weight in updates_and_weights])}
     return Message({**base, **meta}, {f"sum/{number:05d}": cipher for number, cipher in enumerate(sums)})
 
 
@@ -699,6 +701,62 @@ def test_a_site_decrypts_one_mean_for_each_exchange(site, second, decrypts):
         assert not answer.arrays
 
 
+@pytest.mark.proves(
+    "server",
+    "a server asks to decrypt a sum of three updates of which one counts for next to nothing, and says so or lies",
+    "refused by each site: by the server's word, and where its own weight tells that the word cannot be true",
+)
+@pytest.mark.parametrize(
+    ("weights", "meta", "reason"),
+    [
+        ((1, 1, 1), {}, None),
+        ((1, 1, 2), {}, None),  # worth 2.67
+        ((1, 1000, 1000), {}, "updates worth 2.5 equally weighted ones, found 2"),
+        ((1, 1000, 1000), {"effective": 3.0}, "at most 2 beside this site's own weight 1, found 3 of 3 updates"),
+    ],
+)
+def test_a_site_decrypts_no_sum_that_is_next_to_one_of_fewer(tmp_path, weights, meta, reason):
+    site = undaunted(secure(minimum_replies=3), tmp_path)
+    asked = to_decrypt(*((0.25, weight) for weight in weights), experiment=site.experiment.digest, **meta)
+    answer = site.handle(asked)
+    assert bool(answer.arrays) == (reason is None)
+    assert (reason or "") in answer.meta.get("error", "")
+
+
+@pytest.mark.proves(
+    "lead",
+    "an encrypted job whose weights, multiplied in by the sites, leave an average of three to two",
+    "the server does not have it decrypted: the round says so, and the model stays",
+)
+def test_the_server_has_no_unequal_sum_decrypted(tmp_path, monkeypatch):
+    counts = {"site-1": 40, "site-2": 40, "site-9": 1}
+    experiment, tasks = secure(minimum_replies=3, options={"rounds": 1}), set()
+    monkeypatch.setattr("fedward.security.encryption_transport.EncryptedTransport._add", adding(counts))
+
+    def note(site, request, answer):
+        tasks.add(request.meta["task"])
+        return answer
+
+    with in_vain():
+        run(tmp_path, experiment, note)
+    assert DECRYPT not in tasks
+    (failed,) = failures(tmp_path)
+    assert set(failed) == set(SITES)
+    assert "updates that are worth 2.5 equally weighted ones: minimum_replies is 3, found 2.05" in failed["site-1"]
+    assert "images_per_round" in failed["site-1"]
+
+
+def adding(counts: dict[str, int]):
+    """Return what adds a site's update, as if it had these many steps."""
+    add = EncryptedTransport._add
+
+    def as_many(self, total, said, answer, task):
+        add(self, total, said, answer, task)
+        total.weights[-1] = counts[said.site]
+
+    return as_many
+
+
 def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path):
     asked = to_decrypt((0.5, 1), (0.25, 3))
     site.handle(asked)
@@ -714,6 +772,10 @@ def test_a_damaged_note_of_what_was_decrypted_refuses(site, tmp_path):
         ({"sites": True}, "request, sites: expected a count of 1 or more"),
         ({"weight": 0}, "request, weight: expected a count of 1 or more"),
         ({"weight": 1.5}, "request, weight: expected a count of 1 or more"),
+        ({"weight": 1}, "beside this site's own weight 1, found 1.6 of 2 updates, weight 1"),
+        ({"effective": "2"}, "request, effective: expected a finite number"),
+        ({"effective": 1.7}, "at most 1.6 beside this site's own weight 1, found 1.7 of 2 updates, weight 4"),
+        ({"weight": 100}, "at most 1.02 beside this site's own weight 1, found 1.6 of 2 updates, weight 100"),
         ({"run": "../../elsewhere"}, "request, run: expected 32 hexadecimal digits"),
     ],
 )
@@ -915,5 +977,5 @@ def test_a_site_weighs_its_update_as_the_plain_mean_would(method, options, task,
     seal(Message(meta, {"diff/w": np.ones(2, np.float32)}), task, algorithm.weight, key)
     assert key.weight == weight
     replies = [ClientUpdate("a", {"w": torch.zeros(1)}, 3, 7, 2), ClientUpdate("b", {"w": torch.ones(1)}, 6, 14, 4)]
-    mean = plain_mean(replies, task, algorithm.weight, algorithm.settings, {})
+    mean = plain_mean(replies, task, algorithm.weight, algorithm.settings, {}, 1.0)
     assert mean["w"].item() == pytest.approx(2 / 3), "b counts for twice as much"

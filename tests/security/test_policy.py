@@ -20,7 +20,7 @@ from fedward.methods.workflow import ClientUpdate, State
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import check_norm
-from fedward.security.policy import FILE, OPEN, Policy, read_policy, refused_by_default
+from fedward.security.policy import FILE, OPEN, Circumstances, Policy, findings, read_policy, refused_by_default
 from hospital import HERE, fresh, hospital, request
 
 SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
@@ -200,6 +200,31 @@ def test_models_that_the_job_has_no_place_for_are_refused(tmp_path, method, role
     assert f"the request brings {len(roles)}" in refusal(site(tmp_path, experiment), message)
 
 
+@pytest.mark.parametrize(
+    ("replies", "rules", "told"),
+    [
+        (2, {}, "minimum_replies: at least 3, the job says 2"),
+        (
+            2,
+            {"minimum_replies": 2},
+            "minimum_effective_replies: at least 2.5, the job's minimum_replies of 2 make 1.67",
+        ),
+        (2, {"minimum_replies": 2, "minimum_effective_replies": 1.5}, ""),
+        (3, {}, ""),
+        (
+            3,
+            {"minimum_effective_replies": 3},
+            "minimum_effective_replies: at least 3, the job's minimum_replies of 3 make 2.5",
+        ),
+        (4, {"minimum_effective_replies": 3}, ""),
+    ],
+)
+def test_a_job_is_told_one_rule_of_its_averages(replies, rules, told):
+    experiment = hospital(minimum_replies=replies)
+    found = findings(Policy(**rules), experiment, method_of(experiment), Circumstances(sites=4))
+    assert "; ".join(str(rule) for rule in found if not rule.kept) == told
+
+
 @pytest.mark.proves("server", "a server asks a site for more labels than it allows", "refused: maximum_questions")
 @pytest.mark.parametrize("labels", [501, 10**7])
 def test_more_labels_than_allowed_are_refused(tmp_path, labels):
@@ -314,7 +339,7 @@ def test_one_site_can_set_weights_a_run_may_not_start_from(tmp_path):
 
     def far_from_target(experiment: Experiment) -> float:
         algorithm = method_of(experiment)
-        mean = mean_of(replies, "train", algorithm.weight, algorithm.settings, start)
+        mean = mean_of(replies, "train", algorithm.weight, algorithm.settings, start, experiment.effective_replies)
         second = site(tmp_path / experiment.digest, experiment).handle(request(experiment, mean, 2))
         assert "error" not in second.meta
         return max(float((mean[name] - target[name]).abs().max()) for name in target)

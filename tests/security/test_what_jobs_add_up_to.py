@@ -9,10 +9,12 @@ from torch import Tensor
 
 from fedward.config import Experiment
 from fedward.local import run_local
+from fedward.methods.aggregation import effective_number
 from fedward.security.policy import refused_by_default
 from fedward.storage.checkpoint import StoredState
 from fedward.storage.initial import initial_model
 from hospital import hospital
+from run_files import rows
 
 pytestmark = pytest.mark.usefixtures("without_report")
 
@@ -57,7 +59,47 @@ def test_a_huge_distance_scale_gives_back_no_hospitals_model(tmp_path):
     capped = result(experiment, tmp_path / "capped", SITES[:3])
     assert min(distance(capped, model) for model in models) > 0.1 * distance(models[0], models[1])
     lone = hospital("wfedavg", options={"rounds": 1, "distance_scale": 1e9, "largest_share": 1})
-    mean = result(lone, tmp_path / "lone", SITES[:3])
+    mean = result(lone.model_copy(update={"minimum_replies": 1}), tmp_path / "lone", SITES[:3])
     assert min(distance(mean, model) for model in models) < 1e-5
     (broken,) = refused_by_default(lone, SITES)
     assert str(broken) == "maximum_share: at most 0.5, the job says 1.0"
+
+
+def subtracted(mean: Mapping[str, Tensor], own: Mapping[str, Tensor], weight: float) -> dict[str, Tensor]:
+    """What one site's hospital knows of the others: the mean without its own part."""
+    return {key: (mean[key].double() - weight * own[key].double()) / (1 - weight) for key in mean}
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead scales distances so that the average is half its own hospital's and half another's, and subtracts its own",
+    "the third hospital keeps 12 % of the average, a fifth of what is left; a job with fewer than three replies, whose "
+    "averages are not levelled, is refused by each site",
+)
+def test_a_distance_scale_empties_no_average(tmp_path):
+    """With weights that are not levelled, 2e-5 of the way to the third model separate the result from the victim's."""
+    scaled = {"rounds": 1, "distance_scale": 4e5}
+    attack = hospital("wfedavg", options=scaled)
+    unlimited = attack.model_copy(update={"minimum_replies": 1})
+    models = [result(unlimited, tmp_path / "single", [site]) for site in SITES[:3]]
+    between = distance(models[1], models[2])
+
+    def left(experiment: Experiment, name: str) -> tuple[list[float], float]:
+        """Return the weights, and how far the result without the lead's part is from the victim's: 1 is the third's."""
+        mean = result(experiment, tmp_path / name, SITES[:3])
+        (row,) = rows(tmp_path / name / "-".join(SITES[:3]), "groups")
+        lead, third, victim = row["weights"]
+        assert third < min(lead, victim)
+        return row["weights"], distance(subtracted(mean, models[0], lead), models[2]) / between
+
+    weights, error = left(unlimited, "unlimited")
+    assert weights == pytest.approx([0.5, 0.0, 0.5], abs=1e-5)
+    assert error < 1e-4
+    weights, error = left(attack, "levelled")
+    assert weights == pytest.approx([0.4387, 0.1225, 0.4387], abs=1e-3)
+    assert effective_number(weights) == pytest.approx(2.5, rel=1e-9)
+    assert error == pytest.approx(weights[1] / (weights[1] + weights[2]), rel=1e-3)
+    assert error > 0.21
+    assert [str(found) for found in refused_by_default(unlimited, SITES)] == [
+        "minimum_replies: at least 3, the job says 1",
+    ]

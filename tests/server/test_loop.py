@@ -367,6 +367,29 @@ def test_fewer_than_the_minimum_leaves_the_model_as_it_was(tmp_path):
     assert row["failed"]["site-1"] == "not used: minimum_replies is 2, came 1"
 
 
+@pytest.mark.proves(
+    "lead",
+    "a lead's FedAL job that also learns from pseudo-labels: sites without labels reply, and count for nothing",
+    "they are no replies of an average: with too few others the model stays as it was, the round says so",
+)
+def test_replies_without_weight_make_no_average_of_three(tmp_path):
+    def without_labels(site, answer):
+        if site == "site-9" or not answer.meta["steps"]:
+            return [answer]
+        images = answer.meta["labelled"] + answer.meta["unlabelled"]
+        nothing = dict.fromkeys(answer.meta["label_counts"], 0)
+        return [Message({**answer.meta, "labelled": 0, "unlabelled": images, "label_counts": nothing}, answer.arrays)]
+
+    options = {"participants": 3, "rounds": 2, "unlabelled_weight": 1.0, "query_every": 1}
+    with in_vain():
+        experiment = tiny("fedal", options=options, minimum_replies=3)
+        transport = Tampering(experiment, tmp_path / "cache", without_labels)
+        run_experiment(experiment, tmp_path / "run", transport, engine="local")
+    for row in rows(tmp_path / "run", "rounds"):
+        assert row["replied"] == []
+        assert set(row["failed"].values()) == {"not used: minimum_replies is 3, came 1"}
+
+
 def test_a_model_that_was_not_used_is_nobodys_peer(tmp_path, monkeypatch):
     """Site 1 alone answers in round 2: after it, its newest model is still that of round 1."""
     newest: list[dict[str, torch.Tensor]] = []

@@ -214,8 +214,8 @@ class Client:
         template = self._networks.template
         names = wire.travelling(template, self._algorithm.requirements.withheld(request.trained))
         model = {name: tuple(template[name].shape) for name in names}
-        folder = self.source.folder / "decrypted"
-        return open_sum(request, sums, self.name, self.experiment, self.key, model=model, folder=folder)
+        folder, own = self.source.folder / "decrypted", self.log.weight(request)
+        return open_sum(request, sums, self.name, self.experiment, self.key, model=model, folder=folder, own=own)
 
 
 def public_text(error: BaseException) -> str:

@@ -36,7 +36,7 @@ from fedward.digests import arrays_digest, canonical, digest
 from fedward.errors import WireError
 from fedward.methods.algorithm import Algorithm
 from fedward.protocol import wire
-from fedward.protocol.requests import DECRYPT, Request, read_request, readable
+from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_request, readable
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
 from fedward.security.ledger import last_hash, ledger_file
@@ -108,6 +108,16 @@ class SiteLog:
         check_turn(given, self._asked)
         self._admitted = True
         return request
+
+    def weight(self, request: DecryptRequest) -> int:
+        """Return the weight of the update that this site gave in the exchange of a request for decryption."""
+        for row in self._given(request.run):
+            if (row["round"], row["part"], row["task"]) == (request.round, request.part, request.trained) and row[
+                "gave"
+            ]:
+                return self._algorithm.weight(row["task"], *(row[name] for name in _COUNTS))
+        where = f"round {request.round}, part {request.part}"
+        raise _refused(where, f"a sum with an update of this site for {request.trained}", "none")
 
     def add(self, answer: Message) -> None:
         """Write down the answer, as it leaves, to the request that was admitted or refused last; on the disk then.

@@ -1,4 +1,4 @@
-"""How sites' models become one: a weighted mean, a cap on what a site counts for, and means that outliers cannot move.
+"""How sites' models become one: a weighted mean, limits to what a site counts for, and means that outliers cannot move.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: *Communication-efficient learning of deep networks from
 decentralized data*, AISTATS 2017. Yin, Chen, Ramchandran, Bartlett: *Byzantine-robust distributed learning: towards
@@ -22,7 +22,8 @@ _MOST_TRIMMED = 0.5
 _LEAST = 1e-12
 """Share of its images that a site counts for whose weight is next to nothing, where another's weight is lowered."""
 _EXACT = 1 + 1e-12
-"""A count that is as large as its share may be is not above it, however both are rounded."""
+"""A count that is as large as its share may be is not above it, however both are rounded. Equal weights are as many as
+they are, too."""
 
 
 def aggregate(states: Sequence[State], weights: Sequence[float], settings: Settings) -> dict[str, Tensor]:
@@ -90,6 +91,63 @@ def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
     shares = weights / total + _LEAST * sizes / sizes.sum()
     capped = torch.tensor(capped_counts(shares.tolist(), largest), dtype=torch.float64)
     return capped * (total / capped.sum())
+
+
+def effective_number(weights: Sequence[float]) -> float:
+    """Return of how many equally weighted sites an average is worth: ``(Σ_k w_k)² / Σ_k w_k²``.
+
+    It is K for K equal weights, and 2 for two equal ones beside a third next to 0. Whoever subtracts the parts of c
+    sites from an average with the effective number E is left with a mixture of the others whose effective number is at
+    least ``E - c``: the smallest one is left where each of the c sites has the weight ``1 / E``.
+    Source: Kish, *Survey sampling*, 1965, where it is the effective size of a sample.
+
+    Args:
+        weights: one finite number >= 0 for each site.
+
+    Returns:
+        A number from 1 to that of weights above 0; 0 where there are none.
+    """
+    largest = max(weights, default=0.0)
+    if not largest:
+        return 0.0
+    shares = [weight / largest for weight in weights]  # squares of large counts would overflow, of small ones vanish
+    return sum(shares) ** 2 / sum(share * share for share in shares)
+
+
+def levelled_weights(weights: Sequence[float], sizes: Sequence[float], least: float) -> list[float]:
+    """Move weights towards equal ones, as little as needed, until an average is worth so many sites.
+
+    ``w_k' = (1 - a) w_k + a W / K`` with ``W = Σ_s w_s``, over the K sites of a size above 0. a is the smallest number
+    in [0, 1] for which :func:`effective_number` is ``least``:
+    ``1 - a = √((1 / least - 1 / K) / (Σ_k (w_k / W)² - 1 / K))``.
+
+    Args:
+        weights: one finite number >= 0 for each site, not all 0.
+        sizes: one number >= 0 for each site, such as its images. A site of size 0 has the weight 0, and keeps it.
+        least: the effective number that an average must have, >= 1.
+
+    Returns:
+        New weights of the same sum, in the order of the old: a site with more never gets less, and the largest share
+        does not grow. Where the weights are worth ``least`` sites, they are unchanged to the last bit.
+
+    Raises ConfigError: fewer than ``least`` sites have a size: no weights would do. The server drops so few replies
+    before they come to an average.
+
+    Edge cases: ``least`` = K: equal weights. a weight of 0 at a site with images: raised. one site, ``least`` = 1:
+    unchanged.
+    """
+    if effective_number(weights) * _EXACT >= least:
+        return list(weights)
+    counted = [size > 0 for size in sizes]
+    sites, total = sum(counted), sum(weights)
+    if sites < least:
+        expected, found = f"at least {least:g} sites with images, or steps", f"{sites}"
+        remedy = "Average no fewer replies than minimum_replies."
+        raise ConfigError("aggregation.levelled_weights", expected=expected, found=found, remedy=remedy)
+    equal = total / sites
+    spread = sum((weight / total - 1 / sites) ** 2 for weight, some in zip(weights, counted, strict=True) if some)
+    kept = math.sqrt((1 / least - 1 / sites) / spread)
+    return [kept * weight + (1 - kept) * equal * some for weight, some in zip(weights, counted, strict=True)]
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedward.errors import ConfigError
-from fedward.methods.aggregation import aggregate, capped_counts
+from fedward.methods.aggregation import aggregate, capped_counts, levelled_weights
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState, Weight
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless
 from fedward.methods.schedule import rate_of_round
@@ -91,13 +91,24 @@ def steps_taken(task: str, labelled: int, unlabelled: int, steps: int) -> int:
     return steps
 
 
-def mean_of(updates: Sequence[ClientUpdate], task: str, weight: Weight, settings: Settings, otherwise: State) -> State:
-    """Return the mean by ``weight`` of the replies that took steps for a task; ``otherwise`` if none has any weight."""
+def mean_of(
+    updates: Sequence[ClientUpdate],
+    task: str,
+    weight: Weight,
+    settings: Settings,
+    otherwise: State,
+    least: float,
+) -> State:
+    """Return the mean by ``weight`` of the replies that took steps for a task; ``otherwise`` if none has any weight.
+
+    ``least``: the effective number of replies that the mean must be worth, :attr:`Federation.effective_replies`.
+    """
     trained = [update for update in updates if update.steps]
     weights = [float(weight(task, update.labelled, update.unlabelled, update.steps)) for update in trained]
     if not any(weights):
         return otherwise
-    return aggregate([update.state for update in trained], capped_counts(weights, settings.largest_share), settings)
+    counts = levelled_weights(capped_counts(weights, settings.largest_share), weights, least)
+    return aggregate([update.state for update in trained], counts, settings)
 
 
 def federated_averaging(
@@ -108,7 +119,7 @@ def federated_averaging(
         round_ = state.round + 1
         sites = draw_participants(federation.sites, settings.participants, federation.seed, round_)
         updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
-        mean = mean_of(updates, task, weight, settings, state.model)
+        mean = mean_of(updates, task, weight, settings, state.model, federation.effective_replies)
         advance(state, mean, settings, federation.parameters)
         state.round = round_
 

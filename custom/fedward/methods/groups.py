@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedward.errors import RunError
-from fedward.methods.aggregation import aggregate, capped_weights
+from fedward.methods.aggregation import aggregate, capped_weights, levelled_weights
 from fedward.methods.algorithm import Requirements, ServerState
 from fedward.methods.distances import distance_weights, measure
 from fedward.methods.fedavg import draw_participants
@@ -91,7 +91,7 @@ class Groups:
     - no site has labels: the run ends, naming the sites; also after three rounds without an average
     - late, second, broken reply: as FedAvg
 
-    The weights of one mean, before they are capped, are by default those of :func:`distance_weights`.
+    The weights of one mean, before they are capped and levelled, are by default those of :func:`distance_weights`.
     """
 
     def __init__(self, settings: WFedAvgSettings, weighting: Weighting | None = None) -> None:
@@ -142,7 +142,8 @@ class Groups:
             return state.model
         choice, sites = self._settings, [update.site for update in updates]
         sizes, distances = measure(updates, choice.distance_norm, choice.largest_share)
-        weights = capped_weights(self._weights(updates, sizes, distances), sizes, choice.largest_share).tolist()
+        capped = capped_weights(self._weights(updates, sizes, distances), sizes, choice.largest_share)
+        weights = levelled_weights(capped.tolist(), sizes.tolist(), federation.effective_replies)
         row = {"sites": sites, "weights": weights, "distances": distances.tolist()}
         federation.record("groups", {"round": state.round + 1, "part": part, "group": group, **row})
         return aggregate([update.state for update in updates], weights, choice)

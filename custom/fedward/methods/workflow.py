@@ -103,6 +103,9 @@ class Federation:
     a site, where the method wants it."""
     show: Callable[[State, Mapping[str, Any]], None] | None = None
     """Keep pictures of the server's own images as a model sees them, and JSON-able facts, where the method wants it."""
+    effective_replies: float = 1.0
+    """The effective number of replies that each average must be worth: the last argument of
+    :func:`~fedward.methods.aggregation.levelled_weights`."""
     parameters: Collection[str] = ()
     """Names of the model's parameters, which a server's optimiser steps; its other tensors are averaged."""
 

@@ -6,7 +6,20 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from fedward.errors import WireError
-from fedward.protocol.fields import Count, Expected, Few, Part, RefusedError, RunId, Said, Sha256, Text, Whole, parse
+from fedward.protocol.fields import (
+    Count,
+    Expected,
+    Few,
+    Number,
+    Part,
+    RefusedError,
+    RunId,
+    Said,
+    Sha256,
+    Text,
+    Whole,
+    parse,
+)
 
 DECRYPT = "decrypt"
 """The task of a request that carries a sum of ciphertexts."""
@@ -54,6 +67,8 @@ class DecryptRequest(_Request):
     """How many updates were added."""
     weight: _AtLeastOne
     """Sum of the weights of the updates."""
+    effective: Number
+    """Of how many equally weighted updates the sum is worth: its weight squared over the sum of the squared weights."""
     trained: _Name
     """The task that the updates are of."""
 

@@ -15,6 +15,9 @@ from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey, mean_of
 from fedward.storage.checkpoint import save_json
 
+_EXACT = 1 + 1e-9
+"""Numbers that differ by their rounding alone are equal."""
+
 
 def require_key(key: SiteKey | None) -> SiteKey:
     """Return the key; ConfigError where a site that shall encrypt was given none."""
@@ -45,6 +48,7 @@ def open_sum(
     *,
     model: Mapping[str, tuple[int, ...]],
     folder: Path,
+    own: int,
 ) -> Message:
     """Return the answer to a request for decryption: ``mean/<tensor>``, the weighted mean of the updates.
 
@@ -59,14 +63,17 @@ def open_sum(
         key: the sites' key.
         model: name -> shape of the tensors that travel, in the model's order.
         folder: where the site keeps what it gave away.
+        own: the weight of this site's update in the sum.
 
     Raises:
-        WireError: fewer updates than a mean needs, a second mean for one exchange, or no sum of this key.
+        WireError: fewer updates than a mean needs, updates whose weights are too unequal by the server's word or by
+            this site's own weight, a second mean for one exchange, or no sum of this key.
     """
     if request.sites < experiment.smallest_sum:
         raise _refused(f"sites of {experiment.smallest_sum} or more", f"{request.sites}")
     if not experiment.secure_aggregation:
         raise _refused("a job with secure aggregation", "one without")
+    _check_weights(request, own, experiment.effective_replies)
     wire_checks.check_ciphers(f"sum for {site}", "sum", sums, model)
     numbers = require_key(key).decrypt([sums[name] for name in sorted(sums)], request.sites)
     mean = dict(mean_of(numbers, request.weight, model))
@@ -75,6 +82,20 @@ def open_sum(
     answer = Message({"site": site, "round": request.round}, arrays)
     wire_checks.check_mean(answer, site, request.round, model)
     return answer
+
+
+def _check_weights(request: DecryptRequest, own: int, least: float) -> None:
+    """Raise WireError where the sum is worth fewer equally weighted updates than ``least``, or than the server says.
+
+    Of the others' weights this site knows the sum alone: the sum of all is worth most where these are equal.
+    """
+    share = own / request.weight
+    most = 1 / (share**2 + (1 - share) ** 2 / max(request.sites - 1, 1))
+    if not least <= request.effective * _EXACT:
+        raise _refused(f"updates worth {least:.3g} equally weighted ones", f"{request.effective:.3g}")
+    if not (share < 1 and request.effective <= most * _EXACT):
+        fits = f"at most {most:.3g} beside this site's own weight {own}"
+        raise _refused(fits, f"{request.effective:.3g} of {request.sites} updates, weight {request.weight}")
 
 
 def mean_digest(mean: Mapping[str, np.ndarray]) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.digests import arrays_digest
 from fedward.errors import RunError, WireError
+from fedward.methods.aggregation import effective_number
 from fedward.methods.algorithm import Algorithm, Requirements
 from fedward.protocol import wire, wire_checks
 from fedward.protocol.claims import Claims
@@ -29,6 +30,10 @@ _WITNESSES = 2
 """Sites that must tell the same mean: one alone could tell any."""
 
 
+_STAYS = "The round counts as failed and the model stays as it was."
+_EQUAL = f"{_STAYS} Let all sites take equally many steps (images_per_round), or go without secure_aggregation."
+
+
 class _NoMeanError(RunError):
     """An exchange has no mean, though its updates came; the run goes on without it."""
 
@@ -38,7 +43,8 @@ class _Sum:
     """The updates that were encrypted with one key, added up."""
 
     total: list[Any] = field(default_factory=list)
-    weight: int = 0
+    weights: list[int] = field(default_factory=list)
+    """Of the updates."""
     answers: dict[str, Message] = field(default_factory=dict)
     """The sites' answers, their ciphertexts dropped."""
 
@@ -46,12 +52,17 @@ class _Sum:
     def sites(self) -> list[str]:
         return sorted(self.answers)
 
+    @property
+    def weight(self) -> int:
+        return sum(self.weights)
+
 
 class EncryptedTransport:
     """Adds the encrypted updates as they arrive, has the sites decrypt the sum, and delivers its mean for each of them.
 
     ====================================  ==========================================================================
     fewer updates than ``smallest_sum``   nothing is decrypted, and each of them counts as failed
+    weights that are too unequal          the same: nobody can level weights that sites have multiplied already
     a damaged ciphertext                  its site counts as failed, if it shows; else no site decrypts the sum
     sites with different keys             those of the key most sites have count; none do if there are several such
     a site does not decrypt               the others do; two equal answers are needed
@@ -110,7 +121,7 @@ class EncryptedTransport:
         ciphers = self._adder.read(said.site, answer.arrays)
         total.total = self._adder.add(total.total, ciphers) if total.total else ciphers
         meta = {name: value for name, value in answer.meta.items() if name != wire.KEY}
-        total.weight += self._weight(task, said.labelled, said.unlabelled, said.steps)
+        total.weights.append(self._weight(task, said.labelled, said.unlabelled, said.steps))
         total.answers[said.site] = Message(meta, further=answer.nbytes, received=arrays_digest(answer.arrays))
 
     def _finish(self, total: _Sum, requests: dict[str, Message], timeout: int, deliver: Deliver) -> None:
@@ -128,12 +139,16 @@ class EncryptedTransport:
         """Return the mean as ``diff/<tensor>``, in which all sites agree."""
         if len(total.sites) < (smallest := self._experiment.smallest_sum):
             raise _no_mean(f"{smallest} or more encrypted updates", f"{len(total.sites)}")
+        effective, least = effective_number(total.weights), self._experiment.effective_replies
+        if effective < least:
+            expected = f"updates that are worth {least:.3g} equally weighted ones: minimum_replies is {smallest}"
+            raise _no_mean(expected, f"{effective:.3g} (weights {total.weights})", _EQUAL)
         first = requests[total.sites[0]]
         task = first.meta["task"]
         model = wire.shapes(first, self._requirements.withheld(task))
         meta = {name: value for name, value in first.meta.items() if name != "labels"}
         meta |= {"task": DECRYPT, "evaluate": False}
-        asked = DecryptRequest(**meta, sites=len(total.sites), weight=total.weight, trained=task)
+        asked = DecryptRequest(**meta, sites=len(total.sites), weight=total.weight, effective=effective, trained=task)
         self._keep(asked.round, asked.part, total)
         request = Message(asked.model_dump(exclude_unset=True), self._adder.write(total.total))
         means: dict[str, dict[str, np.ndarray]] = {}
@@ -203,8 +218,7 @@ def _check_tasks(tasks: Collection[str], requirements: Requirements) -> None:
         raise RunError("secure aggregation", expected=expected, found=found, remedy=remedy)
 
 
-def _no_mean(expected: str, found: str) -> _NoMeanError:
-    remedy = "The round counts as failed and the model stays as it was."
+def _no_mean(expected: str, found: str, remedy: str = _STAYS) -> _NoMeanError:
     return _NoMeanError("secure aggregation", expected=expected, found=found, remedy=remedy)
 
 

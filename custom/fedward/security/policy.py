@@ -62,6 +62,8 @@ class Policy(BaseModel):
     """Sites that the run must have, by the server's word."""
     minimum_replies: int = Field(3, ge=1)
     """Updates without which the server must not use any."""
+    minimum_effective_replies: float = Field(2.5, ge=1)
+    """Equally weighted updates that each average must be worth: 1 / Σ w_k² of the sites' shares of it."""
     minimum_participants: int = Field(3, ge=1)
     """Sites that must be asked in each round."""
     maximum_share: float = Field(0.5, gt=0, le=1)
@@ -103,6 +105,7 @@ OPEN = Policy(
     extensions="any",
     minimum_sites=1,
     minimum_replies=1,
+    minimum_effective_replies=1,
     minimum_participants=1,
     maximum_share=1,
     minimum_images=1,
@@ -190,6 +193,7 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
         extension_finding(policy, used),
         _at_least("minimum_sites", policy.minimum_sites, known.sites, "all that are connected", says="the run has"),
         _at_least("minimum_replies", policy.minimum_replies, experiment.minimum_replies),
+        _effective_replies(policy, experiment, survey),
         _at_least("minimum_participants", policy.minimum_participants, settings.participants, "all sites"),
         Finding("maximum_share", *at_most(policy.maximum_share, settings.largest_share)),
         _at_least("minimum_images", policy.minimum_images, images, "all that this site has"),
@@ -253,6 +257,18 @@ def _at_least(rule: str, limit: int, number: int | None, all_: str = "", says: s
     """Return what a rule of a smallest number says; ``all_`` stands for a number that nobody has set."""
     asked = all_ if number is None else str(number)
     return Finding(rule, f"at least {limit}", f"{says} {asked}", number is None or number >= limit)
+
+
+def _effective_replies(policy: Policy, experiment: Experiment, survey: bool) -> Finding:
+    """Return what the rule says; the server levels the weights of a job's averages by its ``minimum_replies``.
+
+    A job with too few of these breaks that rule, and is told of it alone.
+    """
+    limit, effective = policy.minimum_effective_replies, experiment.effective_replies
+    replies = experiment.minimum_replies
+    kept = survey or effective >= limit or replies < policy.minimum_replies
+    asked = "the job averages nothing" if survey else f"the job's minimum_replies of {replies} make {effective:.3g}"
+    return Finding("minimum_effective_replies", f"at least {limit:g}", asked, kept)
 
 
 def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:

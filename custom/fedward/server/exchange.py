@@ -98,7 +98,7 @@ class Communicator:
         while self._is_worth_waiting(exchange, result):
             self._consent.pause()
             send(set(result.waiting))
-            if not result.waiting and self._lacks(result):
+            if not result.waiting and self._lacks(exchange, result):
                 send(set(exchange.tasks) - set(result.updates))  # theirs was one of too few
         result.failed |= {site: _WAITING.format(digest) for site, digest in result.waiting.items()}
         result.failed |= dict.fromkeys(sorted(pending), f"no answer within {self._experiment.timeout} s")
@@ -121,25 +121,34 @@ class Communicator:
         facts |= {"base": run.info.base} if run.info.base else {}
         return wire.requests(exchange, models, evaluate, facts)
 
-    def _lacks(self, result: Result) -> bool:
-        return len(result.useful) < self._experiment.minimum_replies
+    def _counting(self, exchange: Exchange, result: Result) -> list[str]:
+        """Return the sites that did what they were asked for, but for those whose update has no weight in a mean."""
+        updates = {site: result.updates[site] for site in result.useful}
+        return [site for site, update in updates.items() if not update.steps or self._weight(exchange, update)]
+
+    def _weight(self, exchange: Exchange, update: ClientUpdate) -> int:
+        task = exchange.tasks[update.site].name
+        return self._algorithm.weight(task, update.labelled, update.unlabelled, update.steps)
+
+    def _lacks(self, exchange: Exchange, result: Result) -> bool:
+        return len(self._counting(exchange, result)) < self._experiment.minimum_replies
 
     def _is_worth_waiting(self, exchange: Exchange, result: Result) -> bool:
         """Return whether updates are too few, and may be enough once sites that wait for approval have it."""
         willing = set(exchange.tasks) - result.refused
         enough = len(willing) >= self._experiment.minimum_replies
-        return enough and self._lacks(result) and bool(willing & set(result.waiting))
+        return enough and self._lacks(exchange, result) and bool(willing & set(result.waiting))
 
     def _drop_too_few(self, exchange: Exchange, result: Result) -> None:
         """Drop updates of which there are fewer than an exchange needs: neither averages nor peers come of them."""
-        if not self._lacks(result):
+        if not self._lacks(exchange, result):
             return
-        useful, needed = result.useful, self._experiment.minimum_replies
-        for site in useful:
+        counting, needed = self._counting(exchange, result), self._experiment.minimum_replies
+        for site in result.useful:
             self._run.models.forget(site, exchange.round)
             del result.updates[site]
             result.hashes.pop(site, None)
-            result.failed[site] = f"not used: minimum_replies is {needed}, came {len(useful)}"
+            result.failed[site] = f"not used: minimum_replies is {needed}, came {len(counting)}"
 
     def _accept(self, exchange: Exchange, site: str, answer: Message, result: Result) -> None:
         """Check an answer and add it to the result; WireError if it cannot be used."""

@@ -37,7 +37,8 @@ def federation_of(algorithm: Algorithm[Any], run: RunFolder, images: PublicImage
             run.append("metrics", MetricRow(round_, SERVER, "train", name, value, images.number))
         return trained
 
-    federation = Federation(run.sites, run.experiment.seed, run.models, record=record)
+    least = run.experiment.effective_replies
+    federation = Federation(run.sites, run.experiment.seed, run.models, record=record, effective_replies=least)
     if not algorithm.settings.takes_mean:
         net = Networks(run.experiment, algorithm, torch.device("cpu"))[0]
         names = frozenset(name for name, _ in net.named_parameters(remove_duplicate=False))

@@ -86,7 +86,7 @@ class FedAL(Algorithm[FedALState]):
                 updates = yield from self._query_by_scores(state, sites, federation.sites)
             else:
                 updates = yield Exchange(round_, state.model, {site: ClientTask(task) for site in sites})
-            mean = mean_of(updates, task, self.weight, self.settings, state.model)
+            mean = mean_of(updates, task, self.weight, self.settings, state.model, federation.effective_replies)
             advance(state, mean, self.settings, federation.parameters)
             state.round = round_
 

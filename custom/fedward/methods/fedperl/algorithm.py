@@ -97,7 +97,8 @@ class FedPerl(Algorithm[FedPerlState]):
                 {site: ClientTask(models=self.peer_models(peers[site], federation)) for site in sites},
                 record,
             )
-            mean = mean_of(updates, "train", self.weight, self.settings, state.model)
+            least = federation.effective_replies
+            mean = mean_of(updates, "train", self.weight, self.settings, state.model, least)
             advance(state, mean, self.settings, federation.parameters)
             trained = [update for update in updates if update.steps]
             state.remember({update.site: layer_moments(update.state) for update in trained})

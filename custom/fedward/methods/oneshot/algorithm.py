@@ -65,7 +65,7 @@ class OneShot(Algorithm[ServerState]):
         while state.round < self.settings.rounds:
             sites = draw_participants(federation.sites, self.settings.participants, federation.seed, 1)
             updates = yield Exchange(1, state.model, {site: ClientTask(_TASK) for site in sites})
-            mean = mean_of(updates, _TASK, self.weight, self.settings, state.model)
+            mean = mean_of(updates, _TASK, self.weight, self.settings, state.model, federation.effective_replies)
             if mean is not state.model:
                 state.model = self.with_head(state.model, mean)
             state.round = 1

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from fedward.errors import RunError
-from fedward.methods.aggregation import capped_counts, capped_weights, weighted_average
+from fedward.methods.aggregation import capped_counts, capped_weights, levelled_weights, weighted_average
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.fedavg import Supervised, draw_participants, mean_of
 from fedward.methods.local import Phase
@@ -117,9 +117,10 @@ class SelfFed(Algorithm[SelfFedState]):
             tasks = {site: ClientTask(task) for site in sites}
             updates = yield Exchange(round_, state.model, tasks, evaluate=task == FINE_TUNE)
             if task == PRETRAIN:
-                state.model = mean_of(updates, task, self.weight, self.settings, state.model)
+                least = federation.effective_replies
+                state.model = mean_of(updates, task, self.weight, self.settings, state.model, least)
             elif trained := [update for update in updates if update.steps and update.labelled]:
-                state.model = self.aggregate(state, trained)
+                state.model = self.aggregate(state, trained, federation.effective_replies)
                 if round_ < self.settings.rounds:
                     self.contrast(state, federation)
             if round_ == self.settings.pretraining_rounds and federation.show is not None:
@@ -130,11 +131,12 @@ class SelfFed(Algorithm[SelfFedState]):
                 raise RunError(where, expected=expected, found="none", remedy=remedy)
             state.round = round_
 
-    def aggregate(self, state: SelfFedState, updates: Sequence[ClientUpdate]) -> State:
+    def aggregate(self, state: SelfFedState, updates: Sequence[ClientUpdate], least: float) -> State:
         """Return the mean of the replies by labelled images and participations, and count these.
 
         ``W = Σ_k w_k W_k`` with ``w_k`` of :func:`gain_recession_weights`, or, where updates are weighted,
-        ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``.
+        ``W <- W + Σ_k (n_k / n) β^F_k (W_k - W)``. The weights of the replies are capped and levelled by themselves:
+        the part of ``W`` is known to all, and hides nobody's reply.
         """
         choice, models = self.settings, [update.state for update in updates]
         counts = capped_counts([update.labelled for update in updates], choice.largest_share)
@@ -143,10 +145,11 @@ class SelfFed(Algorithm[SelfFedState]):
         sizes, times = torch.tensor([counts, taken_part], dtype=torch.float64)
         if choice.aggregation == "normalised":
             weights = gain_recession_weights(sizes, times, choice.beta)
-            return weighted_average(models, capped_weights(weights, sizes, choice.largest_share).tolist())
+            capped = capped_weights(weights, sizes, choice.largest_share)
+            return weighted_average(models, levelled_weights(capped.tolist(), counts, least))
         shares = capped_weights(sizes / sizes.sum() * choice.beta**times, sizes, choice.largest_share)
         rest = max(1 - float(shares.sum()), 0.0)
-        return weighted_average([state.model, *models], [rest, *shares.tolist()])
+        return weighted_average([state.model, *models], [rest, *levelled_weights(shares.tolist(), counts, least)])
 
     def contrast(self, state: SelfFedState, federation: Federation) -> None:
         """Train the model on the server's own images, where it is to."""
