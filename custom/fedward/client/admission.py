@@ -18,6 +18,7 @@ from fedward.protocol.requests import Request, TaskRequest
 from fedward.protocol.wire import Message
 from fedward.registry import extensions
 from fedward.report.words import count
+from fedward.security import sums
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import (
     OPEN,
@@ -46,8 +47,8 @@ class Admission:
 
     The policy is read anew for each request, so that a change or an approval counts from the next one on.
 
-    ``folder``: the site's own, where approvals and the ledger of questions lie. ``read`` returns the policy, by default
-    one that forbids nothing. ``noise``: whether the job's privacy scope adds noise to updates here.
+    ``folder``: the site's own, where approvals and the ledgers of questions and sums lie. ``read`` returns the policy,
+    by default one that forbids nothing. ``noise``: whether the job's privacy scope adds noise to updates here.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Admission:
     ) -> None:
         self._site, self._experiment, self._algorithm = site, experiment, algorithm
         self._read, self._noise, self._approvals = read, noise, Approvals(folder / FOLDER)
-        self._questions = questions_file(folder, site)
+        self._questions, self._sums = questions_file(folder, site), sums.sums_file(folder, site)
 
     def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
         """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
@@ -130,6 +131,17 @@ class Admission:
         """
         most = _policy(self._site, self._read).maximum_questions_in_all
         return grant(self._questions, query, labels, most) if labels else 0
+
+    def grant_sums(self, run: str, kind: sums.Kind, told: sums.Told) -> None:
+        """Note that a run is told sums of a set of images here.
+
+        Raises:
+            PolicyError: sums of nearly the same images were told before, or as many runs as may be.
+            DataError: the site's ledger of sums is not what was written.
+        """
+        policy = _policy(self._site, self._read)
+        if broken := sums.grant(self._sums, run, kind, told, policy.minimum_images, policy.maximum_sums):
+            refuse_unless(self._site, [broken])
 
     def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:
         limit, roles = policy.maximum_questions, wire.roles(arrays)

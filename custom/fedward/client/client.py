@@ -14,10 +14,11 @@ from fedward.client.pseudo_labels import Quality
 from fedward.client.queries import Queries
 from fedward.client.site_data import DataSource
 from fedward.client.site_log import SiteLog
-from fedward.client.survey import survey_at
+from fedward.client.survey import hashable, survey_at, surveyed
 from fedward.errors import FedwardError, RunError, WireError, WorkError
 from fedward.evaluation.small_counts import withhold_small_counts
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.local import Measurement
 from fedward.methods.workflow import SURVEY, State
 from fedward.nets.trainable import HEAD
 from fedward.protocol import wire, wire_checks
@@ -27,6 +28,7 @@ from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
 from fedward.security.policy import JobRefusedError
+from fedward.security.sums import told_of
 from fedward.sites import SiteData
 from fedward.terminal import reason, shown
 from fedward.training.device_data import DeviceData
@@ -121,6 +123,7 @@ class Client:
         if asked.task != SURVEY or asked.evaluate or not self._algorithm.requirements.survey:
             where, expected = f"task {shown(asked.task)}", "a survey in a job that is one, and there nothing else"
             raise WireError(where, expected=expected, found="another", remedy="Send a job for each.")
+        self.admission.grant_sums(asked.run, "survey", surveyed(self.source))
         meta = {"site": self.name, "round": asked.round, "survey": survey_at(self.source)}
         meta |= {"synthetic": True} if self.source.file is None else {}
         return self._checked(Message(meta), request, {})
@@ -169,7 +172,10 @@ class Client:
         learner, algorithm, template = self.learner, self._algorithm, self._networks.template
         peers = [wire.decode_peer(role, request.arrays, template) for role in wire.roles(request.arrays)]
         data, processes = learner.images.data, self.data.processes
-        self.admission.check_training(algorithm.phases(asked.task, asked.round, len(data.labelled)), data)
+        phases = algorithm.phases(asked.task, asked.round, len(data.labelled))
+        self.admission.check_training(phases, data)
+        if any(isinstance(phase.objective, Measurement) for phase in phases):
+            self.admission.grant_sums(asked.run, "oneshot", told_of(hashable(data.labelled)))
         train: Callable[..., LocalUpdate] = learner.train
         if processes > 1 and self.experiment.trainable != HEAD:  # which takes less time than to start a process
             from fedward.client.ranks import Processes

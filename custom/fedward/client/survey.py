@@ -1,9 +1,9 @@
 """What a site tells in a survey: counts of its images, in fives, of common classes alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedward.evaluation.in_fives import (
     in_fives,
     is_short,
 )
+from fedward.security.sums import Told, told_of
 from fedward.seeds import numpy_generator
 from fedward.sites.data import Images, SiteData
 from fedward.sites.facts import Fact, Size, read_facts
@@ -44,6 +45,20 @@ def survey_at(source: DataSource) -> dict[str, Any]:
         ids = (name for images in (data.labelled, data.unlabelled, data.val, data.test) for name in images.ids)
         return survey_of(data, dict.fromkeys(ids, Fact(Size(width, height, channels == 1))))
     return survey_file(file, source.whole())
+
+
+def surveyed(source: DataSource) -> Told:
+    """Return the set of images that a survey of a source tells of; raises as :func:`survey_at` does."""
+    data = source.read() if source.file is None else source.whole()
+    splits = {"train": (data.labelled, data.unlabelled), "val": (data.val,), "test": (data.test,)}
+    return told_of(chain.from_iterable(hashable(images, name) for name, parts in splits.items() for images in parts))
+
+
+def hashable(images: Images, split: str = "train") -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield of each image its id, its pixels, and what else sums tell of it: its label, its split, whose it is."""
+    owners = images.groups or ("",) * len(images)
+    for name, pixels, label, owner in zip(images.ids, images.pixels, images.labels, owners, strict=True):
+        yield name, np.ascontiguousarray(pixels).tobytes(), f"{split} {label.tolist()} {owner}".encode()
 
 
 def survey_file(site_file: Path, whole: SiteData) -> dict[str, Any]:

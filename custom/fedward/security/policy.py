@@ -87,6 +87,9 @@ class Policy(BaseModel):
     """Labels that one run may ask for here in active learning, the first ones among them; None: any number."""
     maximum_questions_in_all: int | None = Field(None, ge=0)
     """Labels that all runs together may ask for here, over all jobs; None: any number."""
+    maximum_sums: int | None = Field(100, ge=0)
+    """Runs in all, over all jobs, that may be told sums of this site's images by ``oneshot`` or a survey; None: any
+    number."""
     surveys: bool = False
     """Whether jobs may ask what this site's images are (``survey``): how many there are of each class, how bright."""
     noise: Literal["optional", "required"] = "optional"
@@ -116,6 +119,7 @@ OPEN = Policy(
     maximum_images=None,
     maximum_image_size=None,
     maximum_questions=None,
+    maximum_sums=None,
     surveys=True,
     starting_weights="any",
     weights_files="any",

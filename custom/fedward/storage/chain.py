@@ -3,8 +3,8 @@
 A line is canonical JSON with ``seq`` (from 1), ``previous`` (the hash of the line before; in the first line a name that
 the file starts from), ``hash`` (the SHA-256 of the canonical JSON of all the rest), and what its writer adds.
 
-Four files are chains: the server's audit log, a site's log of its answers, its privacy ledger, and its ledger of
-questions.
+Five files are chains: the server's audit log, a site's log of its answers, its privacy ledger, and its ledgers of
+questions and of sums.
 """
 
 import hashlib

@@ -1,0 +1,269 @@
+"""The ledger of sums: what oneshot and surveys told of nearly the same images, over all jobs, and how often."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asking import requests
+from clients import new_client
+from fedward.client.admission import Admission
+from fedward.client.site_data import DataSource
+from fedward.client.survey import hashable, surveyed
+from fedward.config import DataSpec, Experiment
+from fedward.errors import DataError
+from fedward.methods import method_of
+from fedward.methods.workflow import SURVEY, ClientTask, Exchange
+from fedward.protocol.wire import Message
+from fedward.security.policy import OPEN, Policy
+from fedward.security.sums import Told, grant, sums_file, told_before, told_of
+from fedward.storage.initial import initial_model
+from tiny import clinical, tiny
+
+SITE, CLASSES = "site-1", ("A", "B")
+RUNS = [letter * 32 for letter in "abcdef"]
+DEFAULT = Policy(surveys=True)
+REFUSED = (
+    "minimum_images: sums of images as before, or of a set that differs in 32 or more, this site's images differ in"
+)
+
+
+# --- sets of images
+
+
+def images(*numbers: int, label: str = "A", prefix: str = "") -> Told:
+    return told_of((f"{prefix}{number}", b"pixels of %d" % number, label.encode()) for number in numbers)
+
+
+def test_images_are_known_by_names_and_by_pixels():
+    some = images(*range(50))
+    assert some.difference(images(*range(49, -1, -1))) == 0, "the order is none of a set's"
+    assert some.difference(images(*range(51))) == 1
+    assert some.difference(images(*range(1, 51))) == 2
+    assert some.difference(images(*range(51), prefix="renamed")) == 1
+    assert some.difference(images(*range(50), prefix="renamed")) == 100, "the numbers are the same, as nothing is new"
+    assert some.difference(images(*range(50), label="B")) == 100
+    other_size = told_of((str(number), b"other pixels of %d" % number, b"A") for number in range(51))
+    assert some.difference(other_size) == 1
+    replaced = told_of((str(number), b"pixels of %d" % max(number, 1), b"A") for number in range(50))
+    assert some.difference(replaced) == 1, "the pixels of one image are those of another one now"
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sets(st.integers(0, 40)), st.sets(st.integers(0, 40)))
+def test_a_difference_is_that_of_the_sets(one, other):
+    found = images(*one).difference(images(*other))
+    assert found == len(one ^ other) == images(*other).difference(images(*one))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(1, 20))
+def test_no_two_sets_that_were_told_of_are_near(tmp_path_factory, sizes, fewest):
+    """Whatever a site is asked in which order: what it told of differs in nothing or in enough, each from each."""
+    path = sums_file(tmp_path_factory.mktemp("ledger"), SITE)
+    for place, size in enumerate(sizes):
+        grant(path, f"{place:032x}", "oneshot", images(*range(size)), fewest, None)
+    told = list(told_before(path).sets.values())
+    pairs = [(one, other) for place, one in enumerate(told) for other in told[:place]]
+    assert all(one.difference(other) >= fewest for one, other in pairs)
+
+
+# --- the ledger
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return sums_file(tmp_path, SITE)
+
+
+def test_the_same_images_are_told_again_and_near_ones_are_not(path):
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 3) is None
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 3) is None, "a run that is continued"
+    assert len(path.read_text().splitlines()) == 1
+    assert grant(path, RUNS[1], "oneshot", images(*range(100)), 32, 3) is None
+    for near in (range(101), range(1, 100), range(131), range(5, 105)):
+        found = grant(path, RUNS[2], "oneshot", images(*near), 32, 3)
+        assert found is not None
+        assert (found.rule, found.kept) == ("minimum_images", False)
+    assert grant(path, RUNS[2], "survey", images(*range(101)), 32, 3) is None, "counts and sums are no difference"
+    assert told_before(path).runs == set(RUNS[:3])
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_enough_further_images_are_told(path):
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
+    assert grant(path, RUNS[1], "oneshot", images(*range(132)), 32, None) is None
+    found = grant(path, RUNS[2], "oneshot", images(*range(101)), 32, None)
+    assert found is not None, "it is near to the first, not to the last"
+
+
+def test_runs_are_counted_over_all_jobs(path):
+    for run in RUNS[:2]:
+        assert grant(path, run, "oneshot", images(*range(100)), 32, 2) is None
+    found = grant(path, RUNS[2], "oneshot", images(*range(100)), 32, 2)
+    assert str(found) == "maximum_sums: at most 2 runs, this one would be one more"
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, 2) is None
+    assert grant(path, RUNS[2], "oneshot", images(*range(100)), 32, None) is None
+
+
+@pytest.mark.proves(
+    "files",
+    "a hospital's ledger of sums whose lines were changed, moved or taken out",
+    "no sums are told until it is restored; lines cut off its end, and a file that was removed, are not noticed",
+)
+@pytest.mark.parametrize(
+    "attack",
+    [
+        lambda lines: [lines[0].replace('"kind":"oneshot"', '"kind":"survey"'), *lines[1:]],
+        lambda lines: lines[1:],
+        lambda lines: [lines[1], lines[0], *lines[2:]],
+    ],
+)
+def test_a_forged_ledger_tells_nothing(path, attack):
+    for place, run in enumerate(RUNS[:3]):
+        assert grant(path, run, "oneshot", images(*range(100 * place, 100 * place + 100)), 32, None) is None
+    path.write_text("\n".join(attack(path.read_text().splitlines())) + "\n")
+    with pytest.raises(DataError, match="No sums are told"):
+        grant(path, RUNS[3], "oneshot", images(*range(1000, 1100)), 32, None)
+
+
+def test_half_a_line_of_a_crash_is_no_answer(path):
+    assert grant(path, RUNS[0], "oneshot", images(*range(100)), 32, None) is None
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:50])
+    assert grant(path, RUNS[1], "oneshot", images(*range(200, 300)), 32, None) is None
+    assert told_before(path).runs == set(RUNS[:2])
+
+
+# --- attacks on a site
+
+
+def image(label: int, number: int) -> np.ndarray:
+    return np.random.default_rng([label, number]).integers(0, 256, (16, 16, 3), np.uint8)
+
+
+def write_site(folder: Path, numbers: Sequence[Sequence[int]], seed: int | None = None) -> Path:
+    """Write a site with these images of each class: new ones come last, or all in an order of chance."""
+    arrays = {}
+    for split, held in (("train", numbers), ("val", [range(900, 905)] * 2), ("test", [range(950, 955)] * 2)):
+        pairs = [(label, number) for label, of_class in enumerate(held) for number in of_class]
+        pairs.sort(key=lambda pair: pair[::-1] if seed is None else np.random.default_rng([seed, *pair]).random())
+        arrays[f"{split}_images"] = np.stack([image(*pair) for pair in pairs])
+        arrays[f"{split}_labels"] = np.array([label for label, _ in pairs])[:, None]
+    folder.mkdir(parents=True)
+    np.savez(folder / "site.npz", **arrays)
+    (folder / f"{SITE}.yaml").write_text("{kind: npz, file: site.npz, labels: {0: A, 1: B}}")
+    return folder
+
+
+def job(method: str, **changes: Any) -> Experiment:
+    base = {"data": DataSpec(name="own", classes=CLASSES, image_size=16), "net": "small_cnn_gn"}
+    return clinical(method, **{**base, **changes}) if method == "survey" else oneshot(**{**base, **changes})
+
+
+def oneshot(**changes: Any) -> Experiment:
+    return tiny("oneshot", **{"synthetic": None, "minimum_replies": 3, **changes})
+
+
+def told(experiment: Experiment, own: Path, files: Path, run: str, policy: Policy) -> Message:
+    """Return what a site with its own folder answers in a run of a job."""
+    admission = Admission(SITE, experiment, method_of(experiment), own, lambda: policy)
+    client = new_client(SITE, experiment, own, [files], admission=admission)
+    if experiment.method == "survey":
+        asked = requests(experiment, Exchange(1, {}, {SITE: ClientTask(SURVEY)}, evaluate=False), run=run)[SITE]
+        return client.handle(Message({**asked.meta, "members": 3}, asked.arrays))
+    first = initial_model(experiment, None)
+    asked = requests(experiment, Exchange(1, first.state, {SITE: ClientTask("measure")}), run=run)[SITE]
+    return client.handle(Message({**asked.meta, "members": 3, "base": first.base}, asked.arrays))
+
+
+def class_sums(experiment: Experiment, answer: Message) -> torch.Tensor:
+    """Return the sums of features in each class, (K, D), as the server computes them."""
+    start = initial_model(experiment, None).state["moments.sums"]
+    mean = start + torch.from_numpy(answer.arrays["diff/moments.sums"].copy())
+    return mean.double() * answer.meta["labelled"]
+
+
+def last_features(experiment: Experiment, own: Path, files: Path) -> torch.Tensor:
+    """Return what the classifier is shown of a site's last image, (D,)."""
+    part = new_client(SITE, experiment, own, [files]).learner.images["labelled"]
+    return part.take(torch.tensor([len(part.labels) - 1]))[0].double()
+
+
+@pytest.fixture
+def before_and_after(tmp_path: Path) -> tuple[Path, Path]:
+    """A hospital's images before and after one more."""
+    first = write_site(tmp_path / "before", [range(40), range(40)])
+    return first, write_site(tmp_path / "after", [range(41), range(40)])
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead sends two oneshot jobs, between which a hospital has got one image more, and subtracts the sums",
+    "the hospital answers the same images again, and no set that differs from one it told of in fewer images than "
+    "minimum_images, also under other names or in another size",
+)
+def test_sums_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
+    """Without the rule the difference is the features of the new image, but for rounding in float32."""
+    before, after = before_and_after
+    experiment = job("oneshot")
+    one, other = (
+        told(experiment, tmp_path / "open", files, run, OPEN)
+        for files, run in zip(before_and_after, RUNS[:2], strict=True)
+    )
+    stolen = class_sums(experiment, other) - class_sums(experiment, one)
+    assert stolen[1].abs().max() < 1e-3
+    assert torch.allclose(stolen[0], last_features(experiment, tmp_path / "probe", after), atol=1e-3)
+
+    own = tmp_path / "kit"
+    assert "error" not in told(experiment, own, before, RUNS[0], DEFAULT).meta
+    assert "error" not in told(experiment, own, before, RUNS[1], DEFAULT).meta
+    answer = told(experiment, own, after, RUNS[2], DEFAULT)
+    assert REFUSED in answer.meta["error"]
+    assert not answer.arrays
+    shuffled = write_site(tmp_path / "shuffled", [range(41), range(40)], seed=2)
+    assert REFUSED in told(experiment, own, shuffled, RUNS[2], DEFAULT).meta["error"]
+    larger = job("oneshot", data=DataSpec(name="own", classes=CLASSES, image_size=24))
+    assert REFUSED in told(larger, own, after, RUNS[3], DEFAULT).meta["error"]
+    assert "error" not in told(experiment, own, before, RUNS[4], DEFAULT).meta
+    limited = DEFAULT.model_copy(update={"maximum_sums": 3})
+    assert "maximum_sums: at most 3 runs" in told(experiment, own, before, RUNS[5], limited).meta["error"]
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead asks for a survey before and after each new image of a hospital, until a count moves on by five",
+    "refused by the hospital until its images differ in minimum_images or more",
+)
+def test_surveys_before_and_after_one_image_are_not_told(tmp_path, before_and_after):
+    before, after = before_and_after
+    many = write_site(tmp_path / "many", [range(80), range(40)])
+    experiment, own = job("survey"), tmp_path / "kit"
+    first = told(experiment, own, before, RUNS[0], DEFAULT).meta
+    assert first["survey"]["labelled"] == [40, 40]
+    assert told(experiment, own, before, RUNS[1], DEFAULT).meta["survey"] == first["survey"]
+    assert REFUSED in told(experiment, own, after, RUNS[2], DEFAULT).meta["error"]
+    assert told(experiment, own, many, RUNS[3], DEFAULT).meta["survey"]["labelled"] == [80, 40]
+    lines = [json.loads(line) for line in sums_file(own, SITE).read_text().splitlines()]
+    assert [(line["run"], "names" in line) for line in lines] == [(RUNS[0], True), (RUNS[1], False), (RUNS[3], True)]
+
+
+def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
+    """Another label, another split: the sums of two classes differ by the one image."""
+    experiment = job("survey")
+    one = write_site(tmp_path / "one", [range(40), range(40)])
+    source = DataSource(SITE, experiment, tmp_path / "own", [one])
+    data = source.whole()
+    labelled = data.labelled
+    other = labelled.labels.copy()
+    other[0] = 1 - other[0]
+    changed = type(labelled)(labelled.ids, labelled.pixels, other, labelled.groups)
+    assert told_of(hashable(labelled)).difference(told_of(hashable(changed))) == 2
+    assert told_of(hashable(labelled)).difference(told_of(hashable(labelled, "val"))) == 2 * len(labelled)
+    assert len(surveyed(source).names) == len(labelled) + len(data.val) + len(data.test)
