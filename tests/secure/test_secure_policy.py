@@ -15,6 +15,7 @@ from fedward.errors import RunError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
+from fedward.methods.aggregation import effective_number
 from fedward.security.policy import FILE
 from fedward.storage.initial import initial_model
 from finished_run import finished_run
@@ -119,6 +120,24 @@ def test_no_job_is_endless_work(federation, lead, tmp_path, changes, told):
     (row,) = rounds(tmp_path / "out")
     for hospital in HOSPITALS:
         assert told in row["failed"][hospital]
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead's job whose distance_scale leaves the average of three hospitals to two, one of which is its own",
+    "with fewer than three replies refused by every hospital; with three the average is worth two and a half hospitals",
+)
+def test_no_average_of_three_is_one_of_two(federation, lead, tmp_path):
+    scaled = {"rounds": 1, "distance_scale": 1e7}
+    export_job(clinical("wfedavg", minimum_replies=2, options=scaled), tmp_path / "two", clinical=True)
+    text = refused(federation, lead, tmp_path / "two", tmp_path / "refused")
+    assert text.count("minimum_replies: at least 3, the job says 2") == len(HOSPITALS)
+    export_job(clinical("wfedavg", options=scaled), tmp_path / "three", clinical=True)
+    folder = fetch(lead, wait(lead, submit(lead, tmp_path / "three"), PATIENCE), tmp_path / "out")
+    (row,) = (json.loads(line) for line in (folder / "groups.jsonl").read_text().splitlines())
+    assert row["sites"] == EVERYONE
+    assert min(row["weights"]) > 0.12
+    assert effective_number(row["weights"]) >= 2.5 * (1 - 1e-9)
 
 
 @pytest.mark.proves(
