@@ -1,0 +1,35 @@
+"""Jobs of ordinary hospitals: the same model, bit for bit, whether averages have to be worth enough or not."""
+
+from pathlib import Path
+
+import pytest
+
+from fedward.config import SyntheticData
+from fedward.local import run_local
+from hospital import hospital
+from run_files import assert_equal, rows, weights
+
+pytestmark = pytest.mark.usefixtures("without_report")
+
+SITES = {
+    "fedperl": ["site-1", "site-2", "site-3"],
+    "fedal": ["site-1", "site-2", "site-3"],
+    "selffed": ["site-1", "site-2", "site-3"],
+    "isofed": [f"site-{number}" for number in range(1, 7)],
+}
+"""Sites with odd numbers have all their labels in the last one, those with even numbers none."""
+
+
+@pytest.mark.parametrize("method", SITES)
+def test_ordinary_hospitals_count_as_before(method: str, tmp_path: Path) -> None:
+    options = {"rounds": 2, **({"warm_up": 0, "images_at_most": 8} if method == "selffed" else {})}
+    isolated = {"labelled": 1.0, "isolated": True} if method == "isofed" else {"labelled": 0.5}
+    images = SyntheticData(images=80, **isolated)
+    experiment = hospital(method, options=options).model_copy(update={"synthetic": images})
+    found = []
+    for replies in (3, 1):
+        job = experiment.model_copy(update={"minimum_replies": replies})
+        folder = run_local(job, tmp_path / str(replies), sites=SITES[method])
+        assert all(len(row["replied"]) >= 3 for row in rows(folder, "rounds"))
+        found.append(weights(folder))
+    assert_equal(*found)
