@@ -298,6 +298,7 @@ def test_a_message_is_read_from_its_connection_and_headers():
     found = arrival_of("server", Endpoint("hospital-a"), connection(), message())
     assert found == arrival("server", "hospital-a", certificate="hospital-a", request=("task", "heart_beat"))
     assert found.sender == "hospital-a"
+    assert arrival("hospital-a", "x", certificate=None).sender == "x, without a certificate"
 
 
 def test_a_part_of_a_stream_is_the_request_that_it_carries():

@@ -212,7 +212,7 @@ ATTACKS = [
             "config/config_fed_client.conf",
             f'include url("http://127.0.0.1:{web.server_port}/")\ninclude file("/etc/hostname")\n',
         ),
-        "Expecting value",
+        "'config/config_fed_client.conf'",
     ),
     Attack(
         "a class of fedward that is not on the list",

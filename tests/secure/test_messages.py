@@ -31,6 +31,7 @@ from waiting import appears
 pytestmark = pytest.mark.secure
 
 IT = "it@hospital-c.org"
+OTHER_IT = "it@hospital-a.org"
 PEOPLE = {"member": MEMBER, "lead": LEAD, "org_admin": IT}
 UNHEARD = {ReturnCode.TIMEOUT, ReturnCode.COMM_ERROR, ReturnCode.TARGET_UNREACHABLE}
 """What an intruder's own cell says where no answer came."""
@@ -102,7 +103,7 @@ def test_a_person_reaches_nobody_but_the_servers_console(federation, flare, job,
     assert {target for target, _, _ in answered} <= {"server"}
     accepted = {"hci_channel", "task", "aux_communication", "download_service__", "cellnet.channel", "return_only"}
     assert {channel for _, channel, _ in answered} <= accepted
-    assert f"[U:{PEOPLE[role]} (_admin_" in audit(federation, SERVER)
+    assert f"[U:{PEOPLE[role]}][A:refused " in audit(federation, SERVER)
     assert appears(lambda: rounds(federation, job) > before + 1)
     assert str(flare.get_job_meta(job)["status"]) == "RUNNING"
 
@@ -119,16 +120,18 @@ def test_a_person_gives_no_orders_inside_a_hospital(federation, job, orders, top
 
 @pytest.fixture(scope="module")
 def orders(federation: Federation, job: str) -> list[str]:
-    """The commands that a hospital answered: from a member, in its own name and in the server's."""
+    """The commands that a hospital answered: from a person, in its own name and in the server's."""
     ledger = federation.kit("hospital-c") / "fedward" / "keep.jsonl"
     ledger.parent.mkdir(exist_ok=True)
     ledger.write_text("{}\n")
     bodies = {"sys.shell": "head -n 2 startup/client.key"}
-    with intruder(federation.kit(MEMBER)) as sender:
+    with intruder(federation.kit(OTHER_IT)) as sender:
 
         def order(topic: str) -> bool:
             return heard(sender.order("hospital-c", topic, bodies.get(topic, ""), job_id="fedward"))
 
+        with sender.posing_as("server"):
+            order("train.delete_run")
         with ThreadPoolExecutor(len(COMMANDS)) as pool:
             answered = list(pool.map(order, COMMANDS))
             with sender.posing_as("server"):
@@ -136,7 +139,7 @@ def orders(federation: Federation, job: str) -> list[str]:
     assert ledger.exists()
     assert federation.processes("hospital-c")
     assert "[A:refused admin:admin] its connection may not speak for 'server'" in audit(federation, SERVER)
-    assert f"[U:{MEMBER}" in audit(federation, SERVER)
+    assert f"[U:{OTHER_IT}][A:refused admin:admin]" in audit(federation, SERVER)
     return [topic for topic, answer in zip(COMMANDS, answered, strict=True) if answer]
 
 

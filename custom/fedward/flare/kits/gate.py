@@ -167,10 +167,8 @@ class Arrival:
 
     @property
     def sender(self) -> str:
-        """Who sent it, for people: the certificate's name, and that of the cell."""
-        if self.certificate == self.neighbour:
-            return self.neighbour
-        return f"{self.certificate or 'no certificate'} ({self.neighbour})"
+        """Who sent it, for people: the name in the certificate; without one, what the cell calls itself."""
+        return self.certificate or f"{self.neighbour}, without a certificate"
 
 
 def place_of(name: str) -> Place | None:
@@ -340,7 +338,7 @@ class Refusals:
         """Write a refusal down.
 
         Args:
-            sender: as :attr:`Arrival.sender`; there are no more of them than certificates.
+            sender: as :attr:`Arrival.sender`.
             action: what was asked for.
             reason: why it is refused.
         """
