@@ -44,7 +44,7 @@ def arrival(receiver: str, neighbour: str, **changes: Any) -> Arrival:
         "neighbour": neighbour,
         "certificate": "its own",
         "passive": passive,
-        "encrypted": True,
+        "clear": False,
         "origin": neighbour,
         "destination": receiver,
         "request": None,
@@ -93,6 +93,10 @@ def test_only_flares_ids_are_jobs(text):
         ("server", "hospital-a", {"passive": False}),
         ("server", "hospital-a", {"certificate": None}),
         ("server", "relay.x", {}),
+        ("server", "hospital-a", {"certificate": None, "clear": True}),
+        ("server", USER, {"certificate": None, "clear": True}),
+        ("server", f"server.{JOB}", {"certificate": None}),
+        ("hospital-a", f"hospital-a.{JOB}", {"certificate": None}),
         (f"server.{JOB}", "hospital-a", {}),
         (f"server.{JOB}", "server", {"passive": True}),
         ("hospital-a", "server", {"passive": True}),
@@ -185,7 +189,7 @@ ORDINARY = [
     arrival("hospital-a", "server", request=SHELL),
     arrival("hospital-a", "server", destination=f"hospital-a.{JOB}", origin=f"server.{JOB}"),
     arrival("hospital-a", f"hospital-a.{JOB}", request=("admin", "train.notify_job_status")),
-    arrival("hospital-a", f"hospital-a.{JOB}", encrypted=False, certificate=None),
+    arrival("hospital-a", f"hospital-a.{JOB}", clear=True, certificate=None),
     arrival(f"hospital-a.{JOB}", "hospital-a", request=("client_command", "abort")),
     arrival(f"hospital-a.{JOB}", "server", origin=f"server.{JOB}", request=("return_only", "server_command:get_task")),
 ]
@@ -278,9 +282,10 @@ def test_no_cell_accepts_diagnosis_bulk_or_keys():
 # --- what a message shows
 
 
-def connection(mode: Mode = Mode.PASSIVE, name: str = "hospital-a", **params: Any) -> Any:
-    connector = SimpleNamespace(mode=mode, params={"scheme": "https", "secure": True, **params})
-    return SimpleNamespace(connector=connector, get_conn_properties=lambda: {"peer_cn": name})
+def connection(name: str = "hospital-a", security: str = "mtls", peer: str = "10.1.2.3:4711") -> Any:
+    connector = SimpleNamespace(mode=Mode.PASSIVE, params={"connection_security": security})
+    shown = {"peer_cn": name, "local_addr": "127.0.0.1:8002", "peer_addr": peer}
+    return SimpleNamespace(connector=connector, get_conn_properties=lambda: shown)
 
 
 def message(**headers: Any) -> Message:
@@ -299,6 +304,22 @@ def test_a_message_is_read_from_its_connection_and_headers():
     assert found == arrival("server", "hospital-a", certificate="hospital-a", request=("task", "heart_beat"))
     assert found.sender == "hospital-a"
     assert arrival("hospital-a", "x", certificate=None).sender == "x, without a certificate"
+
+
+@pytest.mark.parametrize(
+    ("security", "peer", "clear"),
+    [
+        ("clear", "127.0.0.1:4711", True),
+        ("clear", "localhost:4711", True),
+        ("clear", "10.1.2.3:4711", False),
+        ("clear", "", False),
+        ("tls", "127.0.0.1:4711", False),
+        ("mtls", "127.0.0.1:4711", False),
+    ],
+)
+def test_only_a_connection_within_the_machine_is_clear(security, peer, clear):
+    assert arrival_of("server", Endpoint("x"), connection("N/A", security, peer), message()).clear is clear
+    assert arrival_of("server", Endpoint("x"), connection("N/A"), message()).certificate is None
 
 
 def test_a_part_of_a_stream_is_the_request_that_it_carries():

@@ -24,12 +24,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nvflare.apis.fl_constant import AdminCommandNames
+from nvflare.apis.fl_constant import AdminCommandNames, ConnectionSecurity
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import WORKSPACE_TRANSFER_CHANNEL
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessageType
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
-from nvflare.fuel.f3.cellnet.identity import is_mtls_connection
+from nvflare.fuel.f3.cellnet.identity import get_param
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
 from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.drivers.connector_info import Mode
@@ -132,6 +132,9 @@ commands (a shell, deletion of folders, logging, statistics of processes) do not
 _FETCHES_FILES = "ws_transfer_"
 """With what the name of a job's cell begins while it fetches its files."""
 
+_LOOPBACK = ("127.", "localhost:", "::1", "[::1]")
+"""With what the addresses of this machine begin."""
+
 _WINDOW = 60.0
 """Seconds for which refusals of one sender are counted together."""
 
@@ -156,8 +159,8 @@ class Arrival:
     """The common name in that certificate; None: the connection shows none."""
     passive: bool
     """Whether the neighbour opened the connection."""
-    encrypted: bool
-    """Whether both ends of the connection had to show a certificate."""
+    clear: bool
+    """Whether the connection is one within the machine that needs no certificate, as in kits of earlier versions."""
     origin: str
     destination: str
     request: Request | None
@@ -234,7 +237,7 @@ def _request_refused(message: Arrival) -> str:
 def _is_neighbour(message: Arrival) -> bool:
     """Return whether the cell at the other end is one that the receiver has a connection with."""
     here, beside = place_of(message.receiver), place_of(message.neighbour)
-    if message.encrypted and message.passive and not message.certificate:
+    if message.passive and not message.certificate and not (message.clear and beside in ("server job", "site job")):
         return False
     if here == "server":
         return message.passive and beside in ("site", "site job", "user", "server job")
@@ -312,12 +315,20 @@ def arrival_of(receiver: str, endpoint: Endpoint, connection: Connection, messag
         neighbour=endpoint.name,
         certificate=certificate if certificate != "N/A" else None,
         passive=connection.connector.mode == Mode.PASSIVE,
-        encrypted=is_mtls_connection(connection.connector.params),
+        clear=_within_machine(connection),
         origin=str(message.get_header(MessageHeaderKey.ORIGIN, "")),
         destination=str(message.get_header(MessageHeaderKey.DESTINATION, "")),
         request=request,
         foreign_address=message.get_header(MessageHeaderKey.CONN_URL) is not None,
     )
+
+
+def _within_machine(connection: Connection) -> bool:
+    """Return whether both ends of a connection without encryption lie on this machine."""
+    security = get_param(connection.connector.params, DriverParams.CONNECTION_SECURITY)
+    properties = connection.get_conn_properties() or {}
+    ends = [str(properties.get(end.value, "")) for end in (DriverParams.LOCAL_ADDR, DriverParams.PEER_ADDR)]
+    return security == ConnectionSecurity.CLEAR and all(end.startswith(_LOOPBACK) for end in ends)
 
 
 def _streamed(message: Message) -> Request:
