@@ -54,7 +54,7 @@ class Containers(Federation):
             images.mkdir()
             (self.folder / "data" / f"{hospital}.npz").rename(images / "images.npz")
             labels = dict(enumerate(self.spec.classes))
-            site = {"kind": "npz", "file": "/data/images.npz", "labels": labels, "labelled": 0.3}
+            site = {"kind": "npz", "file": "/data/images.npz", "labels": labels, "labelled": 0.5}
             (self.kit(hospital) / "local" / "fedward_site.yaml").write_text(yaml.safe_dump(site))
         for kit in map(self.kit, (SERVER, *HOSPITALS, LEAD)):
             for path in (kit, *kit.rglob("*")):
