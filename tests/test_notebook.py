@@ -75,7 +75,8 @@ def test_a_run_and_its_model(tmp_path, monkeypatch):
         model.read("photo.png")
     (tmp_path / "broken.png").write_bytes(b"no image")
     with pytest.raises(
-        DataError, match=r"image .*broken\.png: expected a whole image, found a file of no known format"
+        DataError,
+        match=r"image .*broken\.png: expected a whole image, found a file that is none of PNG, JPEG, TIFF, BMP and PPM",
     ):
         model.read([tmp_path / "photo.png", tmp_path / "broken.png"])
     with pytest.raises(RunError, match="other settings"):

@@ -165,7 +165,7 @@ def spoil_truncated(hospital):
 
 def spoil_text(hospital):
     (hospital.folder / hospital.rows[3][1]).write_text("no image")
-    return "expected a whole image, found a file of no known format of images"
+    return "expected a whole image, found a file that is none of PNG, JPEG, TIFF, BMP and PPM"
 
 
 def spoil_blank(hospital):

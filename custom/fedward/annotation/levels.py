@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from fedward.sites.decoding import as_image, open_image
+from fedward.sites.decoding import as_image, open_image, opened
 from fedward.sites.dicom import file_window, open_dicom, read_header
 from fedward.sites.files import is_dicom
 from fedward.sites.rendering import Window
@@ -91,7 +91,7 @@ def _of_dicom(path: Path, own: Window | None) -> Levels:
 
 def _deep(path: Path) -> npt.NDArray[np.float64] | None:
     """Return the grey values of a file that has more than 8 bits of them, upright; None for others."""
-    with Image.open(path) as image:
+    with opened(path) as image:
         if not image.mode.startswith(("I", "F")):
             return None
         return np.asarray(ImageOps.exif_transpose(image), np.float64)

@@ -11,7 +11,6 @@ from fedward.inference.export import quiet, traced
 from fedward.inference.model import TrainedModel
 from fedward.inference.whole import whole
 from fedward.sites import decoding
-from fedward.sites.partition.folder_pool import image_endings
 from fedward.storage.checkpoint import save_json
 
 _SCHEMA = "https://github.com/Project-MONAI/MONAI-extra-test-data/releases/download/0.8.1/meta_schema_20240725.json"
@@ -96,7 +95,7 @@ def inference(model: TrainedModel) -> dict[str, Any]:
         "dataset_dir": "$@bundle_root + '/images'",
         "output_dir": "$@bundle_root + '/output'",
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "endings": sorted(image_endings()),
+        "endings": sorted(decoding.ENDINGS),
         "files": "$sorted(str(file) for file in Path(@dataset_dir).rglob('*') if file.suffix.lower() in @endings)",
         "network_def": "$torch.jit.load(@bundle_root + '/models/model.ts', map_location=@device)",
         "preprocessing": {

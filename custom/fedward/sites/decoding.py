@@ -18,6 +18,14 @@ from PIL.TiffImagePlugin import BITSPERSAMPLE, TiffImageFile
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "PPM")
+"""Formats that are read, by what a file begins with, whatever its name ends in. Pillow knows many more. For EPS it
+would start Ghostscript, which runs the program that such a file is."""
+ENDINGS = frozenset(
+    {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".tif", ".tiff", ".bmp", ".dib", ".pbm", ".pgm", ".ppm", ".pnm"}
+)
+"""Of their files' names, in lower case."""
+
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
     3: Transpose.ROTATE_180,
@@ -73,6 +81,14 @@ def decode(path: Path, size: int, channels: int) -> Pixels:
     return pixels
 
 
+def opened(path: Path) -> Image.Image:
+    """Open an image file of one of :data:`FORMATS` without reading its pixels; raises what Pillow raises.
+
+    This is the one place at which fedward opens image files with Pillow.
+    """
+    return Image.open(path, formats=FORMATS)
+
+
 def open_image(path: Path, smallest: int | None = None) -> Image.Image:
     """Read one image file with 8 bits a channel.
 
@@ -86,13 +102,13 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
 
     Raises:
         Unreadable: the machine failed to read the file, or had too little memory.
-        BadRow: the file is no image, is cut short, is too large (Pillow's limit), has colours of 16 bits, or cannot be
-            decoded for whatever else.
+        BadRow: the file is no image of :data:`FORMATS`, is cut short, is too large (Pillow's limit), has colours of 16
+            bits, or cannot be decoded for whatever else.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
+            with opened(path) as image:
                 if smallest:
                     image.draft(None, (smallest, smallest))  # skip detail that a resize would average away
                 if _deep_colour(image):
@@ -108,7 +124,7 @@ def open_image(path: Path, smallest: int | None = None) -> Image.Image:
 def _why(error: Exception) -> str:
     """Return why a file could not be decoded, without its path."""
     if isinstance(error, UnidentifiedImageError):
-        return "a file of no known format of images"
+        return f"a file that is none of {', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
     if isinstance(error, MemoryError):
         return "too little memory to read it"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

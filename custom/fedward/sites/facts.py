@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from PIL import Image
-
 from fedward.sites.data import SPLITS
+from fedward.sites.decoding import opened
 from fedward.sites.dicom import read_header
 from fedward.sites.files import is_dicom
 from fedward.sites.manifest import read_entries
@@ -64,7 +63,7 @@ def _size(path: Path) -> Size | None:
             header = read_header(path, ["Rows", "Columns", "PhotometricInterpretation"])
             kind = str(header.PhotometricInterpretation)
             return Size(int(header.Columns), int(header.Rows), kind.startswith("MONOCHROME"))
-        with Image.open(path) as image:
+        with opened(path) as image:
             return Size(*image.size, image.mode[0] in "1LIF")
     except Exception:  # whatever a damaged header leads to: where the pixels are read the site hears of it
         return None

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image
+from PIL import ExifTags
 
-from fedward.sites.decoding import BadRow
+from fedward.sites.decoding import BadRow, opened
 from fedward.sites.files import is_dicom, is_volume
 from fedward.sites.images import open_parts
 from fedward.sites.rendering import Rendering, evenly
@@ -70,7 +70,7 @@ def _fields(path: Path) -> set[str]:
             return filled | ({"NIfTI extension"} if list(header.extensions) else set())
         if is_dicom(path):
             return set()
-        with Image.open(path) as image:
+        with opened(path) as image:
             exif = image.getexif()
             tags = {ExifTags.TAGS.get(tag, "") for tag in (*exif, *exif.get_ifd(ExifTags.IFD.Exif))}
             texts = {key for key, value in image.info.items() if isinstance(value, str) or key in ("xmp", "comment")}

@@ -4,10 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from PIL import Image
-
 from fedward.errors import DataError
-from fedward.sites.decoding import BadRow
+from fedward.sites.decoding import ENDINGS, BadRow
 from fedward.sites.files import is_dicom, is_volume, locate
 from fedward.sites.partition.image_pool import SPLIT_NAMES, ListedImage, image_pool, refuse_many
 from fedward.sites.partition.pool import Pool, natural
@@ -55,14 +53,9 @@ def read_folder(folder: Path, classes: Sequence[str] = (), rendering: Rendering 
     return image_pool(folder.resolve().name, folder, listed, classes, {}, rendering, notes)
 
 
-def image_endings() -> set[str]:
-    """Return the endings of image files that are read, in lower case."""
-    return {ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-
-
 def is_image(path: Path) -> bool:
     """Return whether a path is an image or a volume, by its ending, or DICOM, by its content, or a series' folder."""
-    return path.suffix.lower() in image_endings() or is_volume(path) or is_dicom(path)
+    return path.suffix.lower() in ENDINGS or is_volume(path) or is_dicom(path)
 
 
 def _class_folders(folder: Path) -> Iterator[tuple[str, str, Path]]:
