@@ -1,28 +1,82 @@
-"""YAML as people write it by hand: one reader for site files, policies and ``--set``."""
+"""YAML as people write it by hand: one reader for site files, policies and ``--set``, and one writer.
 
+It reads less than YAML is: values, lists and mappings. What lets a short text stand for a large one (aliases, merge
+keys), or for something else than it seems (tags, a key twice), is refused where it stands, before anything is built.
+"""
+
+import os
 import re
+import stat
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-_BOOL, _INT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
+LONGEST = 8 * 1024 * 1024
+"""Characters of a text, and bytes of a file."""
+MOST = 1_000_000
+"""Values and keys of a text. The site file of an npz file lists the numbers of its images, which are the most."""
+DEEPEST = 20
+"""Lists and mappings within each other. Site files and policies need four."""
+_LARGEST = 2**63
+"""Whole numbers are smaller than this, and larger than its negative."""
+
+_BOOL = "tag:yaml.org,2002:bool"
+_INT = "tag:yaml.org,2002:int"
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML reads YAML 1.1, where yes and no are true or false, 1:30 is 90 and 032 is 26; in YAML 1.2 they are not.
+    """PyYAML reads YAML 1.1, where yes and no are true or false, 1:30 is 90 and 032 is 26; in YAML 1.2 they are not."""
 
-    Of a key that comes twice it takes the last, and people read the first: it is refused here.
-    """
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._values = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next value; refuse an anchor, an alias, a tag, and one that is too deep."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            raise _refused(f"the alias *{event.anchor}: write out what it stands for", event)
+        if event.anchor is not None:
+            raise _refused(f"the anchor &{event.anchor}: leave it out, and write out the value at each place", event)
+        if event.tag is not None:
+            raise _refused(f"the tag {event.tag}: leave it out, and put a text in quotes", event)
+        if self._depth > DEEPEST:
+            raise _refused(f"more than {DEEPEST} lists and mappings within each other: write fewer", event)
+        if self._values == MOST:
+            raise _refused(f"more than {MOST} values: write fewer", event)
+        self._values += 1
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping whose own keys are different."""
-        seen = set[tuple[str, str]]()
+        """Return a mapping whose keys are different: of a key twice PyYAML takes the last, and people read the first.
+
+        Keys are also the same if they are written differently, such as ``1`` and ``"1"``, or ``1`` and ``+1``.
+        """
+        seen = set[str]()
         for key, _ in node.value:
+            if key.tag == _MERGE:
+                raise _refused("the merge key <<: write out what it brings", key)
             if isinstance(key, yaml.ScalarNode):  # no other can be a key
-                if (told := (key.tag, key.value)) in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} twice", key.start_mark)
-                seen.add(told)
-        return super().construct_mapping(node, deep)
+                if key.value in seen:
+                    raise _refused(f"{key.value!r} twice", key)
+                seen.add(key.value)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
+            raise _refused("the same key twice, written differently", node)
+        return mapping
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return a whole number; refuse one of more than 64 bits, which no setting means."""
+        written = node.value.lstrip("+-0")
+        if len(written) > len(str(_LARGEST)) or not -_LARGEST < int(node.value) < _LARGEST:
+            raise _refused("a whole number of more than 64 bits: write a smaller one, or put a text in quotes", node)
+        return int(node.value)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -31,15 +85,66 @@ _Loader.yaml_implicit_resolvers = {
 }
 _Loader.add_implicit_resolver(_BOOL, re.compile("(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 _Loader.add_implicit_resolver(_INT, re.compile("[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Loader.add_constructor(_INT, _Loader.construct_yaml_int)
+
+
+def read_yaml_file(path: Path) -> Any:
+    """Return what a YAML file in UTF-8 says.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is a pipe or a device, no text in UTF-8, or as :func:`read_yaml`.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("no file, but a pipe or a device")
+        content = file.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise _too_long("bytes")
+    return read_yaml(content.decode("utf-8"))
 
 
 def read_yaml(text: str) -> Any:
-    """Return what a YAML text says; raise ValueError, in one line, where it cannot be read."""
+    """Return what a YAML text says: None, truth values, numbers, texts and dates, in lists and mappings.
+
+    Raises:
+        ValueError: in one line, with the place, where it cannot be read, is longer than :data:`LONGEST`, deeper than
+            :data:`DEEPEST`, of more values than :data:`MOST`, or has an anchor, an alias, a merge key, a tag, a key
+            twice, or a whole number of more than 64 bits.
+    """
+    if len(text) > LONGEST:
+        raise _too_long("characters")
     try:
         return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ValueError(f"no YAML{place}: {error.problem or error.context}") from error
-    except Exception as error:  # a value that cannot be (a 13th month), or too deep, is no YAMLError
+    except Exception as error:  # a value that cannot be (a 13th month), or no character at all, is no such error
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+def write_yaml(value: Any, **style: Any) -> str:
+    """Return a value as YAML that :func:`read_yaml` reads; ``style`` as of ``yaml.dump``.
+
+    PyYAML would write an alias where the same list or mapping comes twice.
+    """
+    text: str = yaml.dump(value, Dumper=_Dumper, **style)
+    return text
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _refused(problem: str, where: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=where.start_mark)
+
+
+def _too_long(unit: str) -> ValueError:
+    return ValueError(f"more than {LONGEST} {unit}: shorten it")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for somebody who writes

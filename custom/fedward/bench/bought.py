@@ -3,14 +3,12 @@
 from pathlib import Path
 from shutil import copyfile
 
-import yaml
-
 from fedward.client.labels import bought
 from fedward.report.run import Run
 from fedward.sites import named_sites
 from fedward.sites.data_file import DATA_FILE
 from fedward.storage.disk import make_folder
-from fedward.yaml_text import read_yaml
+from fedward.yaml_text import read_yaml_file, write_yaml
 
 _PATHS = ("folder", "manifest", "file")
 
@@ -25,10 +23,10 @@ def write_bought(files: Path, run: Run, out: Path) -> None:
     """
     make_folder(out)
     for site in named_sites(files):
-        content = read_yaml((files / f"{site}.yaml").read_text(encoding="utf-8"))
+        content = read_yaml_file(files / f"{site}.yaml")
         known = bought(run.folder / "sites" / site / "memory", run.info.id, (run.info.summary.rounds or 0) + 1)
         places = {name: str((files / content[name]).resolve()) for name in _PATHS if name in content}
-        text = yaml.safe_dump({**content, **places, "labelled": sorted(known)}, sort_keys=False, allow_unicode=True)
+        text = write_yaml({**content, **places, "labelled": sorted(known)}, sort_keys=False, allow_unicode=True)
         (out / f"{site}.yaml").write_text(text, encoding="utf-8")
     if (files / DATA_FILE).exists():
         copyfile(files / DATA_FILE, out / DATA_FILE)

@@ -18,7 +18,7 @@ from fedward.faults import explain, names_in
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
 from fedward.registry import METHODS, NETWORKS, Extension
-from fedward.yaml_text import read_yaml
+from fedward.yaml_text import read_yaml_file
 
 FILE = "fedward_policy.yaml"
 """The policy's name in the folder ``local`` of a site's kit."""
@@ -138,7 +138,7 @@ def read_policy(file: Path) -> Policy:
         if file.stat().st_mode & stat.S_IWOTH:
             remedy = f"Look at its rules, then chmod o-w {file.name}."
             raise ConfigError(where, expected="a file of its owner", found="one that anybody may change", remedy=remedy)
-        content = read_yaml(file.read_text(encoding="utf-8"))
+        content = read_yaml_file(file)
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not file.is_symlink():
             return Policy()

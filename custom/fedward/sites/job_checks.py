@@ -2,12 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-import yaml
-
 from fedward.errors import DataError, listed
 from fedward.sites.data import Rejected
 from fedward.sites.labels import NO_FINDING, SEPARATOR
 from fedward.sites.site_file import ManifestSite, NpzSite
+from fedward.yaml_text import write_yaml
 
 
 def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
@@ -23,7 +22,7 @@ def check_labels(file: ManifestSite | NpzSite, classes: Sequence[str]) -> None:
         raise DataError(where, expected=expected, found="nothing", remedy=remedy)
     if unknown := sorted(set(file.labels.values()) - {"", *classes}):
         own = [name for name in dict.fromkeys(file.labels.values()) if name not in ("", NO_FINDING)]
-        named = yaml.safe_dump(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
+        named = write_yaml(own, default_flow_style=True, width=10**6, allow_unicode=True).strip()
         several = " --set data.multi_label=true" if NO_FINDING in unknown else ""
         expected, found = f"classes of the job ({listed(classes)})", listed(unknown)
         own_classes = f'fedward run JOB --set "data.classes={named}"{several}'

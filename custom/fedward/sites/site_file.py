@@ -12,7 +12,7 @@ from fedward.errors import ConfigError, DataError, did_you_mean, did_you_mean_fi
 from fedward.faults import faults, names_in
 from fedward.sites.data import SPLITS, Annotation
 from fedward.sites.rendering import Frames, Rendering, Slices
-from fedward.yaml_text import read_yaml
+from fedward.yaml_text import read_yaml_file
 
 SERVER = "server"
 """The name under which the server's own images are found."""
@@ -209,7 +209,7 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     """
     where = f"site {site_file.stem}, file {site_file}"
     try:
-        content = read_yaml(site_file.read_text("utf-8"))
+        content = read_yaml_file(site_file)
     except (OSError, ValueError) as error:
         expected, remedy = "a readable YAML file", "Write or repair it."
         raise DataError(where, expected=expected, found=reason_of(error), remedy=remedy) from None

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from fedward.errors import DataError
 from fedward.sites.partition.write import write_files
 from fedward.sites.site_file import SERVER
 from fedward.sites.split import even_parts, group_split
 from fedward.sites.table import read_table
+from fedward.yaml_text import write_yaml
 
 _HEADER = ("sample_id", "image", "label", "group")
 
@@ -149,6 +149,6 @@ def write_site_files(
             "labelled": labelled,
             "split": split,
         }
-        files[out_folder / f"{site}.yaml"] = yaml.safe_dump(content, sort_keys=False, default_flow_style=None)
+        files[out_folder / f"{site}.yaml"] = write_yaml(content, sort_keys=False, default_flow_style=None)
     write_files(files)
     return [file for file in files if file.suffix == ".yaml"]

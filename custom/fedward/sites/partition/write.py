@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from fedward.errors import ConfigError
 from fedward.sites.partition.pool import Cut, Pool
+from fedward.yaml_text import write_yaml
 
 
 def site_texts(
@@ -32,9 +31,7 @@ def site_texts(
         whole = {**content, "labelled": share, **chosen, "split": {"seed": seed}}
         if oracle:
             whole["annotation"] = "oracle"
-        texts[out / f"{site}.yaml"] = yaml.safe_dump(
-            whole, sort_keys=False, default_flow_style=None, allow_unicode=True
-        )
+        texts[out / f"{site}.yaml"] = write_yaml(whole, sort_keys=False, default_flow_style=None, allow_unicode=True)
     return texts
 
 
