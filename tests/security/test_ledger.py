@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from fedward.digests import canonical, digest
 from fedward.errors import ConfigError, DataError
-from fedward.security import ledger
-from fedward.security.ledger import BudgetUsedError, Rule, enter, epsilon, last_hash, ledger_file, spent
+from fedward.security import kept_chain
+from fedward.security.kept_chain import last_hash
+from fedward.security.ledger import BudgetUsedError, Rule, enter, epsilon, ledger_file, spent
 from fedward.storage.chain import Chain
 from file_modes import modes
 
@@ -265,6 +266,26 @@ def test_what_the_answers_know_must_be_in_the_ledger(path: Path, older: int) -> 
 
 @pytest.mark.proves(
     "files",
+    "a site's privacy ledger is forked: an older copy is put back, and others are released in its place",
+    "refused: the site's log of answers knows of the first branch",
+)
+def test_a_forked_ledger_is_refused(path: Path) -> None:
+    release(path, 3)
+    copies = {file: file.read_bytes() for file in (path, end_of(path))}
+    release(path, 2)
+    answer(path)
+    for file, content in copies.items():
+        file.write_bytes(content)
+    chain = Chain(path, path.name)
+    for _ in range(2):
+        chain.add({"noise_multiplier": 900.0})
+    end_of(path).write_text(canonical(chain.end))
+    with pytest.raises(DataError, match="log of answers knows of"):
+        release(path)
+
+
+@pytest.mark.proves(
+    "files",
     "whoever may write to a site's folder writes the ledger, its end and the log of answers anew",
     "**not covered**: nothing outside the site keeps its account; protect the folder, and keep backups",
 )
@@ -424,14 +445,14 @@ def test_the_last_hash_is_that_of_the_newest_release(path: Path) -> None:
 
 
 def test_a_release_during_reading_does_not_look_like_a_cut(five, monkeypatch):
-    read = ledger.read
+    read = kept_chain.read
 
     def slow(file: Path) -> tuple[list[bytes], bytes]:
         found = read(file)
-        monkeypatch.setattr(ledger, "read", read)
+        monkeypatch.setattr(kept_chain, "read", read)
         release(five, 1)
         return found
 
-    monkeypatch.setattr(ledger, "read", slow)
+    monkeypatch.setattr(kept_chain, "read", slow)
     assert len(spent(five)) == 5
     assert len(spent(five)) == 6

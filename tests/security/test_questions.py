@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from fedward.config import DataSpec, Experiment
 from fedward.digests import canonical, digest
 from fedward.errors import DataError
 from fedward.methods import method_of
+from fedward.security.kept_chain import last_hash
 from fedward.security.policy import OPEN, Policy
 from fedward.security.questions import Query, grant, granted, questions_file
+from fedward.storage.chain import Chain
 from hospital import HERE, hospital, request
 from isolated import CLASSES, write_sites
 
@@ -105,7 +108,129 @@ def test_a_changed_ledger_lets_nobody_ask(path):
             grant(path, Query(RUNS[0], 3, 0), 1, None)
 
 
+def end_of(path: Path) -> Path:
+    return path.with_name(f"questions-{HERE}.end.json")
+
+
+def answer(path: Path) -> None:
+    """Write into the site's log of answers what the ledger's last hash is."""
+    log = path.parent / "answers" / f"{RUNS[0]}.jsonl"
+    log.parent.mkdir(exist_ok=True)
+    Chain(log, RUNS[0]).add({"site": HERE, "event": "answered", "questions": last_hash(path) or None})
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+
+
+def cut_in_mid_line(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def delete_with_its_end(path: Path) -> None:
+    path.unlink()
+    end_of(path).unlink()
+
+
+def cut_without_its_end(path: Path) -> None:
+    cut(path)
+    end_of(path).unlink()
+
+
+def put_back_an_older_copy(path: Path) -> None:
+    """With the end that fits it."""
+    cut(path)
+    end_of(path).write_text(canonical(Chain(path, path.name).end))
+
+
+def fork(path: Path) -> None:
+    """From the second line on it tells of other queries, with all hashes and an end that fits."""
+    put_back_an_older_copy(path)
+    for round_ in (7, 8):
+        Chain(path, path.name).add({**Query(RUNS[1], round_, 0)._asdict(), "labels": 0})
+    end_of(path).write_text(canonical(Chain(path, path.name).end))
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def link_its_end(path: Path) -> None:
+    link(end_of(path))
+
+
+def another_sites(path: Path) -> None:
+    """Hard-linked: one file under two names."""
+    other = questions_file(path.parent, "hospital-z")
+    grant(other, Query(RUNS[0], 1, 0), 1, None)
+    path.unlink()
+    path.hardlink_to(other)
+    end_of(path).write_bytes(other.with_name("questions-hospital-z.end.json").read_bytes())
+
+
+@pytest.mark.proves(
+    "files",
+    "a site's ledger of questions is deleted, cut, forked, or an older copy put back, to ask its people again",
+    "nobody is asked: its end is kept beside it, and the site's log of answers knows of the newest line",
+)
+@pytest.mark.parametrize(
+    "harm",
+    [
+        *(cut, cut_in_mid_line, empty, delete, delete_with_its_end, cut_without_its_end, put_back_an_older_copy, fork),
+        *(link, link_its_end, another_sites),
+    ],
+)
+def test_a_ledger_that_was_rolled_back_lets_nobody_ask(path: Path, harm: Callable[[Path], None]) -> None:
+    for round_ in (1, 2, 3):
+        grant(path, Query(RUNS[0], round_, 0), 3, 10)
+    answer(path)
+    harm(path)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"ledger of questions .*Nobody is asked"):
+            grant(path, Query(RUNS[1], 1, 0), 3, 10)
+        with pytest.raises(DataError, match="Nobody is asked"):
+            granted(path)
+
+
+def test_a_ledger_of_an_earlier_version_goes_on(path: Path) -> None:
+    """It had no end, and no answer knew of it; from its first use on both do."""
+    for round_ in (1, 2):
+        grant(path, Query(RUNS[0], round_, 0), 3, 10)
+    end_of(path).unlink()
+    assert grant(path, Query(RUNS[0], 3, 0), 9, 10) == 4
+    assert json.loads(end_of(path).read_text())["lines"] == 3
+
+
+def test_a_query_whose_end_was_not_written_counts(path: Path) -> None:
+    """A crash after the line, before the end: people may have been asked or not."""
+    grant(path, Query(RUNS[0], 1, 0), 3, 10)
+    earlier = end_of(path).read_bytes()
+    grant(path, Query(RUNS[0], 2, 0), 3, 10)
+    end_of(path).write_bytes(earlier)
+    assert grant(path, Query(RUNS[0], 3, 0), 9, 10) == 4
+
+
 # --- a site
+
+
+def test_the_answers_of_a_site_know_its_ledger_of_questions(tmp_path: Path) -> None:
+    assert ask(tmp_path, 0, 1) == 7
+    (log,) = (tmp_path / "answers").glob("*.jsonl")
+    path = questions_file(tmp_path, HERE)
+    assert json.loads(log.read_text().splitlines()[-1])["questions"] == last_hash(path) != ""
+    delete_with_its_end(path)
+    answer = site(tmp_path, JOBS[1]).handle(request(JOBS[1], run=RUNS[1])).meta
+    assert "error" in answer
+    assert not path.exists()
 
 
 def test_all_jobs_together_stay_within_the_limit(tmp_path, caplog):

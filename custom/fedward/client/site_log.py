@@ -18,7 +18,7 @@ field                        content
 ``dtype``, ``norm``          float32 or float16, and its L2 norm as the server reads it, unless it was encrypted
 ``labelled`` ...             counts that left, and the SHA-256 of the metrics and of a survey
 ``error``                    the text that left in place of an answer
-``ledger``                   last hash of the site's privacy ledger, where it has one
+``ledger``, ``questions``    last hashes of the site's privacy ledger and of its ledger of questions, where it has them
 ===========================  =========================================================================================
 
 A site answers each exchange for one request only (:func:`check_turn`). What the server asks beyond that is refused
@@ -39,7 +39,9 @@ from fedward.protocol import wire
 from fedward.protocol.requests import DECRYPT, DecryptRequest, Request, read_request, readable
 from fedward.protocol.versions import versions
 from fedward.protocol.wire import Message
-from fedward.security.ledger import last_hash, ledger_file
+from fedward.security.kept_chain import last_hash
+from fedward.security.ledger import ledger_file
+from fedward.security.questions import questions_file
 from fedward.storage import chain
 from fedward.storage.audit import now
 from fedward.storage.lock import locked
@@ -71,6 +73,7 @@ class SiteLog:
         self._folder, self._site, self._job = folder / FOLDER, site, job
         self._experiment, self._algorithm = experiment, algorithm
         self._ledger = ledger_file(folder, site)
+        self._questions = questions_file(folder, site)
         self._run: str | None = None
         """Of the request that is being answered; None where it names none, or the log is broken."""
         self._asked: dict[str, Any] = {}
@@ -143,7 +146,9 @@ class SiteLog:
                 check_turn(self._given(run), self._asked)
             rows = map(chain.parse, chain.read(path)[0])
             if event == "answered" or sum(row.get("event") != "answered" for row in rows if row) < _MOST_ERRORS:
-                chain.Chain(path, run).add({**row, "ledger": last_hash(self._ledger) or None})
+                row["ledger"] = last_hash(self._ledger) or None
+                row["questions"] = last_hash(self._questions) or None
+                chain.Chain(path, run).add(row)
 
     def _given_away(self, answer: Message) -> dict[str, Any]:
         """Return what an answer gives away, fit for a line."""

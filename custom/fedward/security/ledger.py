@@ -1,8 +1,6 @@
 """A site's privacy ledger: every noisy update it released, over all jobs, and the rule that says when to stop.
 
-The ledger is a chain (:mod:`fedward.storage.chain`) with a line for each release. A file beside it says how many
-lines there are and the hash of the last, so that lines cut off are missed. Neither file is believed where it does not
-fit the other, or what the site's own log of answers knows.
+It has a line for each release, and notices when lines are missing (:mod:`fedward.security.kept_chain`).
 """
 
 import json
@@ -14,11 +12,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedward.digests import canonical
-from fedward.errors import ConfigError, DataError, FedwardError, RunError
-from fedward.storage.chain import Chain, check_end, checked, parse, read
-from fedward.storage.disk import PRIVATE, append, make_folder, replacing
+from fedward.errors import ConfigError, FedwardError
+from fedward.security.kept_chain import KeptChain, Kind
+from fedward.storage.chain import Chain, read
+from fedward.storage.disk import PRIVATE, make_folder, replacing
 from fedward.storage.lock import locked
+
+PRIVACY = Kind(
+    "privacy ledger",
+    prefix="privacy",
+    field="ledger",
+    remedy="No update leaves. Restore the ledger and its end from one backup; see docs/privacy.md.",
+)
 
 _HIGHEST = {"clip": 1e6, "noise_multiplier": 1e6, "delta": 1e-4, "max_epsilon": 20.0}
 """What a rule may name at most. No update is longer than that ``clip``. ``delta`` is the chance that nothing is
@@ -84,13 +89,7 @@ class BudgetUsedError(FedwardError):
 
 def ledger_file(folder: Path, site: str) -> Path:
     """Return the ledger in a site's own folder, which the simulator's sites share."""
-    return folder / f"privacy-{site}.jsonl"
-
-
-def last_hash(path: Path) -> str:
-    """Return the hash of a ledger's last line, unchecked; empty where there is no release."""
-    lines, _ = read(path)
-    return str((parse(lines[-1]) or {}).get("hash", "")) if lines else ""
+    return PRIVACY.file(folder, site)
 
 
 def epsilon(noise_multipliers: Sequence[float], delta: float) -> float:
@@ -119,21 +118,18 @@ def enter(path: Path, release: Mapping[str, Any], rule: Rule) -> dict[str, Any]:
     """
     make_folder(path.parent, PRIVATE)
     with locked(path):  # two jobs may run at one site
-        rows, chained = _rows(path)
-        spent = _multipliers(path, rows)
+        ledger = KeptChain(path, PRIVACY)
+        earlier = _unchained(ledger)
+        rows = ledger.rows() if earlier is None else earlier
+        spent = _multipliers(ledger, rows)
         cost = epsilon([*spent, rule.noise_multiplier], rule.delta)
         if cost > rule.max_epsilon:
             raise BudgetUsedError(epsilon(spent, rule.delta), cost, rule)
-        if not _end(path):
-            _keep_end(path, {"lines": 0, "last_hash": path.name})  # first, so that no chain is ever without an end
-        if rows and not chained:
-            _adopt(path, rows)
+        if earlier:
+            _adopt(ledger, earlier)
         made_with = {"clip": rule.clip, "noise_multiplier": rule.noise_multiplier, "delta": rule.delta}
         made_with["sigma"] = rule.clip * rule.noise_multiplier
-        chain = Chain(path, path.name)
-        row = chain.add({**release, **made_with, "releases": len(spent) + 1, "epsilon": cost})
-        _keep_end(path, chain.end)
-    return row
+        return ledger.add({**release, **made_with, "releases": len(spent) + 1, "epsilon": cost})
 
 
 def spent(path: Path) -> list[float]:
@@ -142,7 +138,9 @@ def spent(path: Path) -> list[float]:
     Raises:
         DataError: the ledger is not what was written.
     """
-    return _multipliers(path, _rows(path)[0])
+    ledger = KeptChain(path, PRIVACY)
+    earlier = _unchained(ledger)
+    return _multipliers(ledger, ledger.rows() if earlier is None else earlier)
 
 
 def half_line(path: Path) -> bytes:
@@ -173,103 +171,51 @@ def _of_gaussian(mu: float, delta: float) -> float:
     return float(get_epsilon_gaussian(1 / mu, delta))
 
 
-def _rows(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Return the lines of a ledger, and whether they are a chain; raise DataError where they are not what was written.
+def _unchained(ledger: KeptChain) -> list[dict[str, Any]] | None:
+    """Return the lines of a ledger as versions before the chain wrote it: it has no end, or one of no line.
 
-    Without an end, or with one of no line, the lines may be those of an earlier version, which wrote no chain.
+    None for any other.
+
+    Raises:
+        DataError: it is a link, or the site's log of answers knows of a line: that ledger was a chain.
     """
-    for file in (path, _end_file(path)):
-        if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise _refused(file, "a file of its own", "a link, or no file")
-    known, end = _known(path), _end(path)  # before the lines: a release in between must not look like one cut off
-    lines, _ = read(path)
-    rows = None if end and end["lines"] else _unchained(lines)
-    chained = rows is None
-    if rows is None:
-        if not end:
-            raise _refused(path, f"its end in {_end_file(path).name}", "no such file")
-        try:
-            rows = list(checked(lines, path.name, path.name))
-            check_end(lines, end, path.name, _end_file(path).name)
-        except RunError as error:
-            raise _refused(path, error.expected, f"{error.where}: {error.found}") from error
-    if known - {row.get("hash") for row in rows}:
-        raise _refused(path, "every release that the site's log of answers knows of", "not all of them")
-    return rows, chained
-
-
-def _known(path: Path) -> set[str]:
-    """Return the newest hash of a ledger in each of the site's logs of answers, which lie in ``answers`` beside it."""
-    found = set[str]()
-    for log in (path.parent / "answers").glob("*.jsonl"):
-        rows = (json.loads(line) for line in reversed(read(log)[0]) if b'"ledger":"' in line)
-        try:  # the sites of a simulator share a folder
-            ours = (str(row["ledger"]) for row in rows if ledger_file(path.parent, row["site"]) == path)
-            found.update(filter(None, [next(ours, "")]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise _refused(log, "lines of the site's log of answers", f"{type(error).__name__}: {error}") from error
-    return found
-
-
-def _unchained(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
-    """Return the lines of a ledger as versions before the chain wrote it; None for any other."""
+    ledger.check_files()
+    known = ledger.known()
+    end = ledger.end()
+    if end and end["lines"]:
+        return None
     try:
-        rows = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in read(ledger.path)[0]]
     except (ValueError, RecursionError):
         return None
-    return rows if all(isinstance(row, dict) and "hash" not in row for row in rows) else None
+    if not all(isinstance(row, dict) and "hash" not in row for row in rows):
+        return None
+    ledger.check_known(known, rows)
+    return rows
 
 
-def _multipliers(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[float]:
+def _multipliers(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> list[float]:
     found = []
     for number, row in enumerate(rows, 1):
         if "torn" in row:
             continue  # half a line that a crash left: its update did not leave
         value = row.get("noise_multiplier")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
-            raise _refused(path, f"a noise multiplier above 0 in line {number}", repr(value))
+            raise ledger.refused(ledger.path, f"a noise multiplier above 0 in line {number}", repr(value))
         found.append(float(value))
     return found
 
 
-def _adopt(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _adopt(ledger: KeptChain, rows: Sequence[Mapping[str, Any]]) -> None:
     """Replace a ledger by a chain of its lines, in one step."""
-    with replacing(path) as partial:
-        chain = Chain(partial, path.name)
+    if not ledger.end():
+        ledger.keep_end({"lines": 0, "last_hash": ledger.path.name})  # first, so that no chain is ever without an end
+    with replacing(ledger.path) as partial:
+        chain = Chain(partial, ledger.path.name)
         for row in rows:
             chain.add(row)
-
-
-def _end_file(path: Path) -> Path:
-    return path.with_suffix(".end.json")
-
-
-def _end(path: Path) -> dict[str, Any] | None:
-    """Return what the file beside a ledger says of its end; None where there is none."""
-    file = _end_file(path)
-    if not file.exists():
-        return None
-    try:
-        end = json.loads(file.read_text(encoding="utf-8"))
-        last_hash = end["last_hash"] if "last_hash" in end else end["head"]  # its name in earlier versions
-        if isinstance(end["lines"], int) and isinstance(last_hash, str):
-            return {"lines": end["lines"], "last_hash": last_hash}
-        found = repr(end)
-    except (ValueError, KeyError, TypeError) as error:
-        found = f"{type(error).__name__}: {error}"
-    raise _refused(file, "the number of lines and the last hash", found)
-
-
-def _keep_end(path: Path, end: Mapping[str, Any]) -> None:
-    with replacing(_end_file(path)) as partial:
-        append(partial, f"{canonical(end)}\n".encode(), 0o600)
 
 
 def _wrong(name: str, expected: str, found: str) -> ConfigError:
     remedy = "Correct the filter's args in the site's privacy.json."
     return ConfigError(f"GaussianUpdateFilter, {name}", expected=expected, found=found, remedy=remedy)
-
-
-def _refused(path: Path, expected: str, found: str) -> DataError:
-    remedy = "No update leaves. Restore the ledger and its end from one backup; see docs/privacy.md."
-    return DataError(f"privacy ledger {path}", expected=expected, found=found, remedy=remedy)

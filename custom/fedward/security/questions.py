@@ -1,16 +1,24 @@
 """How many labels all runs together have asked a site for: a ledger over all jobs, and a limit.
 
-The ledger is a chain (:mod:`fedward.storage.chain`). A line says that a query of a run asks for labels, and is on the
-disk before anybody is asked. A run that is continued asks again: its queries count once.
+A line says that a query of a run asks for labels, and is on the disk before anybody is asked. A run that is continued
+asks again: its queries count once. The ledger notices when lines are missing (:mod:`fedward.security.kept_chain`).
 """
 
+import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.errors import DataError, RunError
-from fedward.storage.chain import Chain, checked, read
+from fedward.security.kept_chain import KeptChain, Kind
+from fedward.storage.chain import Chain, read
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
+
+QUESTIONS = Kind(
+    "ledger of questions",
+    prefix="questions",
+    field="questions",
+    remedy="Nobody is asked. Restore the ledger and its end from one backup; see docs/policy.md.",
+)
 
 
 class Query(NamedTuple):
@@ -23,7 +31,7 @@ class Query(NamedTuple):
 
 def questions_file(folder: Path, site: str) -> Path:
     """Return the ledger in a site's own folder, which the simulator's sites share."""
-    return folder / f"questions-{site}.jsonl"
+    return QUESTIONS.file(folder, site)
 
 
 def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
@@ -36,26 +44,42 @@ def grant(path: Path, query: Query, labels: int, most: int | None) -> int:
     """
     make_folder(path.parent, PRIVATE)
     with locked(path):
-        known = granted(path)
+        ledger = KeptChain(path, QUESTIONS)
+        _adopt(ledger)
+        known = _granted(ledger)
         before = known.get(query, 0)
         more = max(labels - before, 0)
         if most is not None:
             more = min(more, max(most - sum(known.values()), 0))
         if more:
-            Chain(path, path.name).add({**query._asdict(), "labels": more})
+            salt = secrets.token_hex(16)  # whoever is shown the hash cannot guess what was asked
+            ledger.add({**query._asdict(), "labels": more, "salt": salt})
         return min(labels, before + more)
 
 
 def granted(path: Path) -> dict[Query, int]:
     """Return how many labels each query may ask for; nothing where there is no ledger; raises as :func:`grant`."""
+    with locked(path):
+        ledger = KeptChain(path, QUESTIONS)
+        _adopt(ledger)
+        return _granted(ledger)
+
+
+def _granted(ledger: KeptChain) -> dict[Query, int]:
     found: dict[Query, int] = {}
-    try:
-        for row in checked(read(path)[0], path.name, path.name):
-            if "torn" not in row:  # half a line that a crash left: nobody was asked
-                query = Query(row["run"], row["round"], row["part"])
-                found[query] = found.get(query, 0) + row["labels"]
-    except RunError as error:
-        remedy = "Nobody is asked. Restore the file from a backup; see docs/policy.md."
-        expected = "a ledger as it was written"
-        raise DataError(f"ledger of questions {path}", expected=expected, found=str(error), remedy=remedy) from error
+    for row in ledger.rows():
+        if "torn" not in row:  # half a line that a crash left: nobody was asked
+            query = Query(row["run"], row["round"], row["part"])
+            found[query] = found.get(query, 0) + row["labels"]
     return found
+
+
+def _adopt(ledger: KeptChain) -> None:
+    """Give a ledger of an earlier version, of which no answer knows, the end that it lacks.
+
+    Raises:
+        DataError: it is a link.
+    """
+    ledger.check_files()
+    if read(ledger.path)[0] and not ledger.end() and not ledger.known():
+        ledger.keep_end(Chain(ledger.path, ledger.path.name).end)
