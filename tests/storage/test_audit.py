@@ -1,6 +1,7 @@
 """The audit log: what it holds, that it survives a crash, and that no line of it can be changed without a trace."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from fedward.cli import main
 from fedward.digests import arrays_digest, digest, file_digest
-from fedward.errors import RunError
+from fedward.errors import ConfigError, RunError
 from fedward.flare.places import put_into_results
+from fedward.inference.model import load_model
 from fedward.local import LocalTransport, run_local
 from fedward.operation.audit_check import verify
 from fedward.operation.reports import rewrite_report
@@ -491,6 +493,163 @@ def test_a_crash_before_run_json_knows_of_the_end_is_no_fault(folder, monkeypatc
     assert json.loads((folder / "run.json").read_text())["summary"] == info["summary"]
 
 
+def first_line(folder: Path) -> dict[str, Any]:
+    """What run.json tells of a log whose first line alone it knows."""
+    return {"lines": 1, "last_hash": log_of(folder)[0]["hash"]}
+
+
+LIES = {"summary": {"best_round": 1, "best_value": 0.99}, "synthetic": {}}
+
+
+@pytest.mark.proves(
+    "server",
+    "a run.json that claims a better model and real images, and to know of fewer lines of the audit log than there are",
+    "found by `fedward audit verify`: the closing line holds the hash of what it said",
+)
+@pytest.mark.parametrize("end", [first_line, lambda folder: None, lambda folder: {"lines": 0, "last_hash": ""}])
+def test_run_json_cannot_excuse_itself_from_the_check(folder, end):
+    edit(folder, "run.json", **LIES, audit=end(folder))
+    assert "line 14: expected run.json as it was at the end of the run" in said(folder)
+
+
+@pytest.mark.proves(
+    "server",
+    "a run.json that claims a better model, and that the run has not ended yet",
+    "**not covered**: so it is after a crash at the end. `fedward audit verify` says that it is not checked, and no "
+    "command uses the model of such a run",
+)
+def test_a_run_that_claims_to_go_on_is_told_as_such(folder):
+    edit(folder, "run.json", **LIES, status="running", audit=first_line(folder))
+    assert str(verify(folder)).endswith("what that file says of its end is not checked")
+    with pytest.raises(ConfigError, match="one that is running"):
+        load_model(folder)
+
+
+def cut_at_a_line(folder: Path) -> None:
+    write(folder, log_of(folder)[:-3])
+
+
+def cut_in_mid_line(folder: Path) -> None:
+    (folder / LOG).write_bytes((folder / LOG).read_bytes()[:-40])
+
+
+def cut_in_mid_line_and_fitted(folder: Path) -> None:
+    """run.json knows of the whole lines that are left."""
+    cut_in_mid_line(folder)
+    edit(folder, "run.json", audit={"lines": 14, "last_hash": log_of_whole_lines(folder)[-1]["hash"]})
+
+
+def log_of_whole_lines(folder: Path) -> Rows:
+    return [json.loads(line) for line in (folder / LOG).read_text().splitlines()[:-1]]
+
+
+def cut_and_fitted(folder: Path) -> None:
+    """All hashes fit, and metrics, report and models may be any."""
+    rewrite(folder, log_of(folder)[:-2])
+    (folder / "metrics.jsonl").write_text("")
+
+
+def cut_and_called_failed(folder: Path) -> None:
+    cut_and_fitted(folder)
+    edit(folder, "run.json", status="failed")
+
+
+def branch(folder: Path) -> None:
+    """Two lines that follow the same one, each with a hash of its own that fits."""
+    rows = log_of(folder)
+    other = {key: value for key, value in {**rows[5], "salt": "0" * 32}.items() if key != "hash"}
+    write(folder, [*rows[:6], {**other, "hash": digest(other)}, *rows[6:]])
+
+
+def put_in_another_order(folder: Path) -> None:
+    rows = log_of(folder)
+    write(folder, [*rows[:4], rows[5], rows[4], *rows[6:]])
+
+
+def go_on_after_the_end(folder: Path) -> None:
+    rows = log_of(folder)
+    rewrite(folder, [*rows, {**rows[-1], "event": "resumed", "details": {"round": 3, "state": None}}])
+
+
+def go_on_after_the_end_and_fail(folder: Path) -> None:
+    go_on_after_the_end(folder)
+    edit(folder, "run.json", status="failed")
+    (folder / "metrics.jsonl").write_text("")
+
+
+@pytest.mark.proves(
+    "server",
+    "an audit log that is cut at a line or within one, branches after a line, has lines in another order or after its "
+    "closing line, or no closing line though the run has ended or failed",
+    "found by `fedward audit verify`, with the run alone",
+)
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (cut_at_a_line, "line 13: expected 15 lines, as run.json tells, found 12: the log was cut at the end"),
+        (cut_in_mid_line, "line 15: expected 15 lines, as run.json tells, found 14"),
+        (cut_in_mid_line_and_fitted, "line 15: expected a whole line, found half a line"),
+        (cut_and_fitted, "line 14: expected a closing line, as the run is finished, found the end of the log"),
+        (cut_and_called_failed, "line 14: expected a closing line, as the run is failed, found the end of the log"),
+        (branch, "line 7: expected line 7, after the one before it, found a second line 6: one was inserted"),
+        (put_in_another_order, "line 5: expected line 5, after the one before it, found line 6: lines were put in"),
+        (go_on_after_the_end, "line 15: expected nothing after the end of the run but its report"),
+        (go_on_after_the_end_and_fail, "line 15: expected nothing after the end of the run but its report"),
+    ],
+)
+def test_a_cut_or_forked_log_is_named(folder, harm, told):
+    harm(folder)
+    assert told in said(folder)
+
+
+@pytest.mark.proves(
+    "server",
+    "lines of an audit log in another order, with all hashes computed again",
+    "found by `fedward audit verify` with the log of any one site, not with the run alone",
+)
+def test_another_order_with_all_hashes_fails_against_any_site(folder):
+    rows = log_of(folder)
+    rewrite(folder, [*rows[:3], rows[4], rows[3], *rows[5:]])
+    assert verify(folder).lines == 15
+    for log in site_logs(folder):
+        assert "expected the hash" in said(folder, log)
+
+
+@pytest.mark.parametrize("name", ["model.json", "metrics.jsonl", "rounds.jsonl", "run.json", LOG])
+def test_lists_without_end_are_named_and_not_followed(folder, name):
+    deep = "[" * 100_000
+    (folder / name).write_text(deep)
+    rows = log_of(folder) if name != LOG else []
+    if rows and name != "run.json":
+        rows[-2]["details"]["files"][name] = file_digest(folder / name)
+        rewrite(folder, rows)
+    if name == "rounds.jsonl":
+        assert verify(folder, site_logs(folder)).files == 10  # which is read by the report alone
+    else:
+        assert said(folder, *site_logs(folder))
+
+
+@pytest.mark.proves(
+    "server",
+    "a pipe or a device in a run folder, so that whoever checks or lists the run never comes to an end",
+    "refused, and named",
+)
+@pytest.mark.parametrize("name", ["zz.jsonl", "report.html", "model.safetensors", LOG, "run.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends_is_not_read(folder, name, kind, capsys):
+    (folder / name).unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).symlink_to("/dev/zero")
+    assert f"found {name}, which is neither" in said(folder)
+    with pytest.raises(RunError, match="which is neither"):
+        load_model(folder)
+    assert main(["runs", str(folder)]) == (2 if name == "run.json" else 0)  # without it, it is no run
+    if name != "run.json":
+        assert "which is neither" in " ".join(capsys.readouterr().out.split())
+
+
 # --- against sites' logs
 
 
@@ -581,6 +740,53 @@ def test_forged_metrics_fail_against_their_site(folder):
     one, two, _ = site_logs(folder)
     assert verify(folder, [one])
     assert "metrics.jsonl, round 1, site-2: expected the numbers that the site gave" in said(folder, one, two)
+
+
+@pytest.mark.proves(
+    "server",
+    "whoever runs the server removes a site's metrics or counts of answers, and writes the audit log and run.json anew",
+    "found by `fedward audit verify` with that site's log",
+)
+@pytest.mark.parametrize("log", ["metrics", "binned"])
+@pytest.mark.parametrize("only", [None, 2])
+def test_removed_numbers_fail_against_their_site(folder, log, only):
+    """All of them, or those of one model."""
+    path = folder / f"{log}.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+
+    def goes(line: str) -> bool:
+        row = json.loads(line)
+        return row["site"] == "site-2" and only in (None, row["round"])
+
+    path.write_text("".join(line for line in lines if not goes(line)))
+    rows = log_of(folder)
+    rows[-2]["details"]["files"][path.name] = file_digest(path)
+    rewrite(folder, rows)
+    one, two, _ = site_logs(folder)
+    assert verify(folder, [one])
+    text = said(folder, one, two)
+    assert f"{log}.jsonl, round {only or 0}, site-2: expected the numbers that the site gave" in text
+    assert "found none" in text
+
+
+@pytest.mark.parametrize("stop", [0, 3, 5])
+def test_an_averaged_model_is_checked_against_sites_too(tmp_path, monkeypatch, stop):
+    """It is evaluated in an exchange of its own after each round, also of a run that was interrupted there."""
+    monkeypatch.setattr("fedward.local.write_report", report)
+    folder = run(tmp_path, stop, options={"average_decay": 0.5})
+    logs = sorted(tmp_path.glob("sites/*/answers/*.jsonl"))
+    assert verify(folder, logs).answers
+    if stop:
+        folder = run(tmp_path, resume=True, options={"average_decay": 0.5})
+        assert verify(folder, logs).answers
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    kept = [row for row in lines if (row["site"], row["round"], row["split"]) != ("site-1", 1, "val")]
+    assert len(kept) < len(lines)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    rows = log_of(folder)
+    rows[-2]["details"]["files"]["metrics.jsonl"] = file_digest(folder / "metrics.jsonl")
+    rewrite(folder, rows)
+    assert "metrics.jsonl, round 1, site-1: expected the numbers that the site gave" in said(folder, *logs)
 
 
 def test_forged_counts_fail_against_their_site(folder):

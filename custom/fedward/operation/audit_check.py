@@ -14,11 +14,13 @@ from fedward.protocol import wire
 from fedward.storage.audit import LOG, check_chain, fault
 from fedward.storage.chain import check_end, read
 from fedward.storage.checkpoint import StoredState
-from fedward.storage.info import RunInfo
+from fedward.storage.info import RunInfo, Status
 from fedward.storage.outputs import REPORT, SHEET, outputs
 from fedward.storage.run_folder import RunFolder, info_digest
 
 Row = Mapping[str, Any]
+_UNREADABLE = (KeyError, TypeError, ValueError, IndexError, OSError, OverflowError, RecursionError)
+"""What comes of whole lines that are not of this version, or name what cannot be."""
 _SIDECAR = ("method", "net", "pretrained", "data", "seed")
 """Of the experiment, in the sidecar of a model."""
 
@@ -36,11 +38,17 @@ class Verified:
     """Lines of sites' logs, with all of which the audit log agrees."""
     later: int
     """Answers in the audit log that come after the end of their site's log."""
+    status: Status
+    """As run.json says."""
 
     def __str__(self) -> str:
         later = f", {self.later} answers after their end" if self.later else ""
         log = f"{LOG}: {self.lines} lines, last hash {self.last_hash}"
-        return f"{log}; {self.files} files; {self.answers} lines of sites' logs{later}"
+        found = f"{log}; {self.files} files; {self.answers} lines of sites' logs{later}"
+        if self.status == "running":  # of a killed run too, and of one whose end somebody cut off
+            found += ". By run.json the run has not ended: what that file says of its end is not checked"
+            found += "" if self.files else ", nor are its logs and pages"
+        return found
 
 
 def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
@@ -71,10 +79,20 @@ def verify(folder: Path, sites: Sequence[Path] = ()) -> Verified:
         for name in ("model", "best"):
             if (folder / f"{name}.safetensors").exists():
                 _check_model(folder, run, rows, name)
-        later = sum(check_against(folder, rows, record) for record in records)
-    except (KeyError, TypeError, ValueError, IndexError, OSError) as error:  # whole lines, but not of this version
+        algorithm = method_of(run.experiment)
+        later = sum(check_against(folder, rows, record, algorithm) for record in records)
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        OSError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise fault(len(rows), "lines as this version writes them", f"{type(error).__name__}: {error}") from error
-    return Verified(len(rows), str(rows[-1]["hash"]), files, sum(len(record.rows) for record in records), later)
+    answers = sum(len(record.rows) for record in records)
+    return Verified(len(rows), str(rows[-1]["hash"]), files, answers, later, run.info.status)
 
 
 def _check_beginning(info: RunInfo, rows: Sequence[Row]) -> None:
@@ -115,17 +133,23 @@ def _check_states(folder: Path, rows: Sequence[Row]) -> None:
 
 def _check_end_of_run(folder: Path, run: RunFolder, rows: Sequence[Row]) -> int:
     """Compare all files with the lines of the run's end, and return how many there are; none while it goes on."""
+    running = run.info.status == "running"
     end = max((int(row["seq"]) for row in rows if row["event"] == "ended"), default=0)
+    if not end:
+        if not running:
+            cut = "the end of the log: it was cut, or run.json was changed"
+            raise fault(len(rows) + 1, f"a closing line, as the run is {run.info.status}", cut)
+        return 0
     reported = rows[end:]
-    if not end or any(row["event"] != "reported" for row in reported):
-        if run.finished:
+    if any(row["event"] != "reported" for row in reported):
+        if not running and any(row["event"] not in ("reported", "joined") for row in reported):
             raise fault(end + 1, "nothing after the end of the run but its report", "more: lines were added")
         return 0
     row = rows[end - 1]
     recorded, found = row["details"]["files"], outputs(folder)
     for name in sorted({*recorded, *found}):
         _same(row, name, recorded.get(name), found.get(name))
-    if (run.info.audit or {})["lines"] >= end and info_digest(run.info) != row["details"]["run"]:
+    if not running and info_digest(run.info) != row["details"]["run"]:
         raise fault(end, "run.json as it was at the end of the run", "another: the file was changed")
     if reported:
         for name, page in (("report", REPORT), ("sheet", SHEET)):

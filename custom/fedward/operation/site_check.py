@@ -12,6 +12,7 @@ from typing import Any, get_args
 from fedward.client.site_log import check_turn
 from fedward.digests import digest
 from fedward.errors import RunError, WireError
+from fedward.methods.algorithm import Algorithm, evaluation_turn
 from fedward.protocol.messages import Split
 from fedward.protocol.requests import DECRYPT
 from fedward.storage import chain
@@ -74,13 +75,14 @@ def read_site_log(file: Path, run: str | None = None) -> SiteRecord:
     return SiteRecord(file, start, rows)
 
 
-def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord) -> int:
+def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord, algorithm: Algorithm[Any]) -> int:
     """Compare a site's log with the run of a server, and return how many answers it tells of that come after its end.
 
     Args:
         folder: the run folder.
         rows: the lines of its audit log.
         record: the site's log; it may end earlier than the run.
+        algorithm: that of the run, which says when models are evaluated.
 
     Raises:
         RunError: names the first line of the audit log that the site's log contradicts.
@@ -99,7 +101,7 @@ def check_against(folder: Path, rows: Sequence[Row], record: SiteRecord) -> int:
                     later += 1
                 else:
                     _check_reply(before, row, record, site)
-    _check_numbers(folder, record, {site: line["details"]["round"] for site, line in reached.items()})
+    _check_numbers(folder, rows, record, algorithm, {site: _exchange(line) for site, line in reached.items()})
     _check_surveys(folder, rows, record, reached)
     return later
 
@@ -133,13 +135,59 @@ def _check_reply(asked: Row, answered: Row, record: SiteRecord, site: str) -> No
         raise fault(answered["seq"], where, update)
 
 
-def _check_numbers(folder: Path, record: SiteRecord, reached: Mapping[str, int]) -> None:
-    """Raise where metrics.jsonl or binned.jsonl has other numbers of a site than it gave."""
-    for log, reported in (("metrics", _metrics(folder, reached)), ("binned", _binned(folder, reached))):
-        for (site, round_), found in reported.items():
-            given = {row.get(log) for row in record.rows if (row["site"], row["round"]) == (site, round_ + 1)}
-            if digest(found) not in given:
-                raise _other_numbers(f"{log}.jsonl, round {round_}, {site}", record, "others")
+def _check_numbers(
+    folder: Path,
+    rows: Sequence[Row],
+    record: SiteRecord,
+    algorithm: Algorithm[Any],
+    reached: Mapping[str, tuple[int, int]],
+) -> None:
+    """Raise where metrics.jsonl or binned.jsonl has other numbers of a site than it gave, or lacks some.
+
+    ``reached``: site -> the last exchange, by round and part, that its log knows of.
+    """
+    kept = _evaluations(rows, algorithm)
+    for log, reported in (("metrics", _metrics(folder)), ("binned", _binned(folder))):
+        for site, last in reached.items():
+            told = {round_ for name, round_ in reported if name == site}
+            due = {round_ for name, round_ in kept if name == site}
+            for round_ in sorted(told | due):
+                turn = evaluation_turn(algorithm, round_)
+                if turn > last:
+                    continue
+                answers = [row for row in record.rows if row["site"] == site and row["round"] == turn[0]]
+                given = {row.get(log) for row in answers if (row["part"] or 0) >= turn[1]} - {None}
+                where = f"{log}.jsonl, round {round_}, {site}"
+                if round_ in told and digest(reported[site, round_]) not in given:
+                    raise _other_numbers(where, record, "others")
+                if round_ in due - told and given:
+                    raise _other_numbers(where, record, "none")
+
+
+def _evaluations(rows: Sequence[Row], algorithm: Algorithm[Any]) -> set[tuple[str, int]]:
+    """Return (site, round) of each evaluation whose numbers the run must have kept, by the server's own log.
+
+    They are in the logs from the next commit on. A run that is resumed drops those of later rounds.
+    """
+    kept, open_ = dict[tuple[str, int], int](), dict[tuple[str, int], int]()
+    for before, row in pairwise(rows):
+        details = row["details"]
+        if row["event"] == "answered":
+            asked, part = _exchange(before)
+            for site in details["evaluated"]:
+                open_[site, _model_round(algorithm, asked, part)] = asked
+        elif row["event"] == "committed" or (row["event"] == "ended" and details["status"] == "finished"):
+            kept, open_ = {**kept, **open_}, {}
+        elif row["event"] == "resumed":
+            kept = {evaluation: asked for evaluation, asked in kept.items() if asked <= details["round"]}
+            open_ = {}
+    return set(kept)
+
+
+def _model_round(algorithm: Algorithm[Any], asked: int, part: int) -> int:
+    """Return after how many rounds the model was that is evaluated in an exchange."""
+    after = evaluation_turn(algorithm, asked)
+    return asked if after[0] == asked and after[1] <= part else asked - 1
 
 
 def _check_surveys(folder: Path, rows: Sequence[Row], record: SiteRecord, reached: Collection[str]) -> None:
@@ -160,30 +208,28 @@ def _other_numbers(where: str, record: SiteRecord, found: str) -> RunError:
     return RunError(where, expected=f"the numbers that the site gave, by {record.file}", found=found, remedy=remedy)
 
 
-def _metrics(folder: Path, reached: Mapping[str, int]) -> dict[tuple[str, int], list[Any]]:
+def _metrics(folder: Path) -> dict[tuple[str, int], list[Any]]:
     """Return (site, round) -> metric rows as the site gave them."""
     reported: dict[tuple[str, int], list[Any]] = {}
     classes: dict[tuple[str, int, str], Any] = {}
     """As the first row of a site, round and split says for all."""
-    for (site, round_), row in _rows_before(folder / "metrics.jsonl", reached):
+    for (site, round_), row in _rows(folder / "metrics.jsonl"):
         if row["split"] in get_args(Split):
             row["classes"] = classes.setdefault((site, round_, row["split"]), row.get("classes", []))
             reported.setdefault((site, round_), []).append(row)
     return reported
 
 
-def _binned(folder: Path, reached: Mapping[str, int]) -> dict[tuple[str, int], Any]:
+def _binned(folder: Path) -> dict[tuple[str, int], Any]:
     """Return (site, round) -> counts as the site gave them; of two rows the last."""
-    return dict(_rows_before(folder / "binned.jsonl", reached))
+    return dict(_rows(folder / "binned.jsonl"))
 
 
-def _rows_before(log: Path, reached: Mapping[str, int]) -> Iterator[tuple[tuple[str, int], Any]]:
-    """Yield (site, round) and the rest of each row, up to the round that the site's own log reaches."""
+def _rows(log: Path) -> Iterator[tuple[tuple[str, int], Any]]:
+    """Yield (site, round) and the rest of each row."""
     for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
         row = json.loads(line)
-        site, round_ = row.pop("site"), row.pop("round")
-        if site in reached and round_ < reached[site]:
-            yield (site, round_), row
+        yield (row.pop("site"), row.pop("round")), row
 
 
 def _contradicted(rows: Sequence[Row], record: SiteRecord, row: Row) -> RunError:

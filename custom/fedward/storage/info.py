@@ -77,9 +77,11 @@ def read_info(folder: Path) -> RunInfo:
     """Return what a run folder's run.json says.
 
     Raises:
-        RunError: there is none, it is broken, or of another format.
+        RunError: there is none, it is broken, or of another format; or a pipe or a device lies in the folder: whoever
+            reads it would never come to its end.
     """
     file = folder / "run.json"
+    _check_kinds(folder)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -95,3 +97,10 @@ def read_info(folder: Path) -> RunInfo:
             quoted = f"no or a broken {', '.join(dict.fromkeys(str(fault['loc'][0]) for fault in faults))}"
         where, remedy = f"run folder {folder}", "Name the folder of a run that has begun."
         raise RunError(where, expected="a readable run.json", found=quoted, remedy=remedy) from error
+
+
+def _check_kinds(folder: Path) -> None:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            where, remedy = f"run folder {folder}", "Remove it, or fetch the run again."
+            raise RunError(where, expected="files and folders", found=f"{path.name}, which is neither", remedy=remedy)
