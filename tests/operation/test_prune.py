@@ -297,3 +297,41 @@ def test_a_users_kit_is_refused(site):
     (site / "startup" / "fed_admin.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match="that of lead, who keeps no runs in it"):
         find(site, 180)
+
+
+@LINKS
+@pytest.mark.parametrize("step", ["sites", "sites/hospital-a", "."])
+def test_a_step_on_the_way_that_became_a_link_is_not_followed(ended, age, outside, tmp_path, step):
+    """After the listing, and before the removal: a folder above the one that is removed."""
+    (ended / "sites" / "hospital-a" / "cache").mkdir(parents=True)
+    age(tmp_path, YEAR)
+    (item,) = (item for item in find(tmp_path / "runs", 180).items if item.path.name == "cache")
+    copy = outside / "copy"
+    (copy / "sites" / "hospital-a" / "cache").mkdir(parents=True)
+    there = copy / item.path.relative_to(ended) / "patients.csv"
+    there.write_text("1")
+    subprocess.run(["rm", "-r", ended / step if step != "." else ended], check=True)
+    (ended / step if step != "." else ended).symlink_to(copy / step, target_is_directory=True)
+    with pytest.raises(OSError, match="Not a directory"):
+        remove(item)
+    assert there.exists()
+
+
+@pytest.mark.proves(
+    "files",
+    "a run folder whose name has line breaks and escape sequences, to fake lines of `fedward prune` and `fedward runs`",
+    "its name stays one printable line",
+)
+def test_a_name_cannot_pass_for_a_line(ended, age, tmp_path, capsys):
+    named = ended.with_name("run\n    0.0 MB  removed\x1b[2J\x1b[1A")
+    ended.rename(named)
+    age(tmp_path, YEAR)
+    assert main(["prune", str(tmp_path / "runs")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "run 0.0 MB removed\\x1b[2J" in out
+    assert not [line for line in out.splitlines() if line.startswith("    0.0 MB  removed")]
+    assert main(["runs", str(tmp_path / "runs")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert not [line for line in out.splitlines() if line.startswith("    0.0 MB")]

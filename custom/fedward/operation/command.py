@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from fedward.errors import ConfigError, DataError, FedwardError
-from fedward.terminal import complain, subcommand
+from fedward.terminal import complain, one_line, subcommand
 
 
 def add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -123,7 +123,7 @@ def _prune(options: argparse.Namespace) -> int:
             total += item.bytes
         except (FedwardError, OSError) as error:
             code = 1
-            complain(f"{item.path} stays: {error}")
+            complain(one_line(f"{item.path} stays: {error}"))
     for kept in found.kept:
         _print("stays", kept.reason, options.folder, kept.path)
     done = "removed" if options.delete else "could be removed; nothing was, add --delete"
@@ -140,7 +140,7 @@ def _revoke(options: argparse.Namespace) -> int:
 
 def _print(first: str, about: str, folder: Path, path: Path) -> None:
     below = path.relative_to(folder) if path.is_relative_to(folder) else path  # the server's jobs lie elsewhere
-    print(f"{first:>10}  {about}\n{'':12}{below}")
+    print(f"{first:>10}  {about}\n{'':12}{one_line(f'{below}')}")
 
 
 def _size(count: int) -> str:

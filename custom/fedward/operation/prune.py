@@ -8,9 +8,10 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator, Set
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +43,8 @@ class Item(NamedTuple):
     path: Path
     about: str
     bytes: int
+    root: Path
+    """A folder that somebody has named, in which it lies; no link leads from there to it."""
     run: Path | None = None
     """The run folder it belongs to, which nobody may write while it is removed."""
 
@@ -76,7 +79,7 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
     if (folder / "startup").is_dir():
         old = list(_in_kit(open_kit(folder), before, models))
     elif runs := list(run_folders(folder)):
-        old = list(_in_runs(runs, before, models))
+        old = list(_in_runs(folder, runs, before, models))
     else:
         expected = "a startup kit, a run folder, or a folder with runs"
         remedy = "Name the folder of a kit, or fedward/runs of the server's."
@@ -85,20 +88,39 @@ def find(folder: Path, days: int, models: bool = False) -> Found:
 
 
 def remove(item: Item) -> None:
-    """Remove an item for good.
+    """Remove an item for good. A link in its place is removed itself; what it leads to stays.
 
     Raises:
         RunError: a process has begun to write its run.
-        OSError: it cannot be removed, or has become a link.
+        OSError: it cannot be removed, or a folder on the way to it has become a link.
     """
-    with sole_writer(item.run, patience=0) if item.run else nullcontext():
-        if item.path.is_dir() and not item.path.is_symlink():
-            shutil.rmtree(item.path)
+    unwritten = sole_writer(item.run, patience=0) if item.run else nullcontext()
+    with _opened(item.root, item.path.parent) as folder, unwritten:
+        name = item.path.name
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=folder)
         else:
-            item.path.unlink()
+            os.unlink(name, dir_fd=folder)
 
 
-def _in_runs(runs: Iterable[Path], before: float, models: bool) -> Iterator[Item | Kept]:
+@contextmanager
+def _opened(root: Path, folder: Path) -> Iterator[int]:
+    """Open a folder step by step from ``root``: whatever is exchanged meanwhile, what is opened stays the same."""
+    opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for step in folder.relative_to(root).parts:
+            below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        yield opened
+    except NotADirectoryError as error:
+        error.filename = str(folder)
+        raise
+    finally:
+        os.close(opened)
+
+
+def _in_runs(root: Path, runs: Iterable[Path], before: float, models: bool) -> Iterator[Item | Kept]:
     wanted = _OF_A_RUN | ({"*.safetensors": "model"} if models else {})
     for run in runs:
         if _newest(run) >= before:
@@ -108,7 +130,7 @@ def _in_runs(runs: Iterable[Path], before: float, models: bool) -> Iterator[Item
             continue
         for pattern, about in wanted.items():
             for path in sorted(run.glob(pattern)):
-                yield _item(path, about, run, run)
+                yield _item(path, about, root, run)
 
 
 def _in_kit(kit: Kit, before: float, models: bool) -> Iterator[Item | Kept]:
@@ -120,7 +142,8 @@ def _in_kit(kit: Kit, before: float, models: bool) -> Iterator[Item | Kept]:
     running = {word for words in busy for word in words}
     yield from _jobs(kit.folder, "FLARE's folder of a job", before, running)
     if kit.role == "server":
-        yield from _in_runs(run_folders(named_folder(RUNS) or kit.state / "runs"), before, models)
+        runs = named_folder(RUNS) or kit.state / "runs"
+        yield from _in_runs(runs, run_folders(runs), before, models)
         yield from _jobs(job_store(kit), "FLARE's copy of a job and its results", before, running)
         return
     memories = sorted(path for path in (kit.state / "memory").glob("*") if _RUN.fullmatch(path.name))
@@ -147,7 +170,7 @@ def _item(path: Path, about: str, root: Path, run: Path | None = None) -> Item |
     steps = [path, *path.parents][: len(path.relative_to(root).parts)]
     if any(step.is_symlink() for step in steps):
         return Kept(path, "a link, which is not followed")
-    return Item(path, about, sum(file.st_size for file in _files(path)), run)
+    return Item(path, about, sum(file.st_size for file in _files(path)), root, run)
 
 
 def _waits(meta: Path) -> bool:
