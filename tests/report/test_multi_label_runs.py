@@ -228,7 +228,7 @@ def test_what_does_not_fit_several_labels_is_refused(finished, sites, tmp_path):
     about = {"model": {"sha256": model.sha256}, "temperature": None}
     for told in (None, {"classes": {}}, {"classes": {"Mass": {"value": 0}}}):
         (tmp_path / "e.json").write_text(json.dumps({**about, "temperature": told}))
-        with pytest.raises(ConfigError, match="expected a temperature above 0, found"):
+        with pytest.raises(ConfigError, match=r"expected a temperature from 0\.05 to 20, found"):
             load_model(finished, calibration=tmp_path / "e.json")
 
 

@@ -8,7 +8,7 @@ from fedward.evaluation.classification import Array
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
 """Below it the softmax of a float32 network says nothing more."""
-_COLDEST, _HOTTEST = 0.05, 20.0
+COLDEST, HOTTEST = 0.05, 20.0
 
 
 def log_loss(probabilities: NDArray[np.floating], labels: NDArray[np.integer], temperature: float = 1.0) -> float:
@@ -43,7 +43,7 @@ def fit_temperature(probabilities: NDArray[np.floating], labels: NDArray[np.inte
     """
     if (probabilities.argmax(axis=1) == labels).all():  # the colder, the likelier; true of no image as well
         return None
-    bounds = np.log([_COLDEST, _HOTTEST])
+    bounds = np.log([COLDEST, HOTTEST])
     best = minimize_scalar(lambda log: log_loss(probabilities, labels, np.exp(log)), bounds=bounds, method="bounded")
     at_an_end = np.abs(bounds - best.x).min() < 1e-3
     return None if at_an_end else float(np.exp(best.x))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError, reason_of
+from fedward.evaluation.calibration import COLDEST, HOTTEST
 
 
 def temperature_of(file: Path, sha256: str, classes: Sequence[str], multi_label: bool) -> float | tuple[float, ...]:
@@ -22,13 +23,19 @@ def temperature_of(file: Path, sha256: str, classes: Sequence[str], multi_label:
         model, found = str(content["model"]["sha256"]), content["temperature"] or {}
         each = found.get("classes", {}) if multi_label else {"": found} if found else {}
         values = {name: float(of["value"]) for name, of in each.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         expected, kind = "the JSON file of an evaluation", reason_of(error)
         raise ConfigError(where, expected=expected, found=f"{kind:.200}", remedy=remedy) from None
     if model != sha256:
         raise ConfigError(where, expected=f"one of the model {sha256}", found=f"one of {model:.64}", remedy=remedy)
-    wrong = [f"{value}" for value in values.values() if not 0 < value < float("inf")]
+    wrong = [f"{value}" for value in values.values() if not COLDEST <= value <= HOTTEST]
     if wrong or not values:
+        wanted = f"a temperature from {COLDEST:g} to {HOTTEST:g}"
         remedy = "Evaluate at a site with more validation images, or leave the calibration away."
-        raise ConfigError(where, expected="a temperature above 0", found=", ".join(wrong) or "none", remedy=remedy)
+        raise ConfigError(
+            where,
+            expected=wanted,
+            found=", ".join(wrong) or "none",
+            remedy=remedy,
+        )
     return tuple(values.get(name, 1.0) for name in classes) if multi_label else values[""]

@@ -1,6 +1,7 @@
 """What is to be known of a model before it is used: where it comes from, how good it was, what it is not for."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,14 +129,14 @@ class ModelCard:
         info, spec = self.run.info, self.model.experiment
         end = info.audit or {}
         return _TEXT.format(
-            title=f"{spec.data.name}, {info.method}",
+            title=_cell(f"{spec.data.name}, {info.method}"),
             research=RESEARCH_ONLY,
             summary=self.summary,
             channels=spec.data.channels,
             size=spec.data.image_size,
             number=len(self.model.classes),
             classes=listed(map(_cell, self.model.classes)),
-            net=f"`{spec.net}`",
+            net=f"`{_cell(spec.net)}`",
             temperature=self._temperature(),
             output="sigmoid" if self.model.multi_label else "softmax",
             each="" if self.model.multi_label else ", each of one\nof the classes",
@@ -143,16 +144,16 @@ class ModelCard:
             few=SMALLEST_COUNT,
             data=self._data(site_lines(self.run)),
             performance=self._performance(),
-            run=info.id,
-            ended=info.ended,
-            method=info.method,
+            run=_cell(info.id),
+            ended=_cell(f"{info.ended}"),
+            method=_cell(info.method),
             rounds=self.round,
             seed=info.seed,
             sha256=self.model.sha256,
             experiment=spec.digest,
             audit=file_digest(self.run.folder / LOG),
-            last=end.get("last_hash"),
-            versions=", ".join(f"{name} {version}" for name, version in info.versions.items()),
+            last=_cell(f"{end.get('last_hash')}"),
+            versions=_cell(", ".join(f"{name} {version}" for name, version in info.versions.items())),
         )
 
     def _temperature(self) -> str:
@@ -198,4 +199,5 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    return one_line(text).replace("|", "\\|")
+    """Return a text of a run as Markdown shows it: in one line, that begins no cell, code, link or HTML of its own."""
+    return re.sub(r"([|`<\[])", r"\\\1", one_line(text))

@@ -102,6 +102,7 @@ def _model(options: argparse.Namespace) -> "TrainedModel":
 
 def _evaluate(options: argparse.Namespace) -> int:
     from fedward.inference.evaluation import evaluate
+    from fedward.inference.whole import require_own_place
     from fedward.inference.words import lines
     from fedward.storage.checkpoint import save_json
 
@@ -111,6 +112,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise ConfigError("--groups", expected="each group once", found=", ".join(sorted(repeated)), remedy=remedy)
     found = evaluate(_model(options), options.site_file, options.split, dict(options.groups) or None, options.by)
     options.out = options.out or Path(f"{found['site']}-{found['split']}-evaluation.json")
+    require_own_place(options.out, options.run, [options.site_file])
     save_json(options.out, found)
     print("\n".join(lines(found)))
     print(f"\n{options.out}")
@@ -120,9 +122,12 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _predict(options: argparse.Namespace) -> int:
     from fedward.inference.images import images_at
     from fedward.inference.prediction import write_predictions
+    from fedward.inference.whole import require_own_place
     from fedward.sites.rendering import PLAIN
     from fedward.sites.site_file import ManifestSite, read_site_file
 
+    listed = options.folder or options.images.parent
+    require_own_place(options.out, options.run, [options.images, listed, options.site_file, options.calibration])
     model, rendering = _model(options), PLAIN
     if options.site_file and isinstance(file := read_site_file(options.site_file), ManifestSite):
         rendering = file.rendering
@@ -142,11 +147,15 @@ def _predict(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from fedward.inference.bundle import write_bundle
     from fedward.inference.export import require_onnx, write_onnx, write_torchscript
+    from fedward.inference.whole import require_own_place
 
     if not (options.onnx or options.torchscript or options.bundle):
         remedy = "Add --onnx FILE, --torchscript FILE or --bundle FOLDER."
         raise ConfigError("fedward export", expected="a format", found="none", remedy=remedy)
-    if options.onnx and options.onnx == options.torchscript:
+    for out in (options.onnx, options.torchscript, options.bundle):
+        if out:
+            require_own_place(out, options.run, [options.calibration])
+    if options.onnx and options.torchscript and options.onnx.resolve() == options.torchscript.resolve():
         found, remedy = f"{options.onnx} twice", "Name two files."
         raise ConfigError("--onnx and --torchscript", expected="a file each", found=found, remedy=remedy)
     if options.onnx:

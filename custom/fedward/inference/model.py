@@ -159,7 +159,11 @@ def load_model(
 
 def _load(net: nn.Module, file: Path) -> None:
     state = StoredState(file)
+    types = {name: tensor.dtype for name, tensor in net.state_dict().items()}
     try:
+        for name in types.keys() & set(state):
+            if state.dtype(name) != types[name]:  # else it would be cast
+                raise RuntimeError(f"{name} of type {state.dtype(name)}, not {types[name]}")
         net.load_state_dict(state)
         found = "others" * any(not bool(tensor.isfinite().all()) for tensor in net.state_dict().values())
     except RuntimeError as error:

@@ -1,11 +1,38 @@
 """Files and folders that are there when all of them is written, and not before."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedward.errors import ConfigError
+from fedward.sites.decoding import ENDINGS
+from fedward.sites.files import is_dicom, is_volume
 from fedward.storage.disk import make_folder, replace
+
+
+def require_own_place(out: Path, run: Path, read: Iterable[Path | None]) -> None:
+    """Refuse to write over what a command reads, or into a run, whose audit log would then no longer fit it.
+
+    Args:
+        out: what will be written.
+        run: the run folder.
+        read: files and folders that the command reads besides; None: nothing. An image in such a folder is no place.
+
+    Raises:
+        ConfigError: ``out`` is one of these, or lies in the run folder.
+    """
+    place, remedy = out.resolve(), "Name another file."
+    if place.is_relative_to(run.resolve()):
+        raise ConfigError(f"{out}", expected="a place outside of the run folder", found=f"{run}", remedy=remedy)
+    if not out.exists():
+        return
+    image = out.suffix.lower() in ENDINGS or is_volume(out) or is_dicom(out)
+    for path in read:
+        if path is None or not path.exists():
+            continue
+        if path.samefile(out) or (path.is_dir() and image and place.is_relative_to(path.resolve())):
+            raise ConfigError(f"{out}", expected="a file to write", found="one that is read", remedy=remedy)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from fedward.errors import ConfigError, DataError, did_you_mean, did_you_mean_file, reason_of
 from fedward.faults import faults, names_in
@@ -30,6 +30,13 @@ def _not_empty(value: object) -> object:
 def _device(value: object) -> object:
     if not isinstance(value, str) or not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", value):
         raise ValueError("auto, cpu, cuda, or one GPU as in cuda:1")
+    return value
+
+
+def _plain_name(value: str) -> str:
+    """Refuse a name of a site that leads elsewhere as a file's name, or is none on a screen."""
+    if value in (".", "..") or "/" in value or not value.isprintable():
+        raise ValueError("a plain name, without / and control characters")
     return value
 
 
@@ -100,7 +107,7 @@ class Reading(_Part):
 
 
 class _SiteFile(_Part):
-    site: str = ""
+    site: Annotated[str, AfterValidator(_plain_name)] = ""
     """The site's name in messages; unset: the file's name."""
     labelled: Share | tuple[str, ...] = 1.0
     """Share of its training labels the site is willing to use, stratified by class; or the ids of the images whose

@@ -35,6 +35,8 @@ _DTYPES = {
 }
 _LONGEST_HEADER = 100_000_000
 """Bytes, as in the safetensors format."""
+_LARGEST_SIDE = 2**40
+"""Of a tensor; one without numbers may name any other."""
 
 
 class StoredState(Mapping[str, torch.Tensor]):
@@ -57,9 +59,11 @@ class StoredState(Mapping[str, torch.Tensor]):
             self._keys: list[str] = json.loads(self._header["__metadata__"]["order"])
             if sorted(self._keys) != sorted(self._header.keys() - {"__metadata__"}):
                 raise ValueError("other tensors than the order names")
+            if max((max(self._header[key]["shape"], default=0) for key in self._keys), default=0) > _LARGEST_SIDE:
+                raise ValueError("a shape that no tensor has")
             if unknown := {self._header[key]["dtype"] for key in self._keys} - _DTYPES.keys():
                 raise ValueError(f"types {unknown}")
-        except (ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
             expected, found = "a safetensors file that fedward wrote", f"another one ({type(error).__name__})"
             remedy = "Restore the file, or start a new run; nothing in it was run or used."
             raise RunError(f"model {path}", expected=expected, found=found, remedy=remedy) from error
@@ -77,6 +81,10 @@ class StoredState(Mapping[str, torch.Tensor]):
             where, remedy = f"tensor {key} in {self._path}", "The file is damaged; restore it, or start a new run."
             raise RunError(where, expected=f"{tensor.nbytes} bytes", found=f"{read}", remedy=remedy)
         return tensor
+
+    def dtype(self, key: str) -> torch.dtype:
+        """Return a tensor's type, without reading it."""
+        return _DTYPES[self._header[key]["dtype"]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)

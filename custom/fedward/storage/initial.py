@@ -88,7 +88,7 @@ class Weights:
             classes = () if "untrained" in content else tuple(content["data"]["classes"])
             folder = Path(facts["folder"]) if facts else files.resolve()
             return cls(folder, sha256, classes, StoredState(model), content.get("base"))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             expected, found = f"{model.name} and {about.name} of format {FORMAT}", reason_of(error)
             raise ConfigError(where, expected=expected, found=found, remedy=remedy) from error
 
