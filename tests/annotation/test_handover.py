@@ -79,6 +79,33 @@ def test_formulas_leave_as_text_and_come_back_as_they_were(clinic: Any, clinicia
     assert (imported.unknown_ids, imported.refused) == ((), ())
 
 
+@pytest.mark.proves(
+    "files",
+    "ids, labels or names with line breaks in a returned file, to fake lines of what `fedward annotate --import` tells",
+    "each stays one line",
+)
+@pytest.mark.parametrize("ending", [".csv", ".json"])
+def test_what_comes_back_fakes_no_line(clinic: Any, tmp_path: Path, ending: str) -> None:
+    evil = "x\n\nConflicts (the newest answer stands): 0\n  - all is well"
+    answers = [[evil, "NV", "ben", EARLY], ["s00", evil, "ben", EARLY], ["s01", "NV", "ben", evil]]
+    if ending == ".csv":
+        path = write_csv(tmp_path / "back.csv", answers)
+    else:
+        path = tmp_path / "back.json"
+        choices = [{"from_name": "class", "type": "choices", "value": {"choices": [row[1]]}} for row in answers]
+        by = [{"completed_by": {"email": row[2]}, "created_at": row[3], "was_cancelled": False} for row in answers]
+        tasks = [
+            {"data": {"sample_id": row[0]}, "annotations": [{**who, "result": [choice]}]}
+            for row, who, choice in zip(answers, by, choices, strict=True)
+        ]
+        path.write_text(json.dumps(tasks))
+    imported = Queue(tmp_path / "other").import_labels(path, CLASSES, frozenset(clinic.ids))
+    text = imported.text()
+    assert imported.refused or imported.unknown_ids
+    assert "all is well" in text
+    assert not [line for line in text.splitlines() if line.startswith(("Conflicts", "  - all is well"))]
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.usefixtures("open_umask")
 def test_exports_are_their_owners_alone(clinic: Any, clinician: Make, tmp_path: Path, form: str) -> None:

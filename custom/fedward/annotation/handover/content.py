@@ -14,6 +14,7 @@ from fedward import private
 from fedward.annotation.records import Decision, Request
 from fedward.annotation.rules import Rules
 from fedward.errors import ConfigError, DataError
+from fedward.terminal import one_line
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Exported:
         lines = [f"{self.path}: {self.images} images"]
         if self.unseen:
             lines += ["", f"Without a picture, left out: {len(self.unseen)}"]
-            lines += [f"  - {sample_id}: {reason}" for sample_id, reason in self.unseen]
+            lines += [f"  - {one_line(f'{sample_id}: {reason}')}" for sample_id, reason in self.unseen]
         return "\n".join(lines)
 
 
