@@ -99,6 +99,23 @@ def test_a_hostile_network_is_not_fetched(
     assert unconnected == []
 
 
+@pytest.mark.proves(
+    "server",
+    "a run folder that names a frozen network of timm with ImageNet weights, to have whoever loads it connect to a hub",
+    "**not covered**: weights that this machine lacks are fetched from timm's hub, as in training. They are the ones "
+    "that timm names, and refused unless they are those of the run",
+)
+def test_frozen_weights_are_fetched_by_timms_own_name(
+    run: Path, unconnected: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    forge(run, net="resnet18", pretrained=True, base="0" * 64, trainable="head")
+    with pytest.raises(ConfigError, match="net resnet18: expected what timm can load"):
+        load_model(run)
+    assert {arguments[0] for arguments in unconnected} <= {"huggingface.co"}
+
+
 def test_a_connection_would_be_seen(unconnected: list[Any]) -> None:
     with pytest.raises(OSError, match="no network here"):
         socket.create_connection(("localhost", 1))
