@@ -183,7 +183,7 @@ def test_a_site_may_connect_under_its_own_name(federation):
     "another account on a hospital's machine connects to the port by which a site's process reaches its jobs",
     "refused: that connection needs the kit's certificate too",
 )
-def test_the_ports_between_processes_of_one_machine_need_a_certificate(federation, job):
+def test_ports_within_a_machine_need_a_certificate(federation, job):
     ports = [
         connection.laddr.port
         for name in (SERVER, *HOSPITALS)
