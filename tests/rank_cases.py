@@ -75,9 +75,9 @@ def case(
 
 
 def grouped(method: str, site: str, task: str, net: str = "small_cnn_gn", **options: Any) -> Case:
-    """A site of the methods with two groups, behind their warm-up; with so few images a batch is often short."""
+    """A site of the methods with two groups, behind their warm-up; batches share a rest."""
     options = {"learning_rate": 0.05, "schedule": "constant", "warm_up": 0, "batch": 4, **options}
-    options = {"images_at_most": 13, **options}
+    options = {"images_at_most": 17, **options}
     if task == "unsupervised":
         options |= {"unlabelled_learning_rate": 0.05, "unlabelled_weight": 1.0}
     return Case(isolated(method, net=net, options=options), site, task)

@@ -391,7 +391,7 @@ def test_few_images_end_no_run_since_there_may_be_more_later(tmp_path):
 
 
 def test_too_few_steps_at_a_site_that_passes_through_its_images(tmp_path):
-    """A pass through 72 images in batches of 32 takes three steps, whatever the job's settings leave open."""
+    """A pass through 72 images in batches of 32 takes two steps, whatever the job's settings leave open."""
     experiment = hospital(options={"images_per_round": None, "batch": 32})
     assert refused_by_default(experiment) == []
     text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)

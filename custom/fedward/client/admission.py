@@ -11,7 +11,8 @@ import numpy as np
 from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
-from fedward.methods.local import Phase
+from fedward.methods.local import Measurement, Phase
+from fedward.methods.steps import phase_images, step_count
 from fedward.methods.workflow import SURVEY
 from fedward.protocol import wire
 from fedward.protocol.requests import Request, TaskRequest
@@ -34,7 +35,6 @@ from fedward.security.policy import (
 from fedward.security.questions import Query, grant, questions_file
 from fedward.sites import SiteData
 from fedward.storage.initial import initial_model
-from fedward.training.batches import phase_images, step_count
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-6
 """How far a first model may differ from the one this site makes of the same seed: processors round differently."""
@@ -99,13 +99,19 @@ class Admission:
             labelled, unlabelled = _held(phase, data)
             paced = [labelled] if phase.objective.uses.pace == "labelled" else [labelled, unlabelled]
             images = phase_images(settings, [number for number in paced if number])
-            steps += step_count(images, batch)
+            steps_here = step_count(images, batch)
+            steps += steps_here
             seen += images * (bool(labelled) + bool(unlabelled))
+            trains = steps_here and not isinstance(phase.objective, Measurement)
             for kind, number in (("labelled", labelled), ("unlabelled", unlabelled)):
                 different = min(number, images)
                 kept = not different or different >= policy.minimum_images
                 allowed = f"at least {policy.minimum_images} different {kind} images"
                 checked.append(Finding("minimum_images", allowed, "the round would use fewer of this site's", kept))
+                if trains and different:
+                    kept = min(different, images // steps_here) >= policy.minimum_batch
+                    allowed = f"at least {policy.minimum_batch} different {kind} images in a step"
+                    checked.append(Finding("minimum_batch", allowed, "the round would take some on fewer here", kept))
         checked.append(_enough_steps(policy, steps, "the round would take fewer here"))
         allowed, _, kept = at_most(policy.maximum_images, seen * self._algorithm.requirements.exchanges)
         checked.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
@@ -201,6 +207,7 @@ def _enough_steps(policy: Policy, steps: int, asked: str) -> Finding:
 
 def _held(phase: Phase, data: SiteData) -> tuple[int, int]:
     """Return how many labelled and unlabelled images a phase may draw from."""
-    uses, labelled, unlabelled = phase.objective.uses, len(data.labelled), len(data.unlabelled)
+    uses, labelled = phase.objective.uses, len(data.labelled)
+    unlabelled = sum(name not in data.refused for name in data.unlabelled.ids)
     others = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}[uses.unlabelled]
     return labelled if uses.labelled else 0, others

@@ -27,12 +27,13 @@ from fedward.digests import digest
 from fedward.errors import ConfigError, DataError
 from fedward.methods import method_of
 from fedward.methods.local import Phase
+from fedward.methods.steps import batch_sizes
 from fedward.methods.workflow import State
 from fedward.seeds import derive
 from fedward.sites import SiteData
 from fedward.sites.data import Label
 from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
-from fedward.training.batches import RoundBatches, batch_sizes
+from fedward.training.batches import RoundBatches
 from fedward.training.device_data import DeviceData
 from fedward.training.distributed.launch import launch, private_folder, work
 from fedward.training.distributed.sharing import group, has_batch_norm, parallel, share

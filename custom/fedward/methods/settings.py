@@ -26,7 +26,7 @@ class Settings(BaseModel):
     """n: sites drawn in each round, uniformly, without replacement; None: all. Paper: 3 of 10."""
     images_per_round: int | None = Field(416, ge=1)
     """N_VC of FedVC: images of each kind (labelled, unlabelled) a site trains on in one round, about what the authors'
-    smallest client has. None: every site passes through its images, the last batch may be short."""
+    smallest client has. None: every site passes through its images, and batches share what is left over."""
     local_epochs: int = Field(1, ge=1)
     """Where a site passes through its images, so many times in a round."""
     images_at_most: int | None = Field(None, ge=1)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.steps import most_steps
 from fedward.protocol.fields import RefusedError
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import UNTRAINED
-from fedward.training.batches import most_steps
 
 _DRIFT = 0.1
 """Share of a site's images by which its counts may change in a run: files become unreadable, or readable again."""

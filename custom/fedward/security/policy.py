@@ -3,7 +3,6 @@
 The site checks each request against it before it reads data; see :mod:`fedward.client.admission`.
 """
 
-import math
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from fedward.errors import ConfigError, WorkError, reason_of
 from fedward.faults import explain, names_in
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.steps import step_count
 from fedward.registry import METHODS, NETWORKS, Extension
 from fedward.yaml_text import read_yaml_file
 
@@ -74,7 +74,7 @@ class Policy(BaseModel):
     minimum_steps: int = Field(4, ge=1)
     """Optimiser steps that a round here must take."""
     minimum_batch: int = Field(8, ge=1)
-    """Images in one step."""
+    """Different images in one step, of each kind."""
     lone_peers: bool = False
     """Whether another site may be sent the model of one site alone."""
     maximum_rounds: int | None = Field(1000, ge=1)
@@ -182,7 +182,7 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
     settings, used = algorithm.settings, experiment.extensions
     foreign = {extension.kind for extension in used}
     images = settings.images_per_round or settings.images_at_most
-    steps = images and math.ceil(images / settings.batch)
+    steps = images and step_count(images, settings.batch)
     lone = algorithm.requirements.lone_peers
     lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
     file = None if isinstance(experiment.pretrained, bool) else experiment.pretrained.sha256

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedward.methods.local import Batch, Uses, probabilities_of
 from fedward.methods.settings import Settings
+from fedward.methods.steps import batch_sizes, phase_images
 from fedward.seeds import torch_generator
 from fedward.sites.data import Images
 from fedward.sites.sampling import virtual_client
@@ -103,8 +104,9 @@ class RoundBatches:
     """The batches of one phase of a site's round: an iterable of :class:`Batch`, whose length is the number of steps.
 
     FedVC draws the images (without replacement while they last); without a fixed number a site passes through what it
-    has, the smaller of two kinds repeated in fresh orders. The peers are frozen for the round, so their predictions on
-    the weak views are computed for many steps at once: the numbers that a forward pass per step would give.
+    has, the smaller of two kinds repeated in fresh orders. No batch is smaller than the settings say, unless the site
+    has fewer images. The peers are frozen for the round, so their predictions on the weak views are computed for many
+    steps at once: the numbers that a forward pass per step would give.
 
     Args:
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
@@ -178,33 +180,6 @@ class RoundBatches:
             if len(answers):
                 parts["peers"] = answers
         return parts
-
-
-def phase_images(settings: Settings, sizes: Sequence[int]) -> int:
-    """Return how many images of each kind a phase takes from a site with so many."""
-    if not sizes:
-        return 0
-    passed = settings.local_epochs * max(sizes)
-    return settings.images_per_round or min(passed, settings.images_at_most or passed)
-
-
-def most_steps(uses: Uses, settings: Settings, labelled: int, unlabelled: int) -> int:
-    """Return the length of :class:`RoundBatches` for a phase at a site with so many images."""
-    kinds = {"none": 0, "unlabelled": unlabelled, "all": labelled + unlabelled}
-    sizes = [labelled if uses.labelled else 0, *([] if uses.pace == "labelled" else [kinds[uses.unlabelled]])]
-    return step_count(phase_images(settings, [size for size in sizes if size]), settings.batch)
-
-
-def step_count(images: int, batch: int) -> int:
-    """Return the length of :func:`batch_sizes`."""
-    full, rest = divmod(images, batch)
-    return full + (rest > 1 or (rest == 1 and not full))
-
-
-def batch_sizes(images: int, batch: int) -> list[int]:
-    """Return the batches' sizes; a single image left over joins the last batch: BatchNorm cannot train on one."""
-    steps = step_count(images, batch)
-    return [batch] * (steps - 1) + [images - batch * (steps - 1)] if steps else []
 
 
 @torch.no_grad()
