@@ -26,6 +26,7 @@ from fedward.methods.isofed import InformationMaximisation, IsoFedSettings, ema,
 from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher
 from fedward.nets import build
+from fedward.seeds import Draws
 from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.trainer import train
@@ -91,7 +92,7 @@ def main() -> None:
 
         def stream(repeat: int, objective: object = objective) -> RoundBatches:
             parts = (held, None) if objective.uses.labelled else (None, held)
-            return RoundBatches(*parts, [], SETTINGS, 0, (repeat,), views=VIEWS["mirrored"], uses=objective.uses)
+            return RoundBatches(*parts, [], SETTINGS, Draws(0), (repeat,), views=VIEWS["mirrored"], uses=objective.uses)
 
         ready, phase = list(stream(0)), Phase(objective, SETTINGS.learning_rate)
         ours = partial(train, net, phase=phase, inputs=inputs, settings=SETTINGS, device=cpu, aborted=lambda: False)

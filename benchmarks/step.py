@@ -34,7 +34,7 @@ from fedward.methods.local import Batch, Phase, RoundInputs
 from fedward.methods.mean_teacher import MeanTeacher, sharpen
 from fedward.nets import build
 from fedward.nets.depthwise import DepthwiseConv2d
-from fedward.seeds import torch_generator
+from fedward.seeds import Draws, torch_generator
 from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches, predictions
 from fedward.training.trainer import train
@@ -202,10 +202,10 @@ def main() -> None:
     states = [peer.state_dict() for peer in peers]
 
     def stream(repeat: int) -> RoundBatches:
-        return RoundBatches(labelled, unlabelled, peers, settings, 0, ("bench", repeat))
+        return RoundBatches(labelled, unlabelled, peers, settings, Draws(0), ("bench", repeat))
 
     def unsupervised(repeat: int) -> RoundBatches:
-        return RoundBatches(None, unlabelled, [], teaching, 0, ("bench", repeat), uses=teacher.uses)
+        return RoundBatches(None, unlabelled, [], teaching, Draws(0), ("bench", repeat), uses=teacher.uses)
 
     def plainly(batches: Iterable[Batch]) -> None:
         reload(plain.train(), batches, states, helper, settings.learning_rate)

@@ -59,7 +59,7 @@ MAY_USE: dict[str, set[str]] = {
         *("registry", "security", "seeds", "sites", "storage", "terminal", "training", "views"),
     },
     "server": {
-        *("client", "config", "digests", "errors", "evaluation", "methods", "protocol", "report", "sites"),
+        *("client", "config", "digests", "errors", "evaluation", "methods", "protocol", "report", "seeds", "sites"),
         *("storage", "terminal", "training"),
     },
     "workers": {"errors", "protocol", "terminal"},

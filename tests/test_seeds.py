@@ -1,5 +1,7 @@
 """Derived seeds: the same everywhere and for ever, and unrelated between purposes."""
 
+import hashlib
+import hmac
 import subprocess
 import sys
 from itertools import combinations
@@ -10,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedward.seeds import derive, numpy_generator, torch_generator
+from fedward.seeds import Draws, derive, numpy_generator, torch_generator
 
 PARTS = st.lists(st.one_of(st.text(max_size=8), st.integers(-(10**6), 10**6)), max_size=4)
 
@@ -78,3 +80,64 @@ def test_drawing_more_for_one_purpose_shifts_no_other() -> None:
     expected = torch.rand(3, generator=torch_generator(1, "b"))
     torch.rand(100, generator=torch_generator(1, "a"))
     assert torch.equal(torch.rand(3, generator=torch_generator(1, "b")), expected)
+
+
+# --- with a participant's secret
+
+SECRET, OTHER = bytes(range(32)), bytes(range(1, 33))
+
+
+def test_draws_without_a_secret_follow_from_the_seed_alone() -> None:
+    draws = Draws(7)
+    assert draws.derive("views", "site-3", 2) == derive(7, "views", "site-3", 2)
+    generator = draws.torch_generator("views", "site-3", 2)
+    assert torch.equal(generator.get_state(), torch_generator(7, "views", "site-3", 2).get_state())
+
+
+def test_draws_with_a_secret_never_change() -> None:
+    """By hand: half of the first 16 hexadecimal digits of HMAC-SHA-256 of "int:7", "str:views" with 0x1f between."""
+    digest = hmac.new(SECRET, b"int:7\x1fstr:views", hashlib.sha256).hexdigest()
+    assert Draws(7, SECRET).derive("views") == int(digest[:16], 16) // 2
+    numbers = torch.rand(3, generator=Draws(7, SECRET).torch_generator("views"), dtype=torch.float64)
+    twister = np.random.MT19937()
+    key = np.random.SeedSequence(int(digest, 16)).generate_state(624)
+    twister.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": 624}}
+    words = twister.random_raw(6).astype(np.uint64).reshape(3, 2)
+    joined = (words[:, 0] << np.uint64(32) | words[:, 1]) & np.uint64(2**53 - 1)
+    assert numbers.tolist() == (joined.astype(np.float64) / 2**53).tolist()
+
+
+def test_each_secret_seed_and_purpose_has_draws_of_its_own() -> None:
+    all_ = [Draws(seed, secret) for seed in (7, 8) for secret in (b"", SECRET, OTHER)]
+    streams = [draws.torch_generator(purpose) for draws in all_ for purpose in ("a", "b")]
+    assert len({tuple(torch.randperm(40, generator=stream).tolist()) for stream in streams}) == len(streams)
+    assert len({draws.derive(purpose) for draws in all_ for purpose in ("a", "b")}) == len(streams)
+
+
+def test_a_generator_with_a_secret_has_more_states_than_its_seeds() -> None:
+    """torch takes the low 32 bits of a seed: so many could be tried out. Two such seeds give one stream, as here."""
+    one, same = (torch.Generator().manual_seed(seed) for seed in (5, 5 + 2**32))
+    assert torch.equal(torch.rand(9, generator=one), torch.rand(9, generator=same))
+    generator = Draws(7, SECRET).torch_generator("a")
+    assert generator.initial_seed() == 0, "its state does not follow from a seed"
+    state = generator.get_state()
+    torch.rand(2000, generator=generator)
+    assert not torch.equal(state, generator.get_state())
+
+
+def test_drawing_with_a_secret_goes_on_as_any_generator() -> None:
+    """Beyond the 624 words of its state, from a copy, and in any kind of number."""
+    first, second = (Draws(7, SECRET).torch_generator("a") for _ in range(2))
+    assert torch.equal(torch.rand(2000, generator=first), torch.rand(2000, generator=second))
+    copy = torch.Generator()
+    copy.set_state(first.get_state())
+    for draw in (torch.randn, torch.rand):
+        assert torch.equal(draw(700, generator=copy), draw(700, generator=first))
+    numbers = torch.rand(100_000, generator=first)
+    assert float(numbers.mean()) == pytest.approx(0.5, abs=0.005)
+    assert float(numbers.var()) == pytest.approx(1 / 12, abs=0.002)
+
+
+def test_a_secret_is_not_shown() -> None:
+    draws = Draws(7, b"0123456789abcdef" * 2)
+    assert "0123456789" not in f"{draws!r} {draws}"

@@ -4,6 +4,8 @@ Importing this module does not import torch, which looking at a site's files doe
 """
 
 import hashlib
+import hmac
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +14,27 @@ if TYPE_CHECKING:
     import torch
 
 
+_STATE = 624
+"""Words of 32 bits in the state of a Mersenne Twister."""
+_WORDS = slice(24, 24 + 8 * _STATE)
+"""Where torch's state of one has them, each in 64 bits."""
+
+
 def derive(seed: int, *purpose: str | int) -> int:
     """Return a 63-bit seed for one purpose, such as ``derive(7, "views", "site-3", round)``.
 
     Equal arguments give equal seeds on every platform; different purposes give unrelated streams,
     so drawing more numbers for one purpose never shifts another.
     """
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *purpose))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    return _seed_of(hashlib.sha256(_text(seed, *purpose)).digest())
+
+
+def _text(*parts: str | int) -> bytes:
+    return "\x1f".join(f"{type(part).__name__}:{part}" for part in parts).encode()
+
+
+def _seed_of(digest: bytes) -> int:
+    return int.from_bytes(digest[:8], "big") >> 1
 
 
 def numpy_generator(seed: int, *purpose: str | int) -> np.random.Generator:
@@ -35,3 +50,40 @@ def torch_generator(seed: int, *purpose: str | int) -> "torch.Generator":
     import torch
 
     return torch.Generator().manual_seed(derive(seed, *purpose))
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Derives what one participant draws for itself, such as the order of its images: of nobody else's concern.
+
+    What both ends must agree on, such as first weights, comes from :func:`derive`, which knows no secret.
+    """
+
+    seed: int
+    """The experiment's."""
+    secret: bytes = field(default=b"", repr=False)
+    """The participant's own, of 32 bytes, without which nobody can compute its draws; empty: the seed alone decides."""
+
+    def derive(self, *purpose: str | int) -> int:
+        """Return a 63-bit seed for one purpose, that of :func:`derive` where there is no secret."""
+        if not self.secret:
+            return derive(self.seed, *purpose)
+        return _seed_of(self._digest(*purpose))
+
+    def torch_generator(self, *purpose: str | int) -> "torch.Generator":
+        """Return a CPU torch generator for one purpose.
+
+        With a secret all of its state follows from 256 bits: torch takes 32 bits of a seed, which can be tried out.
+        """
+        import torch
+
+        if not self.secret:
+            return torch_generator(self.seed, *purpose)
+        words = np.random.SeedSequence(int.from_bytes(self._digest(*purpose), "big")).generate_state(_STATE)
+        generator = torch.Generator().manual_seed(0)
+        state = generator.get_state()
+        state[_WORDS].view(torch.int64).copy_(torch.from_numpy(words.astype(np.int64)))
+        return generator.set_state(state)
+
+    def _digest(self, *purpose: str | int) -> bytes:
+        return hmac.digest(self.secret, _text(self.seed, *purpose), "sha256")

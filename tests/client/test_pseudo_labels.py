@@ -18,6 +18,7 @@ from fedward.evaluation import classification_metrics
 from fedward.local import SITES as SITES_JSON
 from fedward.local import Sites, run_local
 from fedward.methods import method_of
+from fedward.seeds import Draws
 from fedward.sites import load_site, synthetic_site
 from fedward.storage.pseudo_labels import note, noted
 from fedward.storage.rows import PseudoLabelRow
@@ -179,7 +180,7 @@ def test_images_that_people_refused_are_not_counted(tmp_path: Path) -> None:
     refused, others = data.unlabelled.ids[:4], data.unlabelled.ids[4:]
     networks = Networks(experiment, algorithm, CPU)
     images = DeviceData(replace(data, refused=frozenset(refused)), CPU)
-    learner = Learner("site-1", experiment, algorithm, networks, images)
+    learner = Learner("site-1", experiment, algorithm, networks, images, Draws(experiment.seed))
     update = Quality(source).train(learner, "run", dict(networks.template), [], 1, part=0)
     (row,) = noted(tmp_path, "run")["site-1"]
     truth = source.all_labels()

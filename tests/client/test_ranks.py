@@ -28,6 +28,7 @@ from fedward.methods import method_of
 from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol.wire import Message
+from fedward.seeds import Draws
 from fedward.sites import SiteData
 from fedward.sites.site_file import read_site_file
 from fedward.storage.checkpoint import StoredState
@@ -54,7 +55,7 @@ def one_process(site: str, experiment: Experiment, data: SiteData, times: int = 
     """What trains in one process with so many times the job's batch."""
     algorithm = method_of(experiment)
     networks, batch = Networks(experiment, algorithm, CPU), times * algorithm.settings.batch
-    return Learner(site, experiment, algorithm, networks, DeviceData(data, CPU), batch)
+    return Learner(site, experiment, algorithm, networks, DeviceData(data, CPU), Draws(experiment.seed), batch)
 
 
 def assert_close(found: State, expected: State) -> None:
@@ -207,7 +208,7 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     same = ranks._digest(site.data)
     assert same == ranks._digest(new_client("site-1", tiny("fedavg"), tmp_path / "again").data)
     assert same != ranks._digest(new_client("site-2", tiny("fedavg"), tmp_path / "other").data)
-    asked = ranks._Request(site.source, None, frozenset(), "other", 1, "train", 0, "cpu")
+    asked = ranks._Request(site.source, None, frozenset(), "other", 1, "train", 0, "cpu", False)
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)

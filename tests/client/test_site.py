@@ -18,6 +18,7 @@ from fedward.methods.workflow import ClientTask, Exchange, State
 from fedward.nets import build
 from fedward.protocol.messages import Answer
 from fedward.protocol.wire import Message
+from fedward.seeds import Draws
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.trainer import train
 from fedward.views import VIEWS, Views
@@ -68,7 +69,7 @@ def test_phases_share_one_net_with_own_rates_and_draws(tmp_path, monkeypatch, op
     net = net.to(device, memory_format=torch.channels_last)  # as the site's: other kernels round otherwise
     inputs = RoundInputs(class_weights(torch.bincount(labelled.labels.cpu(), minlength=8)).to(device))
     for rate, stream in ((0.01, ("site-1", 2, "first")), (0.002, ("site-1", 2))):
-        batches = RoundBatches(labelled, None, [], settings, experiment.seed, stream)
+        batches = RoundBatches(labelled, None, [], settings, Draws(experiment.seed), stream)
         last = train(net, batches, Phase(Supervised(), rate), inputs, settings, device=device, aborted=stay)
     assert steps == 4
     for key, value in net.state_dict().items():

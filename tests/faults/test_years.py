@@ -19,11 +19,14 @@ from safetensors.torch import load_file
 from faults import site_files
 from fedward import __version__
 from fedward.cli import main
+from fedward.client.admission import Admission
 from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.submit import fetch, session, submit, wait
 from fedward.local import run_local
+from fedward.security.secret import site_secret
+from fedward.seeds import Draws
 from local_federation import ADMIN, HOSPITALS, LEAD, PROVISIONING, SERVER, Federation
 from tiny import clinical
 from waiting import PATIENCE, appears
@@ -109,7 +112,8 @@ def site_logs(federation: Federation, run: Path) -> list[str]:
     "the disks of the server and of a site are lost in the middle of a run, and restored from their backups",
     "the run goes on to its end: all rounds with all sites, the weights of an undisturbed run, audit log verified",
 )
-def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path):
+def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path, monkeypatch):
+    """What it is compared with draws by the hospitals' secrets, one of which was restored."""
     plan, name = experiment(rounds=20), uuid4().hex
     export_job(plan, tmp_path / "job", clinical=True)
     interrupted(federation, tmp_path / "job", name)
@@ -124,7 +128,9 @@ def test_a_run_goes_on_at_a_restored_server_and_site(federation, tmp_path):
     run = continued(federation, tmp_path / "job", name, tmp_path / "out")
     assert [(row["round"], row["replied"]) for row in rows(run)] == [(number, EVERYONE) for number in range(1, 21)]
     assert main(["audit", "verify", str(run), "--site", *site_logs(federation, run)]) == 0
-    plain = tmp_path / "plain"
+    plain, state = tmp_path / "plain", {site: federation.kit(site) / "fedward" for site in EVERYONE}
+    assert len({site_secret(folder) for folder in state.values()}) == len(EVERYONE)
+    monkeypatch.setattr(Admission, "draws", lambda self: Draws(plan.seed, site_secret(state[self._site])))
     run_local(plan, plain, sites=EVERYONE, site_folders=[site_files(federation, tmp_path / "sites")])
     weights = load_file(run / "model.safetensors")
     for key, value in load_file(plain / "model.safetensors").items():

@@ -150,7 +150,7 @@ def test_a_foreign_name_that_is_not_admitted_is_told(kit, tmp_path, monkeypatch,
 
     edit(SERVER, name_it)(job / "app")
     found = rows(kit, job)
-    assert set(found) == {"policy", "extensions", "rules"}
+    assert set(found) == {"policy", "draws", "extensions", "rules"}
     assert (found["extensions"].status, found["rules"].status) == ("failed", "skipped")
     assert found["extensions"].found == f"the job needs {kind} trap-package==2.1:trap"
     assert found["extensions"].expected == "none"

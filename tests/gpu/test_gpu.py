@@ -21,6 +21,7 @@ from fedward.methods.fixmatch import FixMatchObjective
 from fedward.methods.local import Objective, Phase, RoundInputs
 from fedward.methods.workflow import State
 from fedward.nets import build
+from fedward.seeds import Draws
 from fedward.sites import Images, synthetic_site
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.device_data import DeviceData
@@ -68,7 +69,7 @@ def make_net(seed: int = 5) -> nn.Module:
 
 def make_batches(peers: list[nn.Module]) -> RoundBatches:
     labelled, unlabelled = Pixels.of(pictures(20), CUDA), Pixels.of(pictures(30, 1), CUDA)
-    return RoundBatches(labelled, unlabelled, peers, SETTINGS, 3, ("site-1", 1))
+    return RoundBatches(labelled, unlabelled, peers, SETTINGS, Draws(3), ("site-1", 1))
 
 
 # --- views

@@ -22,6 +22,7 @@ from fedward.protocol.messages import Answer, LabelCounts
 from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import labels_asked
 from fedward.report.run import Run
+from fedward.seeds import Draws
 from fedward.storage.run_folder import RunFolder
 from fedward.training.batches import Pixels, RoundBatches
 from running import run_experiment
@@ -75,7 +76,7 @@ def test_most_steps_are_the_batches_of_a_phase(labelled, unlabelled, batch, epoc
 
     kinds = {"none": None, "unlabelled": pixels(unlabelled), "all": pixels(labelled + unlabelled)}
     batches = RoundBatches(
-        pixels(labelled) if uses.labelled else None, kinds[uses.unlabelled], [], chosen, 0, ("s", 1), uses=uses
+        pixels(labelled) if uses.labelled else None, kinds[uses.unlabelled], [], chosen, Draws(0), ("s", 1), uses=uses
     )
     assert most_steps(uses, chosen, labelled, unlabelled) == len(batches)
 

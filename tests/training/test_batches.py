@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fedward.methods.local import Batch, Uses
 from fedward.methods.settings import Settings
+from fedward.seeds import Draws
 from fedward.sites import Images
 from fedward.training.batches import Pixels, RoundBatches, predictions
 from fedward.views import VIEWS, Views
@@ -51,7 +52,7 @@ def stream(
 ) -> RoundBatches:
     experiment, *purpose = seed
     assert isinstance(experiment, int)
-    return RoundBatches(labelled, unlabelled, peers, settings, experiment, tuple(purpose), **options)
+    return RoundBatches(labelled, unlabelled, peers, settings, Draws(experiment), tuple(purpose), **options)
 
 
 def make(*args: Any, **options: Any) -> list[Batch]:

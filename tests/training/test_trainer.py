@@ -18,6 +18,7 @@ from fedward.methods.fedperl import FedPerlObjective, FedPerlSettings
 from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Stateless, Uses
 from fedward.methods.settings import Settings
+from fedward.seeds import Draws
 from fedward.training.batches import Pixels, RoundBatches
 from fedward.training.optimizers import _decayed_apart
 from fedward.training.trainer import Trained, train
@@ -50,7 +51,7 @@ def make_net() -> nn.Module:
 def make_batches(objective: Objective, settings: Settings, labelled: int = 20, unlabelled: int = 30) -> list[Batch]:
     peers = [batch_norm_net(seed, CLASSES).eval() for seed in (1, 2)]
     hidden = pictures(unlabelled, 1) if objective.uses.unlabelled == "unlabelled" else None
-    batches = RoundBatches(pictures(labelled), hidden, peers, settings, 3, ("site-1", 1))
+    batches = RoundBatches(pictures(labelled), hidden, peers, settings, Draws(3), ("site-1", 1))
     return [_double(batch) for batch in batches]
 
 
@@ -398,7 +399,7 @@ def test_a_phase_takes_one_step_for_each_batch(steps: int) -> None:
 
 def test_batches_of_other_sizes_weigh_alike_in_the_means() -> None:
     settings = Settings(images_per_round=None, batch=8, learning_rate=1e-3, round_warm_up=0.0)
-    batches = [_double(batch) for batch in RoundBatches(pictures(19), None, [], settings, 3, ("site-1", 1))]
+    batches = [_double(batch) for batch in RoundBatches(pictures(19), None, [], settings, Draws(3), ("site-1", 1))]
     assert [len(batch.labels) for batch in batches] == [10, 9]
     net, twin = make_net(), make_net()
     result = run(net, batches, Supervised(), settings)

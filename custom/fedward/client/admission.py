@@ -33,6 +33,8 @@ from fedward.security.policy import (
     refuse_unless,
 )
 from fedward.security.questions import Query, grant, questions_file
+from fedward.security.secret import site_secret
+from fedward.seeds import Draws
 from fedward.sites import SiteData
 from fedward.storage.initial import initial_model
 
@@ -62,7 +64,9 @@ class Admission:
     ) -> None:
         self._site, self._experiment, self._algorithm = site, experiment, algorithm
         self._read, self._noise, self._approvals = read, noise, Approvals(folder / FOLDER)
-        self._questions, self._sums = questions_file(folder, site), sums.sums_file(folder, site)
+        self._folder = folder
+        self._questions = questions_file(folder, site)
+        self._sums = sums.sums_file(folder, site)
 
     def waiting(self, request: Request, arrays: Mapping[str, np.ndarray]) -> Message | None:
         """Return the answer of a site whose administrator has not approved the job yet; None if the work may begin.
@@ -78,6 +82,7 @@ class Admission:
         known = Circumstances(request.members if trains else None, self._noise, request.weights)
         refuse_unless(self._site, findings(policy, self._experiment, self._algorithm, known), JobRefusedError)
         if isinstance(request, TaskRequest):
+            self.draws()
             self._check_request(policy, request, arrays)
             self._check_first_model(policy, request, arrays)
         if policy.approval == "none":
@@ -116,6 +121,17 @@ class Admission:
         allowed, _, kept = at_most(policy.maximum_images, seen * self._algorithm.requirements.exchanges)
         checked.append(Finding("maximum_images", allowed, "the round would go through more here", kept))
         refuse_unless(self._site, checked)
+
+    def draws(self) -> Draws:
+        """Return what draws at random at this site: by the job's seed and, if the policy says so, the site's secret.
+
+        Raises JobRefusedError where the secret is no file of its owner alone, or damaged.
+        """
+        seed = self._experiment.seed
+        if _policy(self._site, self._read).draws == "seed":
+            return Draws(seed)
+        with _closed_by_errors(self._site, "a secret to draw images by", "one that cannot be used"):
+            return Draws(seed, site_secret(self._folder))
 
     def check_steps(self, taken: int) -> None:
         """Raise PolicyError where a round took fewer steps than the policy asks for, as nothing was to be learned.

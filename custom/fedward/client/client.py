@@ -74,12 +74,16 @@ class Client:
 
     @property
     def learner(self) -> Learner:
-        """What trains and evaluates, under active learning with the labels of the last request."""
+        """What trains and evaluates, under active learning with the labels of the last request.
+
+        What it draws by stays that of the first request of this process.
+        """
         if self._learner is None:
             plain, cache = self._algorithm.requirements.plain, self.source.features
             features = stored_features(self._networks.on_images, self.experiment, cache, plain)
             images = DeviceData(self.data, self._networks.device, features=features)
-            self._learner = Learner(self.name, self.experiment, self._algorithm, self._networks, images)
+            draws = self.admission.draws()
+            self._learner = Learner(self.name, self.experiment, self._algorithm, self._networks, images, draws)
         return self._learner
 
     @cached_property

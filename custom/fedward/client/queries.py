@@ -16,7 +16,6 @@ from fedward.methods.samplers import Pool, ScoreSampler, Uses, counts_in_fives, 
 from fedward.methods.workflow import SCORE, State
 from fedward.protocol import wire_checks
 from fedward.protocol.requests import TaskRequest
-from fedward.seeds import torch_generator
 from fedward.sites import Images, SiteData
 from fedward.sites.data import Label
 from fedward.storage.checkpoint import save_json
@@ -78,7 +77,7 @@ class Queries:
         self.admission.check_questions(in_the_run - len(labels.annotators.known))
 
         def choose(ids: Sequence[str], number: int) -> Sequence[str]:
-            generator = torch_generator(learner.experiment.seed, learner.name, "query", round_)
+            generator = learner.draws.torch_generator(learner.name, "query", round_)
             askable = self._askable(learner, look, request, ids)
             return sampler.choose(look(sampler.uses, askable), number, generator)
 

@@ -29,7 +29,8 @@ from fedward.methods import method_of
 from fedward.methods.local import Phase
 from fedward.methods.steps import batch_sizes
 from fedward.methods.workflow import State
-from fedward.seeds import derive
+from fedward.security.secret import site_secret
+from fedward.seeds import Draws, derive
 from fedward.sites import SiteData
 from fedward.sites.data import Label
 from fedward.storage.checkpoint import StoredState, by_role, flat, save_json, save_model
@@ -61,6 +62,8 @@ class _Request:
     part: int
     device: str
     """``cpu``, or ``cuda`` for a GPU each."""
+    secret: bool
+    """Whether draws depend on the site's secret, which each process reads in the site's own folder."""
 
 
 _REQUEST = TypeAdapter(_Request)
@@ -102,7 +105,17 @@ class Processes:
             save_model(folder / "memory.safetensors", flat(memory))
             labels = labels_in(data) if learner.algorithm.active else None
             kind = learner.networks.device.type
-            request = _Request(source.resolved(), labels, data.refused, _digest(data), round_, task, part, kind)
+            request = _Request(
+                source.resolved(),
+                labels,
+                data.refused,
+                _digest(data),
+                round_,
+                task,
+                part,
+                kind,
+                secret=bool(learner.draws.secret),
+            )
             (folder / "request.json").write_bytes(_REQUEST.dump_json(request))
             launch(__name__, folder, self._count, source.site, aborted)
             answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
@@ -112,9 +125,19 @@ class Processes:
 
 
 def rank_learner(
-    site: str, experiment: Experiment, data: SiteData, *, rank: int, processes: int, device: torch.device
+    site: str,
+    experiment: Experiment,
+    data: SiteData,
+    *,
+    rank: int,
+    processes: int,
+    device: torch.device,
+    secret: bytes = b"",
 ) -> Learner:
-    """Return the learner of process ``rank`` (from 0), which has all images and computes a share of each batch."""
+    """Return the learner of process ``rank`` (from 0), which has all images and computes a share of each batch.
+
+    ``secret``: the site's, if draws depend on one.
+    """
     algorithm, spec = method_of(experiment), experiment.data
     networks, job_batch = Networks(experiment, algorithm, device, share), algorithm.settings.batch
     step = parallel(networks[0], torch.zeros(1, spec.channels, spec.image_size, spec.image_size, device=device))
@@ -128,7 +151,8 @@ def rank_learner(
         return replace(trained, steps=-(-whole * trained.steps // len(batches)))
 
     images = DeviceData(data, device)
-    return Learner(site, experiment, algorithm, networks, images, processes * job_batch, train_share)
+    draws, together = Draws(experiment.seed, secret), processes * job_batch
+    return Learner(site, experiment, algorithm, networks, images, draws, together, train_share)
 
 
 def check_processes(learner: Learner, processes: int) -> None:
@@ -170,7 +194,16 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
     data = _read(request)
     limit_threads(data.threads)
     with group(folder, rank, processes, request.device) as device:
-        learner = rank_learner(source.site, experiment, data, rank=rank, processes=processes, device=device)
+        secret = site_secret(source.folder) if request.secret else b""
+        learner = rank_learner(
+            source.site,
+            experiment,
+            data,
+            rank=rank,
+            processes=processes,
+            device=device,
+            secret=secret,
+        )
         models = by_role(StoredState(folder / "models.safetensors"))
         model, peers = models.pop("model"), [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]
         memory: dict[str, State] = {**by_role(StoredState(folder / "memory.safetensors"))}

@@ -92,6 +92,9 @@ class Policy(BaseModel):
     number."""
     surveys: bool = False
     """Whether jobs may ask what this site's images are (``survey``): how many there are of each class, how bright."""
+    draws: Literal["secret", "seed"] = "secret"
+    """What decides which images a step is of: this site's secret, too, or the job's seed alone, for tests of equality.
+    """
     noise: Literal["optional", "required"] = "optional"
     """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
     starting_weights: Weights = "none"
@@ -121,6 +124,7 @@ OPEN = Policy(
     maximum_questions=None,
     maximum_sums=None,
     surveys=True,
+    draws="seed",
     starting_weights="any",
     weights_files="any",
 )

@@ -13,6 +13,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError, WorkError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.workflow import State
+from fedward.seeds import Draws
 from fedward.sites import SERVER, find_site_file, site_files
 from fedward.training.device_data import DeviceData
 from fedward.training.features import stored_features
@@ -53,7 +54,8 @@ class PublicImages:
         networks = Networks(self._experiment, self._algorithm, device_of(data.device, SERVER))
         features = stored_features(networks.on_images, self._experiment, self._source.features)
         images = DeviceData(data, networks.device, ("labelled", "unlabelled", "val"), features=features)
-        return Learner(SERVER, self._experiment, self._algorithm, networks, images)
+        draws = Draws(self._experiment.seed)
+        return Learner(SERVER, self._experiment, self._algorithm, networks, images, draws)
 
     @property
     def there(self) -> bool:

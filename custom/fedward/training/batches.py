@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedward.methods.local import Batch, Uses, probabilities_of
 from fedward.methods.settings import Settings
 from fedward.methods.steps import batch_sizes, phase_images
-from fedward.seeds import torch_generator
+from fedward.seeds import Draws
 from fedward.sites.data import Images
 from fedward.sites.sampling import virtual_client
 from fedward.training.machine import has_bfloat16
@@ -112,7 +112,7 @@ class RoundBatches:
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
         peers: networks in evaluation mode; behind them, if ``uses`` wants its answers, that of the model received.
         settings: batch size and images per round.
-        seed, stream: the experiment's, and (site, round, ...); equal ones give equal batches.
+        draws, stream: what draws at random, and (site, round, ...); equal ones give equal batches.
         views: how pictures are varied.
         uses: which views the objective wants, and which kind sets the pace.
     """
@@ -123,7 +123,7 @@ class RoundBatches:
         unlabelled: Samples | None,
         peers: Sequence[nn.Module],
         settings: Settings,
-        seed: int,
+        draws: Draws,
         stream: tuple[int | str, ...],
         *,
         views: Views = VIEWS["rotation_invariant"],
@@ -138,7 +138,7 @@ class RoundBatches:
         self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
         """Images of each kind in the phase."""
         self._sizes = batch_sizes(self.images, settings.batch)
-        self._generators = {name: torch_generator(seed, *stream, name) for name in _DRAWS}
+        self._generators = {name: draws.torch_generator(*stream, name) for name in _DRAWS}
 
     def __len__(self) -> int:
         return len(self._sizes)

@@ -20,7 +20,7 @@ from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
 from fedward.nets.trainable import HEAD
 from fedward.registry import METRICS
-from fedward.seeds import derive, torch_generator
+from fedward.seeds import Draws
 from fedward.training.batches import RoundBatches
 from fedward.training.device_data import DeviceData
 from fedward.training.evaluation import predict
@@ -76,6 +76,8 @@ class Learner:
     algorithm: Algorithm[Any]
     networks: Networks
     images: DeviceData
+    draws: Draws
+    """What draws at random, of the experiment's seed."""
     batch: int | None = None
     """Images of a step, those of all processes together; by default the job's batch."""
     run_phase: Callable[..., "Trained"] = train_phase
@@ -107,20 +109,19 @@ class Learner:
         known = {} if memory is None else memory
         net, device = self.networks.load(model), self.networks.device
         committee = [self.networks.load(peer, place).eval() for place, peer in enumerate(peers, 1)]
-        seed = self.experiment.seed
         stream: tuple[int | str, ...] = (self.name, round_, part) if part else (self.name, round_)
         # One GPU is named, as a look at another would take up memory there.
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(derive(seed, *stream, "dropout"))
+            torch.manual_seed(self.draws.derive(*stream, "dropout"))
             for phase in self.algorithm.phases(task, round_, len(self.images.data.labelled)):
-                draws = (*stream, *phase.stream)
+                purpose = (*stream, *phase.stream)
                 frozen = committee
                 if phase.objective.uses.received:
                     frozen = [*committee, self.networks.load(model, len(peers) + 1).eval()]
-                batches = self._batches(phase, frozen, draws)
+                batches = self._batches(phase, frozen, purpose)
                 if not len(batches):
                     continue
-                generator = torch_generator(seed, *draws, "mask")
+                generator = self.draws.torch_generator(*purpose, "mask")
                 counts = self.images.class_counts.to(device)
                 rule = rule_of(self._settings.missing_classes, counts)
                 before, several = (round_ - 1) * len(batches), self._multi_label
@@ -155,7 +156,7 @@ class Learner:
             None if uses.unlabelled == "none" else self.images[uses.unlabelled],
             peers,
             self._settings,
-            self.experiment.seed,
+            self.draws,
             stream,
             views=views._replace(strong=views.weak) if uses.second_view == "weak" else views,
             uses=uses,

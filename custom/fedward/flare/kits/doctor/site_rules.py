@@ -18,6 +18,8 @@ from fedward.methods import method_of
 from fedward.registry import extensions
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import FILE, Circumstances, Finding, Policy, extension_finding, findings, read_policy
+from fedward.security.secret import FILE as SECRET
+from fedward.security.secret import site_secret
 from fedward.storage.initial import Weights, first_model
 
 RULES = f"local/{FILE}"
@@ -30,7 +32,7 @@ def check(kit: Kit, job: Path | None) -> list[Row]:
     rows = []
     try:
         policy = read_policy(kit.local / FILE)
-        rows.append(_file(kit.local / FILE, policy))
+        rows += [_file(kit.local / FILE, policy), _draws(kit, policy)]
         return rows + _job(kit, policy, job) if job else rows
     except ConfigError as error:
         return [*rows, broken("rules" if rows else "policy", error)]
@@ -58,6 +60,22 @@ def _file(file: Path, policy: Policy) -> Row:
         remedy = f"chmod g-w {RULES}, unless all of the group may say what jobs run here."
         return warning("policy", expected="a file of its owner", found="one that a group may change", remedy=remedy)
     return done("policy", f"{RULES}; {'not the default: ' + ', '.join(own) if own else 'all rules as by default'}")
+
+
+def _draws(kit: Kit, policy: Policy) -> Row:
+    """Look at what chooses the images of a step; the secret is not made here."""
+    if policy.draws == "seed":
+        remedy = f"Set draws: secret in {RULES}, unless this is a test."
+        found = "seed: whoever knows a job knows which images each step was of"
+        return warning("draws", expected="secret", found=found, remedy=remedy)
+    file = kit.state / SECRET
+    if not file.is_symlink() and not file.exists():
+        return done("draws", f"secret; {SECRET} is made at the first job")
+    try:
+        site_secret(kit.state)
+    except ConfigError as error:
+        return broken("draws", error)
+    return done("draws", f"secret; {SECRET} is its owner's alone")
 
 
 def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
