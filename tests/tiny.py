@@ -42,7 +42,7 @@ def clinical(method: str = "fedavg", **changes: Any) -> Experiment:
     """Such an experiment as the default policy of a site allows, for sites with data of their own."""
     passes = METHODS[method].settings_type.model_fields["images_per_round"].default is None
     allowed = {"images_at_most": None} if passes else {"images_per_round": 32}
-    options = {"participants": None, **allowed, **changes.pop("options", {})}
+    options = {"participants": None, "clip_gradient": 100.0, **allowed, **changes.pop("options", {})}
     return tiny(method, **{"synthetic": None, "minimum_replies": 3, "timeout": 60, **changes, "options": options})
 
 

@@ -78,6 +78,9 @@ def _self_supervised(pretraining_rounds: int) -> Experiment:
 _CLINICAL_REPLIES = 3
 """With fewer, the mean of a round is one hospital's model, or two of which each knows its own."""
 
+_CLINICAL_CLIP = 100.0
+"""Above the gradients of the shipped jobs, whose training it leaves as it is; sites' policies want some limit."""
+
 _TEACHER = {"unlabelled_learning_rate": 1.4e-3, "unlabelled_weight": 1.0}
 
 JOBS: dict[str, Callable[[], Experiment]] = {
@@ -132,7 +135,8 @@ def load_experiment(
 ) -> Experiment:
     """Return a shipped job's experiment, any method's with its defaults, or one from a JSON file, changed.
 
-    One that is ``clinical``, and from no file, uses no fewer than three replies, unless a change says otherwise.
+    One that is ``clinical``, and from no file, uses no fewer than three replies and clips gradients, unless a change
+    says otherwise.
 
     A key is a field of the experiment (``net``, ``data.image_size``, ``synthetic.labelled``) or, failing that, one of
     the method's settings (``rounds``). Each change is ``KEY=VALUE``, its value YAML. ``data`` has fields of its
@@ -154,6 +158,9 @@ def changed_experiment(job: str, changes: Mapping[str, Any], clinical: bool = Fa
     raw = _base(job).model_dump(mode="json")
     if clinical and is_shipped(job):
         raw["minimum_replies"] = _CLINICAL_REPLIES
+        settings = METHODS[raw["method"]].settings_type(**raw["options"])
+        if settings.step_sizes and settings.clip_gradient is None:
+            raw["options"]["clip_gradient"] = _CLINICAL_CLIP
     for key, value in changes.items():
         _set(raw, key, value)
     return Experiment.parse(raw, f"job {job}")

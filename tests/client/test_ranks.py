@@ -208,7 +208,7 @@ def test_data_that_changed_during_the_job_is_refused(tmp_path: Path) -> None:
     same = ranks._digest(site.data)
     assert same == ranks._digest(new_client("site-1", tiny("fedavg"), tmp_path / "again").data)
     assert same != ranks._digest(new_client("site-2", tiny("fedavg"), tmp_path / "other").data)
-    asked = ranks._Request(site.source, None, frozenset(), "other", 1, "train", 0, "cpu", False)
+    asked = ranks._Request(site.source, None, frozenset(), "other", 1, "train", 0, "cpu", False, 1)
     (tmp_path / "request.json").write_bytes(ranks._REQUEST.dump_json(asked))
     with pytest.raises(DataError, match=r"site-1.*the images and labels the job began with"):
         ranks._train_share(tmp_path, 0, 1)

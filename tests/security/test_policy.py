@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from clients import new_client
@@ -14,13 +15,23 @@ from fedward.client.client import Client
 from fedward.config import DataSpec, Experiment, SyntheticData
 from fedward.errors import ConfigError
 from fedward.jobs import JOBS, load_experiment
-from fedward.methods import method_of
+from fedward.methods import METHODS, method_of
 from fedward.methods.fedavg import mean_of
+from fedward.methods.steps import batch_sizes, step_count
 from fedward.methods.workflow import ClientUpdate, State
 from fedward.protocol import wire
 from fedward.protocol.wire import Message
 from fedward.protocol.wire_checks import check_norm
-from fedward.security.policy import FILE, OPEN, Circumstances, Policy, findings, read_policy, refused_by_default
+from fedward.security.policy import (
+    FILE,
+    OPEN,
+    Circumstances,
+    Policy,
+    PolicyError,
+    findings,
+    read_policy,
+    refused_by_default,
+)
 from hospital import HERE, fresh, hospital, request
 
 SHIPPED = Path(wire.__file__).parents[1] / "flare" / "kits" / "templates" / FILE
@@ -132,6 +143,155 @@ def test_a_job_that_breaks_a_rule_is_refused_by_name(tmp_path, changes, told):
     assert text.startswith(f"policy of {HERE}: expected what its rules allow, found ")
     assert told in text
     assert here.handle(message).meta["refused"] is True
+
+
+SGD = {"optimizer": "sgd", "momentum": 0.5}
+STEPS_REFUSED = [
+    pytest.param("fedavg", {**SGD, "learning_rate": 0.3}, "learning_rate: at most 0.5, {} learning_rate makes 0.6"),
+    pytest.param("fedavg", {**SGD, "momentum": 1.0}, "learning_rate: at most 0.5, {} learning_rate makes inf"),
+    pytest.param("fedavg", {"learning_rate": 0.02}, "adam_rate: at most 0.01, {} learning_rate makes 0.02"),
+    pytest.param(
+        "mt_wfedavg",
+        {**SGD, "unlabelled_learning_rate": 0.3},
+        "learning_rate: at most 0.5, {} unlabelled_learning_rate makes 0.6",
+    ),
+    pytest.param(
+        "isofed", {**SGD, "adaptation_rate": 10.0}, "learning_rate: at most 0.5, {} adaptation_rate makes 0.6"
+    ),
+    pytest.param("selffed", {"pretraining_rate": 0.02}, "adam_rate: at most 0.01, {} pretraining_rate makes 0.02"),
+    pytest.param(
+        "selffed",
+        {"contrastive": "client", "contrastive_rate": 0.02},
+        "adam_rate: at most 0.01, {} contrastive_rate makes 0.02",
+    ),
+    pytest.param(
+        "fedal",
+        {**SGD, "learning_rate": 0.1, "sampler": "mcdal"},
+        "adam_rate: at most 0.01, {} learning_rate of the heads makes 0.1",
+    ),
+    pytest.param(
+        "fedprox",
+        {**SGD, "learning_rate": 0.03, "proximal_weight": 2.0, "weight_decay": 0.0},
+        "forgetting: at most 0.1, {} learning_rate makes 0.12",
+    ),
+    pytest.param(
+        "fedprox",
+        {"optimizer": "adam", "learning_rate": 1e-3, "proximal_weight": 0.2, "weight_decay": 0.0},
+        "forgetting: at most 0.1, {} learning_rate makes 0.2",
+    ),
+    pytest.param(
+        "fedavg",
+        {**SGD, "learning_rate": 0.1, "weight_decay": 1.0},
+        "forgetting: at most 0.1, {} learning_rate makes 0.2",
+    ),
+    pytest.param(
+        "fedavg",
+        {"optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.2},
+        "forgetting: at most 0.1, {} learning_rate makes 0.2",
+    ),
+    pytest.param(
+        "selffed",
+        {"pretraining_rate": 1e-3, "weight_decay": 150.0},
+        "forgetting: at most 0.1, {} pretraining_rate makes 0.15",
+    ),
+    pytest.param("fedavg", {"clip_gradient": None}, "clip: at most 100, the job says clip_gradient=null"),
+    pytest.param("fedavg", {"clip_gradient": 101.0}, "clip: at most 100, the job says clip_gradient=101"),
+    pytest.param("ssfl", {"unlabelled_weight": 1.5}, "loss_weight: at most 1, {} unlabelled_weight makes 1.5"),
+    pytest.param("fedperl", {"consistency_weight": 2.0}, "loss_weight: at most 1, {} consistency_weight makes 2"),
+    pytest.param(
+        "ssfl",
+        {"pseudo_labels": "freematch", "fairness_weight": 3.0},
+        "loss_weight: at most 1, {} fairness_weight makes 3",
+    ),
+    pytest.param("mt_wfedavg", {"unlabelled_weight": 2.0}, "loss_weight: at most 1, {} unlabelled_weight makes 2"),
+    pytest.param(
+        "fedavg",
+        {"class_weighting": "median_frequency"},
+        "image_share: at most 0.5, class_weighting=median_frequency makes 0.88 with batch=8",
+    ),
+    pytest.param("fedavg", {"server_learning_rate": 11.0}, "server_rate: at most 10, {} server_learning_rate makes 11"),
+    pytest.param(
+        "fedavg",
+        {"server_optimizer": "momentum", "server_momentum": 0.95},
+        "server_rate: at most 10, {} server_learning_rate makes 20",
+    ),
+    pytest.param(
+        "fedavg",
+        {"server_optimizer": "adam", "server_learning_rate": 0.2},
+        "server_rate: at most 10, {} server_learning_rate makes 20",
+    ),
+]
+
+
+@pytest.mark.proves(
+    "lead",
+    "learning rates, decays, pulls, clips, loss weights, class weights or steps of the server by which a few images "
+    "outweigh all others of a round",
+    "refused by each site before it reads data, for every rate and weight that a method has",
+)
+@pytest.mark.parametrize(("method", "options", "told"), STEPS_REFUSED)
+def test_steps_that_outweigh_others_are_refused_by_name(method, options, told):
+    broken = [str(found) for found in refused_by_default(hospital(method, options=options))]
+    assert broken == ["maximum_" + told.format("the job's")]
+
+
+def test_every_setting_of_a_rate_or_a_loss_weight_is_under_a_rule():
+    """A method with another one has to say so, in its settings."""
+    ruled = {"learning_rate", "unlabelled_learning_rate", "pretraining_rate", "contrastive_rate", "adaptation_rate"}
+    ruled |= {"server_learning_rate", "unlabelled_weight", "consistency_weight", "fairness_weight", "proximal_weight"}
+    ruled |= {"weight_decay"}
+    others = {"class_weighting"}
+    known = {name for method in METHODS for name in METHODS[method].settings_type.model_fields}
+    assert {name for name in known if "rate" in name or "weight" in name or "decay" in name} == (
+        ruled | others | {"average_decay", "ema_decay", "target_decay"}
+    )
+
+
+def test_a_rate_that_a_methods_phase_has_without_saying_so_is_refused_at_work(tmp_path, monkeypatch):
+    experiment = hospital()
+    algorithm = method_of(experiment)
+    faster = [replace(phase, learning_rate=0.5) for phase in algorithm.phases("train", 1, 120)]
+    monkeypatch.setattr(type(algorithm), "phases", lambda *_: faster)
+    text = refusal(site(tmp_path, experiment), request(experiment), reads_data=True)
+    assert "maximum_adam_rate: at most 0.01, the job's phase makes 0.5" in text
+
+
+@pytest.mark.proves(
+    "lead",
+    "a batch of twelve images at a site that holds eight, some of them twice, where its policy admits so few images",
+    "refused by the site: minimum_batch counts different images, of each kind",
+)
+def test_a_batch_of_the_same_images_is_refused(tmp_path):
+    experiment = hospital("ssfl", options={"batch": 12, "images_per_round": 48})
+    experiment = experiment.model_copy(update={"synthetic": SyntheticData(images=180, labelled=0.03)})
+    here = site(tmp_path, experiment, Policy(minimum_images=1, minimum_batch=9))
+    text = refusal(here, request(experiment), reads_data=True)
+    assert len(here.data.labelled) == 8
+    assert "minimum_batch: at least 9 different labelled images in a step, the round would take some on fewer" in text
+    assert site(tmp_path / "eight", experiment, Policy(minimum_images=1)).handle(request(experiment)).arrays
+
+
+def test_images_that_people_refused_are_not_counted(tmp_path):
+    """They are among the unlabelled ones, so that counts stay what they were, and nothing trains on them."""
+    experiment = hospital("ssfl")
+    here = site(tmp_path, experiment)
+    held = here.data
+    phases = here._algorithm.phases("train", 1, len(held.labelled))
+    here.admission.check_training(phases, held)
+    left_out = replace(held, refused=frozenset(held.unlabelled.ids[: len(held.unlabelled) - 31]))
+    with pytest.raises(PolicyError, match="at least 32 different unlabelled images"):
+        here.admission.check_training(phases, left_out)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 400), st.integers(1, 70))
+def test_no_batch_is_smaller_than_asked_for(images, batch):
+    sizes = batch_sizes(images, batch)
+    assert sum(sizes) == images
+    assert len(sizes) == step_count(images, batch)
+    assert all(size >= min(batch, images) for size in sizes)
+    assert all(size < 2 * batch for size in sizes)
+    assert not sizes or max(sizes) - min(sizes) <= 1
 
 
 def test_a_method_that_is_not_listed_is_refused(tmp_path):
@@ -372,7 +532,7 @@ def test_another_processors_rounding_is_no_other_model(tmp_path):
     [
         ("fedavg", {}, "labelled"),
         ("ssfl", {"threshold": 1.0}, "labelled"),
-        ("ssfl", {"unlabelled_weight": 1e6}, "unlabelled"),
+        ("ssfl", {"unlabelled_weight": 1.0}, "unlabelled"),
     ],
 )
 def test_a_round_on_few_images_is_refused(tmp_path, method, options, kind):
@@ -421,7 +581,8 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
     threshold = threshold_of_few_steps(tmp_path / "lead")
     experiment = unlabelled(threshold)
     assert refused_by_default(experiment) == []
-    text = refusal(here := site(tmp_path / "site", experiment), request(experiment), reads_data=True)
+    lone = Policy(minimum_batch=1, draws="seed")
+    text = refusal(here := site(tmp_path / "site", experiment, lone), request(experiment), reads_data=True)
     assert "minimum_steps: at least 4, the round took fewer here" in text
     assert "refused" not in here.handle(request(experiment)).meta, "another round may take more"
     none, all_ = unlabelled(1.0), unlabelled(0.0)
@@ -429,21 +590,39 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
     assert site(tmp_path / "all", all_).handle(request(all_)).meta["steps"] == 4
 
 
-def test_few_pseudo_labels_can_be_the_whole_update(tmp_path, monkeypatch):
-    """Not covered: each batch has labels, and is a step. Whatever these labels are, the update is the same."""
-    few = {"threshold": threshold_of_few_steps(tmp_path / "lead")}
-    crafted = {**few, "unlabelled_weight": 1e9, "optimizer": "sgd", "learning_rate": 1e-10}
-    experiment, updates = hospital("ssfl", options=crafted), []
-    assert refused_by_default(experiment) == []
-    for turn in (0, 1):
-        here = site(tmp_path / str(turn), experiment)
-        labelled = here.data.labelled
-        other = replace(labelled, labels=(labelled.labels + turn) % len(here.data.classes))
-        monkeypatch.setattr(here, "data", replace(here.data, labelled=other))
-        answer = here.handle(request(experiment))
-        assert (answer.meta["steps"], 0 < answer.meta["train"]["kept"] < 1) == (4, True)
-        updates.append(np.concatenate([array.ravel() for array in answer.arrays.values()]))
-    assert np.linalg.norm(updates[0] - updates[1]) < 1e-3 * np.linalg.norm(updates[0])
+@pytest.mark.proves(
+    "lead",
+    "a threshold that keeps so few pseudo-labels that they are a few images of a site without labels",
+    "a batch with fewer than minimum_batch of them is no step there",
+)
+def test_few_pseudo_labels_are_no_step_where_there_is_nothing_else(tmp_path):
+    """Of eight images in each of four batches some are kept, but not all."""
+    low, high = 0.0, 1.0
+    for number in range(30):
+        experiment = unlabelled(threshold := (low + high) / 2)
+        lone = Policy(minimum_batch=1, draws="seed")
+        answer = site(tmp_path / str(number), experiment, lone).handle(request(experiment))
+        kept = answer.meta["train"]["kept"] if answer.arrays else 0.0
+        if 0 < kept < 1:
+            break
+        low, high = (threshold, high) if kept else (low, threshold)
+    assert 0 < kept < 1
+    assert answer.meta["steps"] == 4
+    careful = site(tmp_path / "careful", experiment, Policy(draws="seed"))
+    assert not careful.handle(request(experiment)).arrays
+
+
+@pytest.mark.proves(
+    "lead",
+    "a weight by which a few pseudo-labels are the whole update, whatever the labels of a site say",
+    "refused by each site: maximum_loss_weight",
+)
+def test_pseudo_labels_cannot_outweigh_labels(tmp_path):
+    crafted = {"unlabelled_weight": 1e9, "optimizer": "sgd", "learning_rate": 1e-10}
+    experiment = hospital("ssfl", options=crafted)
+    assert [found.rule for found in refused_by_default(experiment)] == ["maximum_loss_weight"]
+    text = refusal(site(tmp_path, experiment), request(experiment))
+    assert "maximum_loss_weight: at most 1, the job's unlabelled_weight makes 1e+09" in text
 
 
 ENDLESS = {"images_per_round": None, "images_at_most": None, "local_epochs": 10**9}

@@ -5,6 +5,7 @@ import logging
 import os
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -224,8 +225,8 @@ def test_processes_of_a_site_read_it_themselves(tmp_path, monkeypatch):
         raise InterruptedError
 
     monkeypatch.setattr(ranks, "launch", note)
-    train = Processes(here.source, here.learner, 2).train
+    train = Processes(here.source, replace(here.learner, smallest_batch=8), 2).train
     with pytest.raises(InterruptedError):
         train(fresh(experiment), [], 1, task="train", part=0, memory={}, aborted=lambda: False)
     (said,) = given
-    assert said["secret"] is True
+    assert (said["secret"], said["smallest_batch"]) == (True, 8)

@@ -12,6 +12,7 @@ from fedward.config import Experiment
 from fedward.errors import ConfigError
 from fedward.methods.algorithm import Algorithm
 from fedward.methods.local import Measurement, Phase
+from fedward.methods.settings import StepSize
 from fedward.methods.steps import phase_images, step_count
 from fedward.methods.workflow import SURVEY
 from fedward.protocol import wire
@@ -31,6 +32,7 @@ from fedward.security.policy import (
     extension_finding,
     findings,
     refuse_unless,
+    step_findings,
 )
 from fedward.security.questions import Query, grant, questions_file
 from fedward.security.secret import site_secret
@@ -108,6 +110,9 @@ class Admission:
             steps += steps_here
             seen += images * (bool(labelled) + bool(unlabelled))
             trains = steps_here and not isinstance(phase.objective, Measurement)
+            if trains:
+                rate = StepSize("phase", phase.learning_rate, settings.optimizer)
+                checked += step_findings(policy, settings, [rate])
             for kind, number in (("labelled", labelled), ("unlabelled", unlabelled)):
                 different = min(number, images)
                 kept = not different or different >= policy.minimum_images
@@ -132,6 +137,10 @@ class Admission:
             return Draws(seed)
         with _closed_by_errors(self._site, "a secret to draw images by", "one that cannot be used"):
             return Draws(seed, site_secret(self._folder))
+
+    def smallest_batch(self) -> int:
+        """Return how many images a step must be of."""
+        return _policy(self._site, self._read).minimum_batch
 
     def check_steps(self, taken: int) -> None:
         """Raise PolicyError where a round took fewer steps than the policy asks for, as nothing was to be learned.

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -173,7 +174,8 @@ class Client:
         self, asked: TaskRequest, request: Message, model: State, known: dict[str, State], aborted: Aborted
     ) -> LocalUpdate:
         """Train as the request asks; ``known``, what the site keeps for itself, is changed."""
-        learner, algorithm, template = self.learner, self._algorithm, self._networks.template
+        algorithm, template = self._algorithm, self._networks.template
+        learner = replace(self.learner, smallest_batch=self.admission.smallest_batch())
         peers = [wire.decode_peer(role, request.arrays, template) for role in wire.roles(request.arrays)]
         data, processes = learner.images.data, self.data.processes
         phases = algorithm.phases(asked.task, asked.round, len(data.labelled))

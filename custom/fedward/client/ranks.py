@@ -64,6 +64,8 @@ class _Request:
     """``cpu``, or ``cuda`` for a GPU each."""
     secret: bool
     """Whether draws depend on the site's secret, which each process reads in the site's own folder."""
+    smallest_batch: int
+    """As of the learner."""
 
 
 _REQUEST = TypeAdapter(_Request)
@@ -115,6 +117,7 @@ class Processes:
                 part,
                 kind,
                 secret=bool(learner.draws.secret),
+                smallest_batch=learner.smallest_batch,
             )
             (folder / "request.json").write_bytes(_REQUEST.dump_json(request))
             launch(__name__, folder, self._count, source.site, aborted)
@@ -133,10 +136,11 @@ def rank_learner(
     processes: int,
     device: torch.device,
     secret: bytes = b"",
+    smallest_batch: int = 1,
 ) -> Learner:
     """Return the learner of process ``rank`` (from 0), which has all images and computes a share of each batch.
 
-    ``secret``: the site's, if draws depend on one.
+    ``secret``: the site's, if draws depend on one. ``smallest_batch`` as of the learner.
     """
     algorithm, spec = method_of(experiment), experiment.data
     networks, job_batch = Networks(experiment, algorithm, device, share), algorithm.settings.batch
@@ -152,7 +156,7 @@ def rank_learner(
 
     images = DeviceData(data, device)
     draws, together = Draws(experiment.seed, secret), processes * job_batch
-    return Learner(site, experiment, algorithm, networks, images, draws, together, train_share)
+    return Learner(site, experiment, algorithm, networks, images, draws, together, smallest_batch, train_share)
 
 
 def check_processes(learner: Learner, processes: int) -> None:
@@ -203,6 +207,7 @@ def _train_share(folder: Path, rank: int, processes: int) -> None:
             processes=processes,
             device=device,
             secret=secret,
+            smallest_batch=request.smallest_batch,
         )
         models = by_role(StoredState(folder / "models.safetensors"))
         model, peers = models.pop("model"), [models[role] for role in sorted(models, key=lambda role: int(role[4:]))]

@@ -69,5 +69,7 @@ class SupervisedWithHeads(Objective[torch.optim.Optimizer]):
                 loss = loss - discrepancy(first[known:], second[known:], logits[known:])
             state.zero_grad(set_to_none=True)
             loss.backward()
+            if self._settings.clip_gradient is not None:
+                nn.utils.clip_grad_norm_(heads_of(net).parameters(), self._settings.clip_gradient)
             state.step()
         return state

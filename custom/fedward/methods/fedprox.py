@@ -46,6 +46,11 @@ class FedProxSettings(WFedAvgSettings):
     distance_scale: float = Field(0.0, ge=0.0)
     """Of weights by distance, which FedProx has none of: 0."""
 
+    @property
+    def pull(self) -> float:
+        """As of :class:`~fedward.methods.settings.Settings`."""
+        return self.proximal_weight
+
 
 class ProximalSupervised(Objective[list[Tensor]]):
     """Cross-entropy and the proximal term. Its state is the model received."""

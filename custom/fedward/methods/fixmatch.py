@@ -61,8 +61,11 @@ class FixMatchObjective(Objective[Statistics]):
         local, teaching = self.teach(net, batch.weak, batch.peers, inputs)
         found = self.label(local.detach(), batch, state, inputs)
         pseudo = self._labeller(inputs).loss(inputs.seen_by_losses(logits), found, self.settings.pseudo_label_mean)
+        kept = found.keep if found.keep.dim() == 1 else found.keep.any(dim=1)
+        enough = kept.sum() >= (1 if supervised else inputs.smallest_batch)
+        pseudo = torch.where(enough, pseudo, 0.0)
         terms = {**supervised, "loss_pseudo": weight * pseudo, **teaching}
-        learns = bool(supervised) or follows or (weight > 0 and found.keep.any())
+        learns = bool(supervised) or follows or (weight > 0 and enough)
         after = {"labels": found.labels, "keep": found.keep, **found.statistics}
         return Losses(terms, {"kept": found.keep.float().mean()}, learns, after)
 

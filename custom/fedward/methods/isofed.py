@@ -22,7 +22,7 @@ from fedward.methods.fixmatch import FixMatchObjective, FixMatchSettings
 from fedward.methods.groups import LABELLED, UNLABELLED, UNSUPERVISED, GroupedState, Groups, ModelOf, by_distance
 from fedward.methods.local import Batch, Losses, Phase, RoundInputs, Stateless, Uses
 from fedward.methods.mean_teacher import MeanTeacher, MeanTeacherSettings, ema, phases_by_group, sharpen
-from fedward.methods.settings import Positive, changed
+from fedward.methods.settings import Positive, StepSize, changed
 from fedward.methods.workflow import Federation, Rounds
 
 __all__ = ["IsoFed", "distance_weights", "ema", "information_maximisation", "model_distance", "sharpen"]
@@ -83,6 +83,15 @@ class IsoFedSettings(MeanTeacherSettings, FixMatchSettings):
     """Its learning rate, as a share of that of the training which follows. Not in the paper; SHOT's for a backbone."""
     unlabelled_loss: Literal["mean_teacher", "pseudo_labels"] = "mean_teacher"
     """What sites without labels learn from: a mean teacher, as in the paper, or pseudo-labels as in ``ssfl``."""
+
+    @property
+    def step_sizes(self) -> Sequence[StepSize]:
+        """As of :class:`~fedward.methods.settings.Settings`."""
+        training = super().step_sizes
+        if not self.adapt:
+            return training
+        rate = self.adaptation_rate * max(step.largest for step in training)
+        return [*training, StepSize("adaptation_rate", rate, self.optimizer)]
 
     @model_validator(mode="after")
     def _of_one_loss(self) -> "IsoFedSettings":

@@ -77,6 +77,8 @@ class RoundInputs:
     """What losses against labels and pseudo-labels see; see :mod:`fedward.methods.missing_classes`."""
     multi_label: bool = False
     """Whether an image may show several classes, or none."""
+    smallest_batch: int = 1
+    """Images that pseudo-labels must be kept of, where a site learns from nothing else in a step."""
 
 
 @dataclass(frozen=True)

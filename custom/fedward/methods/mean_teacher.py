@@ -19,7 +19,7 @@ from fedward.methods.fedavg import Supervised
 from fedward.methods.groups import SUPERVISED, WFedAvgSettings
 from fedward.methods.local import Batch, Losses, Objective, Phase, RoundInputs, Uses, strong_pass
 from fedward.methods.schedule import rate_of_round
-from fedward.methods.settings import Positive, Share
+from fedward.methods.settings import Positive, Share, StepSize
 
 TEACHER = "teacher"
 """Role of the teacher in a site's memory."""
@@ -93,6 +93,17 @@ class MeanTeacherSettings(WFedAvgSettings):
     """tau of :func:`sharpen`. RSCFed: 0.5."""
     ema_decay: Share = 0.999
     """Largest a of :func:`ema`; a = min(1 - 1/(s + 1), this) at step s. RSCFed: 0.999."""
+
+    @property
+    def step_sizes(self) -> Sequence[StepSize]:
+        """As of :class:`~fedward.methods.settings.Settings`."""
+        rate = self.unlabelled_learning_rate
+        return [*super().step_sizes, StepSize("unlabelled_learning_rate", rate, self.optimizer)]
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """As of :class:`~fedward.methods.settings.Settings`."""
+        return {**super().loss_weights, "unlabelled_weight": self.unlabelled_weight}
 
 
 @dataclass(frozen=True)

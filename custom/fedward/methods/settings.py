@@ -1,13 +1,25 @@
 """Settings every method shares, as a typed and frozen model."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
 Schedule = Literal["constant", "cosine"]
+Optimizer = Literal["adam", "adamw", "sgd"]
 MissingClasses = Literal["as_any", "restricted", "logit_adjustment"]
+
+
+class StepSize(NamedTuple):
+    """How far the steps of one kind go at a site, in every round of a run."""
+
+    setting: str
+    """What says so."""
+    largest: float
+    """Largest learning rate, above 0: schedules and warm-ups only lower it."""
+    optimizer: Optimizer
 
 
 class Settings(BaseModel):
@@ -33,7 +45,7 @@ class Settings(BaseModel):
     """Where a site passes through its images: it stops after so many, other ones in each round. None: all."""
     batch: int = Field(16, ge=1)
     """B: images of each kind in one step. Paper: 16."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: Optimizer = "adam"
     """Its moments start anew every round. Paper: Adam. AdamW leaves out biases, scales of normalisation layers and
     Swin's biases of relative positions from weight decay."""
     learning_rate: Positive = 5e-5
@@ -74,6 +86,21 @@ class Settings(BaseModel):
     """Of momentum, and of Adam's first moment."""
     average_decay: float = Field(0.0, ge=0.0, lt=1.0)
     """Of a moving average of the global model over the rounds, which is evaluated and saved in its place; 0: none."""
+
+    @property
+    def step_sizes(self) -> Sequence[StepSize]:
+        """What sites step by; nothing where no optimiser steps."""
+        return [StepSize("learning_rate", self.learning_rate, self.optimizer)]
+
+    @property
+    def pull(self) -> float:
+        """Weight of a quadratic loss term that draws a site's model to the one it received."""
+        return 0.0
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """Weights of what sites minimise besides the loss against labels, by setting."""
+        return {}
 
     @property
     def one_label(self) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field
 from fedward.methods.algorithm import Algorithm, Requirements, ServerState
 from fedward.methods.fedavg import draw_participants
 from fedward.methods.local import Phase
-from fedward.methods.settings import AllImages
+from fedward.methods.settings import AllImages, StepSize
 from fedward.methods.workflow import SURVEY, ClientTask, Exchange, Federation, Rounds, State
 
 LOG = "surveys"
@@ -19,6 +19,11 @@ class SurveySettings(AllImages):
 
     rounds: int = Field(1, ge=1, le=1)
     """Counts of the same images would be the same in every further round."""
+
+    @property
+    def step_sizes(self) -> Sequence[StepSize]:
+        """Return nothing: no optimiser steps."""
+        return ()
 
 
 def nothing(task: str, labelled: int, unlabelled: int, steps: int) -> int:

@@ -3,8 +3,9 @@
 The site checks each request against it before it reads data; see :mod:`fedward.client.admission`.
 """
 
+import math
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -16,6 +17,8 @@ from fedward.errors import ConfigError, WorkError, reason_of
 from fedward.faults import explain, names_in
 from fedward.methods import method_of
 from fedward.methods.algorithm import Algorithm
+from fedward.methods.fedavg import LARGEST_RATIO
+from fedward.methods.settings import Settings, StepSize
 from fedward.methods.steps import step_count
 from fedward.registry import METHODS, NETWORKS, Extension
 from fedward.yaml_text import read_yaml_file
@@ -74,7 +77,24 @@ class Policy(BaseModel):
     minimum_steps: int = Field(4, ge=1)
     """Optimiser steps that a round here must take."""
     minimum_batch: int = Field(8, ge=1)
-    """Different images in one step, of each kind."""
+    """Different images in one step, of each kind that can make its loss alone: labelled, and those with a pseudo-label
+    where a site has no others."""
+    maximum_learning_rate: float | None = Field(0.5, gt=0)
+    """Of SGD, divided by 1 - momentum; None: any."""
+    maximum_adam_rate: float | None = Field(0.01, gt=0)
+    """Learning rate of Adam and AdamW; None: any."""
+    maximum_forgetting: float | None = Field(0.1, gt=0, lt=1)
+    """Share of what earlier steps have changed that weight decay and a proximal term take back in one step; None: any.
+    """
+    maximum_clip: float | None = Field(100.0, gt=0)
+    """Norm to which the gradient of each step must be clipped; None: any, also none."""
+    maximum_loss_weight: float | None = Field(1.0, gt=0)
+    """Weight of a loss without labels, where that with labels has 1; None: any."""
+    maximum_image_share: float = Field(0.5, gt=0, le=1)
+    """What class weights may let one image be of its batch's loss."""
+    maximum_server_rate: float | None = Field(10.0, gt=0)
+    """Length of the server's step in units of the mean update, over all rounds that its momentum lasts; Adam's counts
+    a hundredfold. None: any."""
     lone_peers: bool = False
     """Whether another site may be sent the model of one site alone."""
     maximum_rounds: int | None = Field(1000, ge=1)
@@ -117,6 +137,13 @@ OPEN = Policy(
     minimum_images=1,
     minimum_steps=1,
     minimum_batch=1,
+    maximum_learning_rate=None,
+    maximum_adam_rate=None,
+    maximum_forgetting=None,
+    maximum_clip=None,
+    maximum_loss_weight=None,
+    maximum_image_share=1,
+    maximum_server_rate=None,
     lone_peers=True,
     maximum_rounds=None,
     maximum_images=None,
@@ -207,6 +234,10 @@ def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], 
         _at_least("minimum_images", policy.minimum_images, images, "all that this site has"),
         _at_least("minimum_steps", policy.minimum_steps, steps, "as many as this site's images make"),
         _at_least("minimum_batch", policy.minimum_batch, settings.batch),
+        *step_findings(policy, settings, settings.step_sizes),
+        _largest("maximum_loss_weight", policy.maximum_loss_weight, settings.loss_weights),
+        _image_share(policy, settings),
+        _server_rate(policy, settings),
         Finding("lone_peers", lone_allowed, lone_asked, policy.lone_peers or not lone),
         Finding("maximum_rounds", *at_most(policy.maximum_rounds, settings.rounds)),
         _most_images(policy, algorithm),
@@ -277,6 +308,80 @@ def _effective_replies(policy: Policy, experiment: Experiment, survey: bool) -> 
     kept = survey or effective >= limit or replies < policy.minimum_replies
     asked = "the job averages nothing" if survey else f"the job's minimum_replies of {replies} make {effective:.3g}"
     return Finding("minimum_effective_replies", f"at least {limit:g}", asked, kept)
+
+
+def step_findings(policy: Policy, settings: Settings, steps: Sequence[StepSize]) -> list[Finding]:
+    """Return what the rules say of how far steps go, and of what they leave of the steps before them."""
+    plain = {step.setting: _over_momentum(step.largest, settings) for step in steps if step.optimizer == "sgd"}
+    adaptive = {step.setting: step.largest for step in steps if step.optimizer != "sgd"}
+    forgotten = {step.setting: forgetting(step, settings) for step in steps}
+    clip, limit = settings.clip_gradient, policy.maximum_clip
+    clipped = limit is None or not steps or (clip is not None and clip <= limit)
+    allowed = "any, or none" if limit is None else f"at most {limit:g}"
+    asked = f"the job says clip_gradient={'null' if clip is None else f'{clip:g}'}"
+    return [
+        _largest("maximum_learning_rate", policy.maximum_learning_rate, plain),
+        _largest("maximum_adam_rate", policy.maximum_adam_rate, adaptive),
+        _largest("maximum_forgetting", policy.maximum_forgetting, forgotten),
+        Finding("maximum_clip", allowed, asked if steps else "the job has no steps", clipped),
+    ]
+
+
+_SMALL_GRADIENT = 1e-3
+"""Of one weight. Adam divides by the gradient's size: what draws a weight back is so much stronger in its steps."""
+
+
+def forgetting(step: StepSize, settings: Settings) -> float:
+    """Return which share of what earlier steps have changed one step takes back, at most.
+
+    A step of SGD leaves ``1 - η (λ + μ) / (1 - β)`` of it, with the learning rate η, weight decay λ, the weight μ of a
+    proximal term and momentum β. Adam divides a gradient by its size, for which a small one stands, and AdamW all but
+    the decay.
+    """
+    decay, pull = settings.weight_decay, settings.pull
+    if step.optimizer == "sgd":
+        return _over_momentum(step.largest * (decay + pull), settings)
+    scaled = pull if step.optimizer == "adamw" else decay + pull
+    return step.largest * (scaled / _SMALL_GRADIENT + (decay if step.optimizer == "adamw" else 0.0))
+
+
+def _over_momentum(rate: float, settings: Settings) -> float:
+    """Return how far all that follows from one gradient goes, where momentum carries it on."""
+    if settings.momentum < 1:
+        return rate / (1 - settings.momentum)
+    return math.inf if rate else 0.0
+
+
+def _largest(rule: str, limit: float | None, numbers: Mapping[str, float]) -> Finding:
+    """Return what a rule of a largest number says of several, by what in a job they come from."""
+    setting, number = max(numbers.items(), key=lambda item: item[1], default=("none of it", 0.0))
+    allowed = "any number" if limit is None else f"at most {limit:g}"
+    asked = f"the job's {setting} makes {number:.3g}" if numbers else "the job has none"
+    return Finding(rule, allowed, asked, limit is None or number <= limit)
+
+
+def _image_share(policy: Policy, settings: Settings) -> Finding:
+    """Return what the rule says of the heaviest image among the lightest ones."""
+    weighted = settings.class_weighting != "none"
+    heaviest = LARGEST_RATIO if weighted else 1.0
+    share = heaviest / (heaviest + settings.batch - 1)
+    asked = f"class_weighting={settings.class_weighting} makes {share:.2g} with batch={settings.batch}"
+    kept = not weighted or share <= policy.maximum_image_share
+    return Finding("maximum_image_share", f"at most {policy.maximum_image_share:g}", asked, kept)
+
+
+def _server_rate(policy: Policy, settings: Settings) -> Finding:
+    """Return what the rule says of the server's step, which gives sites the model of their next round."""
+    rate = settings.server_learning_rate
+    if settings.server_optimizer == "momentum":
+        rate /= 1 - settings.server_momentum
+    elif settings.server_optimizer == "adam":
+        rate *= _ADAM_OF_THE_SERVER
+    return _largest("maximum_server_rate", policy.maximum_server_rate, {"server_learning_rate": rate})
+
+
+_ADAM_OF_THE_SERVER = 100.0
+"""How much longer than the mean update a step of the server's Adam with a rate of 1 is taken to be."""
 
 
 def _most_images(policy: Policy, algorithm: Algorithm[Any]) -> Finding:

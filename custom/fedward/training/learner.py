@@ -80,6 +80,8 @@ class Learner:
     """What draws at random, of the experiment's seed."""
     batch: int | None = None
     """Images of a step, those of all processes together; by default the job's batch."""
+    smallest_batch: int = 1
+    """Images that a step must be of, where it learns from pseudo-labels alone."""
     run_phase: Callable[..., "Trained"] = train_phase
     """Trains one phase, with the arguments of :func:`fedward.training.trainer.train`."""
 
@@ -125,7 +127,8 @@ class Learner:
                 counts = self.images.class_counts.to(device)
                 rule = rule_of(self._settings.missing_classes, counts)
                 before, several = (round_ - 1) * len(batches), self._multi_label
-                inputs = RoundInputs(self._class_weights(), before, known, generator, counts, rule, several)
+                given = (self._class_weights(), before, known, generator, counts, rule, several)
+                inputs = RoundInputs(*given, smallest_batch=self.smallest_batch)
                 trained = self.run_phase(net, batches, phase, inputs, self._settings, device=device, aborted=aborted)
                 steps, means = steps + trained.steps, means | trained.means
                 known.update(trained.memory)

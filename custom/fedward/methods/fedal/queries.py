@@ -1,5 +1,6 @@
 """Active learning at the sites: in which rounds they ask for labels, for how many, and for which images."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -7,7 +8,7 @@ from pydantic import Field, model_validator
 from fedward.methods.pseudo_labels.settings import FixMatchSettings
 from fedward.methods.samplers import has_bounded_scores, sampler_of
 from fedward.methods.samplers.equations import annotation_budget
-from fedward.methods.settings import AllImages, Positive, Schedule, Share, changed
+from fedward.methods.settings import AllImages, Positive, Schedule, Share, StepSize, changed
 
 QUERY = "query"
 """The task of a round in which sites ask for the labels that are due there."""
@@ -49,6 +50,12 @@ class ActiveSettings(AllImages, FixMatchSettings):
     """Share of a site's training images that is labelled by chance before the first round. Not in the paper."""
     target_fraction: Share = 0.5
     """gamma: share that is labelled after the last query. Paper: 0.5."""
+
+    @property
+    def step_sizes(self) -> Sequence[StepSize]:
+        """As of :class:`~fedward.methods.settings.Settings`; auxiliary heads have an Adam of their own."""
+        heads = sampler_of(self.sampler, self.sampler_options).uses.heads
+        return [*super().step_sizes, *[StepSize("learning_rate of the heads", self.learning_rate, "adam")] * heads]
 
     @property
     def one_label(self) -> str:

@@ -1,5 +1,6 @@
 """FedPerl's choices as a typed, frozen model."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -36,6 +37,11 @@ class FedPerlSettings(FixMatchSettings):
     """True as in the authors' code: the consistency term is logged but trains nothing."""
     batch_statistics_for_labels: bool = False
     """True as in the authors' code: pseudo-labels come from the net in training mode."""
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """As of :class:`~fedward.methods.settings.Settings`."""
+        return {**super().loss_weights, "consistency_weight": self.consistency_weight}
 
     @property
     def one_label(self) -> str:

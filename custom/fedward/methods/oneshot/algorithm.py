@@ -9,7 +9,7 @@ from fedward.methods.fedavg import draw_participants, mean_of
 from fedward.methods.local import Phase
 from fedward.methods.oneshot.discriminant import discriminant
 from fedward.methods.oneshot.moments import NAME, Measured, add_moments, unpacked
-from fedward.methods.settings import AllImages
+from fedward.methods.settings import AllImages, StepSize
 from fedward.methods.workflow import ClientTask, Exchange, Federation, Rounds, State
 
 _TASK = "measure"
@@ -26,6 +26,11 @@ class OneShotSettings(AllImages):
     """As ``images_per_round``."""
     shrinkage: float = Field(0.2, gt=0.0, le=1.0)
     """rho: how far the covariance within classes is moved towards a multiple of the identity. FedCGS: none."""
+
+    @property
+    def step_sizes(self) -> Sequence[StepSize]:
+        """Return nothing: no optimiser steps."""
+        return ()
 
 
 def labelled_images(task: str, labelled: int, unlabelled: int, steps: int) -> int:

@@ -1,5 +1,6 @@
 """Settings of all methods whose sites make pseudo-labels."""
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from pydantic import Field, model_validator
@@ -27,6 +28,12 @@ class FixMatchSettings(Settings):
     pseudo_label_mean: Literal["kept", "all"] = "kept"
     """What the pseudo-label loss is a mean over: the images whose labels are kept, as in FedPerl's code, so that a
     single one has all the weight; or all, as in FixMatch."""
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """As of :class:`Settings`."""
+        fairness = {"fairness_weight": self.fairness_weight} if self.fairness_weight else {}
+        return {**super().loss_weights, "unlabelled_weight": self.unlabelled_weight, **fairness}
 
     @property
     def one_label(self) -> str:

@@ -1,10 +1,11 @@
 """SelfFed's settings. Its two phases have a learning rate each, and share everything else."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from fedward.methods.settings import AllImages, Positive, Share
+from fedward.methods.settings import AllImages, Positive, Share, StepSize
 
 
 class SelfFedSettings(AllImages):
@@ -56,6 +57,16 @@ class SelfFedSettings(AllImages):
     aggregation: Literal["normalised", "update"] = "normalised"
     """Where beta enters: the sites' shares of the mean, which changes nothing while all sites take part in every round;
     or what their updates count for, so that the model also moves less as rounds go by."""
+
+    @property
+    def step_sizes(self) -> Sequence[StepSize]:
+        """As of :class:`~fedward.methods.settings.Settings`; the server's own step is none of a site's."""
+        rates = {"pretraining_rate": self.pretraining_rate} if self.pretraining_rounds else {}
+        if self.rounds > self.pretraining_rounds:
+            rates["learning_rate"] = self.learning_rate
+            if self.contrastive == "client":
+                rates["contrastive_rate"] = self.contrastive_rate
+        return [StepSize(setting, rate, self.optimizer) for setting, rate in rates.items()]
 
     @field_validator("aggregation", mode="before")
     @classmethod
