@@ -84,6 +84,7 @@ MAY_USE: dict[str, set[str]] = {
             "evaluation",
             "jobs",
             "methods",
+            "nets",
             "protocol",
             "registry",
             "report",

@@ -16,7 +16,9 @@ from functools import cache
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -115,6 +117,13 @@ class Kit:
 
         self.rewrite(RULES, change)
 
+    def has_data(self, name="hospital-a.yaml", **site):
+        """Write a site file; by default one that names four images in an npz file beside the kit."""
+        labels = np.arange(4)
+        np.savez(self.folder.parent / "four.npz", train_images=np.zeros((4, 16, 16), np.uint8), train_labels=labels)
+        site = site or {"kind": "npz", "file": "../../four.npz"}
+        (self.folder / "local" / name).write_text(yaml.safe_dump(site))
+
     def privacy(self, *scopes, default=None):
         content = {"scopes": list(scopes), **({"default_scope": default} if default else {})}
         (self.folder / "local" / "privacy.json").write_text(json.dumps(content))
@@ -158,7 +167,7 @@ def kit(provisioned, tmp_path, listener):
         "args": {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5, "max_epsilon": 8.0},
     }
     kit.privacy({"name": "clinical", "task_result_filters": [noise]})
-    (kit.folder / "local" / "hospital-a.yaml").write_text("kind: npz\n")
+    kit.has_data()
     shutil.copy(SHIPPED, kit.folder / "local")
     return kit
 
@@ -758,6 +767,79 @@ def test_no_file_about_the_data(kit):
     assert kit.check()["data"].status == "ok"
     (kit.folder / "local" / "fedward_site.yaml").unlink()
     kit.warns("data", "fedward_site.yaml", "clinical jobs fail")
+
+
+def test_what_a_site_file_names_is_opened(kit):
+    """Relative paths start at the site file's own folder, wherever the doctor is called."""
+    row = kit.check()["data"]
+    assert row.found.splitlines()[0] == f"local/hospital-a.yaml: 4 labels, {kit.folder.parent.resolve()}/four.npz"
+
+
+MANIFEST = {"kind": "manifest", "folder": "../images"}
+
+
+def images(kit, listed, there):
+    """Write a CSV that lists some files, of which some are there, into the kit's folder of images."""
+    folder = kit.folder / "images"
+    folder.mkdir()
+    rows = [f"s{index},{index}.png,MEL,g{index}" for index in range(listed)]
+    (folder / "manifest.csv").write_text("\n".join(["sample_id,image,label,group", *rows]))
+    for index in range(there):
+        (folder / f"{index}.png").write_bytes(b"looked for, not opened")
+    return folder.resolve()
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        ({"kind": "npz", "file": "../data/a.npz"}, ["field file", "an npz file", "none at {kit}/data/a.npz"]),
+        ({"kind": "npz", "file": "../local"}, ["field file", "another kind at {kit}/local"]),
+        ({"kind": "npz", "file": "privacy.json"}, ["{kit}/local/privacy.json", "an npz file"]),
+        ({"kind": "npz", "file": "../../empty.npz"}, ["empty.npz", "train_labels or labels", "none"]),
+        ({"kind": "npz"}, ["field file", "a value"]),
+        ({"kind": "manifest", "folder": "../imags"}, ["none at {kit}/imags (did you mean images?)"]),
+        ({**MANIFEST, "manifest": "a.csv"}, ["field manifest", "a CSV file", "none at {kit}/local/a.csv"]),
+        ({**MANIFEST, "columns": {"label": "diagnosis"}}, ["{kit}/images/manifest.csv", "missing: diagnosis"]),
+        (MANIFEST, ["images lie in {kit}/images", "1 of 10 that do not; line 11", "field folder"]),
+        ({**MANIFEST, "where": {"label": ["NV"]}}, ["0 of 0 that do not"]),
+        ({"kind": "manifest"}, ["field folder"]),
+    ],
+)
+def test_a_site_file_whose_data_is_not_where_it_says(kit, site, words):
+    images(kit, listed=10, there=9)
+    np.savez(kit.folder.parent / "empty.npz", train_images=np.zeros((4, 16, 16), np.uint8))
+    kit.has_data(**site)
+    kit.only_failure("data", *(word.format(kit=kit.folder.resolve()) for word in words))
+
+
+@pytest.mark.parametrize(
+    ("there", "site"),
+    [(10, {}), (9, {"max_rejected": 0.1}), (9, {"where": {"sample_id": ["s0", "s1"]}}), (1, {"share": [1, 3]})],
+)
+def test_a_site_file_some_of_whose_rows_may_be_anothers(kit, there, site):
+    folder = images(kit, listed=10, there=there)
+    kit.has_data(**MANIFEST, **site)
+    row = kit.check()["data"]
+    count = 2 if "where" in site else there
+    assert (row.status, row.found.splitlines()[0]) == ("ok", f"local/hospital-a.yaml: {count} images listed, {folder}")
+
+
+def test_the_servers_own_images_are_looked_for(provisioned, tmp_path):
+    server = copy_of(provisioned / "localhost", tmp_path / "server")
+    assert "data" not in server.check(), "few jobs need them"
+    server.has_data("server.yaml")
+    assert server.check()["data"].status == "ok"
+    (tmp_path / "four.npz").unlink()
+    row = server.check()["data"]
+    assert (row.status, row.found) == ("failed", f"site server, field file: none at {tmp_path.resolve()}/four.npz")
+
+
+def test_paths_of_a_container_are_not_those_of_the_machine(kit):
+    kit.has_data(kind="npz", file="/mounted/images.npz")
+    (kit.startup / "start_docker.sh").touch()
+    row = kit.check()["data"]
+    assert (row.status, row.found) == ("warning", "site hospital-a, field file: none at /mounted/images.npz")
+    assert "whether they are mounted" in row.remedy
 
 
 def test_no_privacy_rules(kit, job):

@@ -458,7 +458,10 @@ def test_a_site_whose_every_row_is_bad_is_an_error(hospital):
         ({"kind": "manifest", "folder": ".", "wait_for_labels": -1}, "wait_for_labels"),
         ({"kind": "manifest", "folder": ".", "split": {"val": 0.7, "test": 0.7}}, "field split: expected val"),
         ({"kind": "manifest", "folder": ".", "labels": {"x": "WART"}}, "field labels.*WART"),
-        ({"kind": "manifest", "folder": ".", "manifest": "other.csv"}, "other.csv: expected a CSV file, found No such"),
+        (
+            {"kind": "manifest", "folder": ".", "manifest": "other.csv"},
+            "field manifest: expected a CSV file, found none at .*/other.csv",
+        ),
         ({"kind": "npz", "file": ""}, "field file: expected a path, found nothing. Fix this field"),
         ({"kind": "npz", "file": None}, "field file: expected a path, found nothing. Fix this field"),
         ({"kind": "npz"}, "field file: expected a value, found nothing. Fix this field"),

@@ -136,11 +136,17 @@ def test_other_contents_are_refused(tmp_path, changed):
         load_site(site(tmp_path), SPEC)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 broken", b"text"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 broken", b"text"])
 def test_broken_files_are_refused(tmp_path, content):
-    if content is not None:
-        (tmp_path / "toy.npz").write_bytes(content)
+    (tmp_path / "toy.npz").write_bytes(content)
     with pytest.raises(DataError, match="an npz file with train_images"):
+        load_site(site(tmp_path), SPEC)
+
+
+def test_a_file_that_is_not_there_is_named_with_its_place(tmp_path):
+    with pytest.raises(
+        DataError, match=f"field file: expected an npz file, found none at {tmp_path.resolve()}/toy.npz"
+    ):
         load_site(site(tmp_path), SPEC)
 
 

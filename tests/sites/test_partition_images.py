@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,13 +93,14 @@ def test_a_csv_is_cut_by_its_hospitals(clinic, tmp_path):
     assert ids == {f"IMG_{index}" for index in range(120) if index // 3 % 2 == 1}
 
 
-def test_site_files_and_data_can_move_together(clinic, tmp_path):
-    shutil.copytree(clinic, tmp_path / "one" / "clinic")
-    partition(tmp_path / "one" / "clinic" / "meta.csv", tmp_path / "one" / "sites", Wanted(sites=2))
-    before = sets(loaded(tmp_path / "one" / "sites")["site-1"])
-    shutil.move(tmp_path / "one", tmp_path / "two")
-    assert sets(loaded(tmp_path / "two" / "sites")["site-1"]) == before
-    assert not any(str(tmp_path) in path.read_text() for path in (tmp_path / "two" / "sites").iterdir())
+def test_a_site_file_that_is_copied_finds_images_and_csv(clinic, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    partition(Path(os.path.relpath(clinic)) / "meta.csv", Path("sites"), Wanted(sites=2))
+    before = sets(loaded(tmp_path / "sites")["site-1"])
+    for name in ("site-1.yaml", "data.json"):
+        (tmp_path / "kit" / "local").mkdir(parents=True, exist_ok=True)
+        shutil.copy(tmp_path / "sites" / name, tmp_path / "kit" / "local")
+    assert sets(loaded(tmp_path / "kit" / "local")["site-1"]) == before
 
 
 def test_columns_can_be_named_and_left_out(clinic):

@@ -28,6 +28,22 @@ class WeightsFile(Protocol):
         ...
 
 
+def find_file(given: WeightsFile, where: str) -> Path:
+    """Return where a file of weights lies on this machine.
+
+    Raises ConfigError, whose place is ``where``: no such file here, or another SHA-256.
+    """
+    folder = os.environ.get(FOLDER)
+    path = Path(folder or ".") / given.file
+    if not folder or not path.is_file():
+        expected, remedy = f"a file of that name in the folder {FOLDER}", f"Put it there, and set {FOLDER}."
+        raise ConfigError(where, expected=expected, found=f"{folder or 'no such folder'}", remedy=remedy)
+    if (found := file_digest(path)) != given.sha256:  # before anything in it is believed
+        remedy = "Get the file that the job means, or let the job name this one."
+        raise ConfigError(where, expected=f"SHA-256 {given.sha256}", found=found, remedy=remedy)
+    return path
+
+
 @torch.no_grad()
 def load_file(net: nn.Module, name: str, given: WeightsFile) -> None:
     """Give a network the weights in a file: all of its tensors but the classifier's, which stays fresh.
@@ -39,14 +55,8 @@ def load_file(net: nn.Module, name: str, given: WeightsFile) -> None:
     """
     from safetensors.torch import load_file as read  # here, as few runs need it
 
-    where, folder = f"net {name}, weights {given.file}", os.environ.get(FOLDER)
-    path = Path(folder or ".") / given.file
-    if not folder or not path.is_file():
-        expected, remedy = f"a file of that name in the folder {FOLDER}", f"Put it there, and set {FOLDER}."
-        raise ConfigError(where, expected=expected, found=f"{folder or 'no such folder'}", remedy=remedy)
-    if (found := file_digest(path)) != given.sha256:  # before anything in it is believed
-        remedy = "Get the file that the job means, or let the job name this one."
-        raise ConfigError(where, expected=f"SHA-256 {given.sha256}", found=found, remedy=remedy)
+    where = f"net {name}, weights {given.file}"
+    path = find_file(given, where)
     classifier: nn.Module = net.classifier  # type: ignore[assignment]
     fresh = {id(tensor) for tensor in classifier.state_dict(keep_vars=True).values()}
     tensors = read(path)

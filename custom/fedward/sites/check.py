@@ -1,4 +1,4 @@
-"""What is wrong with the files of all sites of a run on one machine, as far as one can tell without opening images."""
+"""What is wrong with sites' files, as far as one can tell without opening images."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from fedward.errors import DataError
 from fedward.sites.job_checks import check_label_fields, check_rejected
-from fedward.sites.manifest import read_entries
-from fedward.sites.npz import check_layout
+from fedward.sites.manifest import listed_images, read_entries
+from fedward.sites.npz import check_layout, labels_in
 from fedward.sites.site_file import ManifestSite, find_site_file, read_site_file
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ def site_problems(names: Sequence[str], folders: Sequence[Path], spec: "DataSpec
     return found
 
 
+def opened(site_file: Path) -> str:
+    """Open what a site file names, as far as this needs no job, and return what is there.
+
+    Raises:
+        DataError: the site file cannot be used, or what it names is not there or cannot be read.
+    """
+    file = read_site_file(site_file)
+    if isinstance(file, ManifestSite):
+        return f"{listed_images(file)} images listed, {file.folder}"
+    return f"{labels_in(file)} labels, {file.file}"
+
+
 def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
     path = find_site_file(name, folders)
     if path is None:
@@ -44,6 +56,4 @@ def _check(name: str, folders: Sequence[Path], spec: "DataSpec") -> None:
         _, rejected, total = read_entries(file, spec.classes, spec.multi_label)
         check_rejected(file, rejected, total)
         return
-    if not file.file.is_file():
-        raise DataError(f"{path}, field file", expected="an npz file", found=f"none at {file.file}", remedy="Fix it.")
     check_layout(file, spec.multi_label)

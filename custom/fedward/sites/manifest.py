@@ -13,7 +13,7 @@ from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Decoded, Label, Lis
 from fedward.sites.decoding import BadRow
 from fedward.sites.files import locate
 from fedward.sites.labels import SEPARATOR, strata
-from fedward.sites.site_file import ManifestSite
+from fedward.sites.site_file import ManifestSite, check_places
 from fedward.sites.split import even_parts, group_split
 from fedward.sites.table import Record, read_table
 from fedward.sites.written import read_label, words
@@ -88,18 +88,13 @@ def read_entries(
 
 def _entries(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> tuple[list[Entry], list[Rejected], int]:
     """Return what :func:`read_entries` does, but rows without a file among the usable ones."""
-    if not file.folder.is_dir():
-        where, remedy = f"site {file.site}, field folder", "Fix the path in the site file, or connect the disk."
-        raise DataError(where, expected="a folder of images", found=f"none at {file.folder}", remedy=remedy)
+    check_places(file)
     columns = file.columns
-    labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
     if isinstance(columns.label, tuple) and not multi_label:
         where, expected = f"site {file.site}, field columns.label", "one column, as the job has one label an image"
         remedy = "Name it, or let images have several labels with --set data.multi_label=true."
-        raise DataError(where, expected=expected, found=f"{len(labels)} columns", remedy=remedy)
-    own = (columns.sample_id, columns.image, *labels, columns.group, columns.split)
-    named = (*own, *file.where, *file.survey_columns)
-    records, rejected = read_table(file.manifest, [name for name in named if name is not None], file.site)
+        raise DataError(where, expected=expected, found=f"{len(columns.label)} columns", remedy=remedy)
+    records, rejected = read_table(file.manifest, _named_columns(file), file.site)
     if file.where or file.share:  # nobody knows whose a malformed row is
         rejected = [row._replace(counted=False) for row in rejected]
     records = _selected(records, file, multi_label)
@@ -120,6 +115,41 @@ def _entries(file: ManifestSite, classes: Sequence[str], multi_label: bool) -> t
     return list(entries.values()), rejected, total
 
 
+def _named_columns(file: ManifestSite) -> list[str]:
+    """Return the columns that a site file names, that of the images' ids first."""
+    columns = file.columns
+    labels = columns.label if isinstance(columns.label, tuple) else (columns.label,)
+    own = (columns.sample_id, columns.image, *labels, columns.group, columns.split)
+    return [name for name in (*own, *file.where, *file.survey_columns) if name is not None]
+
+
+def listed_images(file: ManifestSite) -> int:
+    """Return how many of the site's rows name an image that is there, whatever their labels; no image is opened.
+
+    Rows are the site's by ``where``. Which ones ``share`` leaves to it is known with a job's labels only.
+
+    Raises:
+        DataError: folder or CSV are not there, the CSV cannot be read or lacks a column, or more than
+            ``max_rejected`` of the rows have no image, with ``share`` all of them; the first with the reason.
+    """
+    check_places(file)
+    records, _ = read_table(file.manifest, _named_columns(file), file.site)
+    records = [record for record in records if _is_wanted(record, file)]
+    missing = []
+    for record in records:
+        try:
+            locate(file.folder, record.cells[file.columns.image])
+        except BadRow as problem:
+            missing.append(f"line {record.line}: {problem}")
+    allowed = len(records) - 1 if file.share else file.max_rejected * len(records)
+    if len(missing) > allowed or not records:
+        where, expected = f"site {file.site}, {file.manifest}", f"rows whose images lie in {file.folder}"
+        found = f"{len(missing)} of {len(records)} that do not" + "".join(f"; {reason}" for reason in missing[:1])
+        remedy = "Fix the rows, or the field folder of the site file."
+        raise DataError(where, expected=expected, found=found, remedy=remedy)
+    return len(records) - len(missing)
+
+
 def _selected(records: list[Record], file: ManifestSite, multi_label: bool) -> list[Record]:
     def said(record: Record) -> list[str]:
         return words(record, file.columns.label, multi_label)
@@ -127,14 +157,17 @@ def _selected(records: list[Record], file: ManifestSite, multi_label: bool) -> l
     chosen = [
         record
         for record in records
-        if all(record.cells[column] in values for column, values in file.where.items())
-        and not set(file.ignore_labels).intersection(said(record))
+        if _is_wanted(record, file) and not set(file.ignore_labels).intersection(said(record))
     ]
     if file.share is None:
         return chosen
     groups, labels = [_group(record, file) for record in chosen], [SEPARATOR.join(said(record)) for record in chosen]
     parts = even_parts(groups, labels, file.share[1], file.split.seed)
     return [record for record, part in zip(chosen, parts, strict=True) if part == file.share[0] - 1]
+
+
+def _is_wanted(record: Record, file: ManifestSite) -> bool:
+    return all(record.cells[column] in values for column, values in file.where.items())
 
 
 def _group(record: Record, file: ManifestSite) -> str:

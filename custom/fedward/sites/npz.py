@@ -11,7 +11,7 @@ from fedward.errors import DataError, reason_of
 from fedward.sites.data import NO_LABEL_TO_EVALUATE, SPLITS, Label, Labels, Listed, Rejected, Row
 from fedward.sites.decoding import BadRow, Pixels, as_image, check_not_blank, fit
 from fedward.sites.labels import strata
-from fedward.sites.site_file import NpzSite
+from fedward.sites.site_file import NpzSite, check_places
 from fedward.sites.split import even_parts
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def read_split(file: NpzSite, split: str, multi_label: bool = False) -> tuple[Pi
     Raises:
         DataError: no such file or arrays, pickled content, other shapes or types, labels of the other kind.
     """
+    check_places(file)
     prefixes = [f"{split}_", *(() if file.indices is None else ("train_", ""))]
     images, labels = read_arrays(file.file, prefixes, f"site {file.site}, {file.file}, {split}")
     _check_kind(file, split, labels, multi_label)
@@ -96,16 +97,32 @@ def check_layout(file: NpzSite, multi_label: bool) -> None:
     Raises:
         DataError: it cannot be read, or its labels are of the other kind.
     """
-    where = f"site {file.site}, {file.file}"
+    for name, labels in _labels(file).items():
+        _check_kind(file, name.removesuffix("labels").rstrip("_"), _flat(labels), multi_label)
+
+
+def labels_in(file: NpzSite) -> int:
+    """Return how many labels the file holds, of all its splits, whatever their kind; no image is read.
+
+    Raises:
+        DataError: it is not there, cannot be read, or holds no labels.
+    """
+    if found := _labels(file):
+        return sum(map(len, found.values()))
+    where, expected = f"site {file.site}, {file.file}", "an npz file with train_labels or labels"
+    raise DataError(where, expected=expected, found="none", remedy="Fetch the file again, or name another.")
+
+
+def _labels(file: NpzSite) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of labels in the file, by name."""
+    check_places(file)
     try:
         with np.load(file.file, allow_pickle=False) as arrays:
             names = [f"{split}{'_' * bool(split)}labels" for split in (*SPLITS, "")]
-            found = {name: arrays[name] for name in names if name in arrays}
+            return {name: arrays[name] for name in names if name in arrays}
     except Exception as error:  # as in read_arrays
-        remedy = "Fetch the file again, or name another."
+        where, remedy = f"site {file.site}, {file.file}", "Fetch the file again, or name another."
         raise DataError(where, expected="an npz file", found=reason_of(error), remedy=remedy) from None
-    for name, labels in found.items():
-        _check_kind(file, name.removesuffix("labels").rstrip("_"), _flat(labels), multi_label)
 
 
 def _flat(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:

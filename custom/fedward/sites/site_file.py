@@ -1,6 +1,7 @@
 """The file in which a site says what its data is: read, checked, and turned into named errors."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -209,7 +210,7 @@ _KINDS: dict[str, type[ManifestSite | NpzSite]] = {"manifest": ManifestSite, "np
 
 
 def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
-    """Read and check a site file; its relative paths become relative to the file's own folder, its site is set.
+    """Read and check a site file; its site is set, and its paths are resolved: relative ones start at its own folder.
 
     Raises:
         DataError: the file cannot be read, is not YAML, or a field is missing, unknown or out of bounds (named).
@@ -223,10 +224,35 @@ def read_site_file(site_file: Path) -> ManifestSite | NpzSite:
     read = _checked(content, where)
     base, site = site_file.parent, read.site or site_file.stem
     if isinstance(read, NpzSite):
-        return read.model_copy(update={"site": site, "file": base / read.file})
-    folder = base / read.folder
-    manifest = base / read.manifest if read.manifest.name else folder / "manifest.csv"
+        return read.model_copy(update={"site": site, "file": _resolved(base / read.file)})
+    folder = _resolved(base / read.folder)
+    manifest = _resolved(base / read.manifest) if read.manifest.name else folder / "manifest.csv"
     return read.model_copy(update={"site": site, "folder": folder, "manifest": manifest})
+
+
+def check_places(file: ManifestSite | NpzSite) -> None:
+    """Refuse a site file that names a folder or a file which is not there.
+
+    Args:
+        file: as :func:`read_site_file` returns it.
+
+    Raises:
+        DataError: it does; with the field, and the place where one has looked.
+    """
+    if isinstance(file, NpzSite):
+        places = [("file", file.file, "an npz file", file.file.is_file())]
+    else:
+        folder = ("folder", file.folder, "a folder of images", file.folder.is_dir())
+        places = [folder, ("manifest", file.manifest, "a CSV file", file.manifest.is_file())]
+    for field, path, expected, there in places:
+        if not there:
+            found = f"another kind at {path}" if path.exists() else f"none at {path}{did_you_mean_file(path)}"
+            remedy = "Fix the path, which starts at the site file's own folder if it is relative, or connect the disk."
+            raise DataError(f"site {file.site}, field {field}", expected=expected, found=found, remedy=remedy)
+
+
+def _resolved(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # unlike resolve(), also of links in a circle
 
 
 def _checked(content: object, where: str) -> ManifestSite | NpzSite:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -125,8 +124,8 @@ def write_site_files(
     Args:
         layout: site -> its samples; ``server`` becomes a validation set.
         dataset_folder: the folder the samples' image paths are relative to.
-        out_folder: made if absent. The site files name the data set by a relative path, so both folders can move
-            together.
+        out_folder: made if absent. The site files name the data set and their CSV by absolute paths, so that one can
+            be copied, into a startup kit for example.
         labelled: share of training labels seen at each site.
 
     Returns:
@@ -135,7 +134,6 @@ def write_site_files(
     Raises:
         ConfigError: one of the files exists with other content, perhaps edited by hand; nothing is written.
     """
-    folder = os.path.relpath(dataset_folder.resolve(), out_folder.resolve())
     files: dict[Path, str] = {}
     for site, samples in layout.items():
         rows = io.StringIO(newline="")
@@ -144,8 +142,8 @@ def write_site_files(
         split = {"val": 1.0, "test": 0.0, "seed": 0} if site == SERVER else {"val": 0.15, "test": 0.25, "seed": 0}
         content = {
             "kind": "manifest",
-            "folder": folder,
-            "manifest": f"{site}.csv",
+            "folder": str(dataset_folder.resolve()),
+            "manifest": str(out_folder.resolve() / f"{site}.csv"),
             "labelled": labelled,
             "split": split,
         }

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -172,8 +171,8 @@ def _listing(
             writer.writerow([image.sample_id, image.image, label, image.group or image.sample_id, split])
     content = {
         "kind": "manifest",
-        "folder": os.path.relpath(folder.resolve(), out.resolve()),
-        "manifest": f"{site}.csv",
+        "folder": str(folder.resolve()),
+        "manifest": str(out.resolve() / f"{site}.csv"),
         "labels": dict(names),
         **rendering.plain(),
     }

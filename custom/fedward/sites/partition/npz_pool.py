@@ -1,6 +1,5 @@
 """A pool that is one npz file: in the MedMNIST layout, or images and labels without splits."""
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -152,7 +151,7 @@ def _listing(
 ) -> Listing:
     content = {
         "kind": "npz",
-        "file": os.path.relpath(path.resolve(), out.resolve()),
+        "file": str(path.resolve()),
         "labels": dict(called),
     }
     return Listing(content, {"indices": {split: index[rows].tolist() for split, rows in mine.items()}})

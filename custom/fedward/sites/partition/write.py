@@ -13,7 +13,7 @@ def site_texts(
 ) -> dict[Path, str]:
     """Return the site files of a cut, and the CSVs that belong to them.
 
-    Paths in them are relative, so the folder of the data set and that of the site files can move together.
+    Paths in them are absolute, so that a copy of a site file, in a startup kit for example, finds its data.
 
     Args:
         pool: what is cut.

@@ -12,6 +12,7 @@ from fedward.flare.kits.doctor import (
     budget,
     certificates,
     connections,
+    data,
     imports,
     job,
     layout,
@@ -56,6 +57,7 @@ def _rules(kit: Kit, job_folder: Path | None) -> list[Row]:
         return [skipped("rules", "there is no folder local")]
     return [
         *policy.check(kit),
+        *data.check(kit),
         *budget.check(kit),
         *layout.check(kit),
         *imports.check(kit),

@@ -18,7 +18,6 @@ from fedward.flare.classes import ALLOWED, LAUNCHER
 from fedward.flare.kits.builder import app_check
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
 from fedward.flare.kits.kit import Kit, read_json
-from fedward.sites.site_file import find_site_file
 from fedward.terminal import one_line
 
 RULES = "local/resources.json.default"
@@ -35,7 +34,7 @@ def check(kit: Kit) -> list[Row]:
         return [broken("allow list", error)]
     rows = [_allow_list(kit, resources), _app_check(kit, resources), _launcher(kit, resources)]
     if kit.role == "site":
-        rows += [_logs(kit, resources), _scopes(kit), _data(kit)]
+        rows += [_logs(kit, resources), _scopes(kit)]
     return rows
 
 
@@ -146,14 +145,6 @@ def _scopes(kit: Kit) -> Row:
         return warning("privacy", expected=expected, found=found, remedy=remedy)
     default = f"default {manager.default_scope.name}" if manager.default_scope else "no default: a job must name one"
     return done("privacy", f"{'; '.join(map(_describe, manager.name_to_scopes.values()))}; {default}")
-
-
-def _data(kit: Kit) -> Row:
-    """Look for the site's data file; what is in it is a check of its own."""
-    if file := find_site_file(kit.name, [kit.local]):
-        return done("data", f"local/{file.name}; check it too: fedward doctor {file.name}")
-    expected, found = "local/fedward_site.yaml, which names this site's data", "no such file: clinical jobs fail here"
-    return warning("data", expected=expected, found=found, remedy="Write it, and check it with fedward doctor.")
 
 
 def _describe(scope: Any) -> str:

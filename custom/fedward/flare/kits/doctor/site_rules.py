@@ -15,6 +15,7 @@ from fedward.flare.kits.doctor.rows import Row, broken, done, failed, skipped, w
 from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.flare.privacy import adds_noise
 from fedward.methods import method_of
+from fedward.nets.weights import find_file
 from fedward.registry import extensions
 from fedward.security.approvals import FOLDER, Approvals
 from fedward.security.policy import FILE, Circumstances, Finding, Policy, extension_finding, findings, read_policy
@@ -95,7 +96,7 @@ def _job(kit: Kit, policy: Policy, folder: Path) -> list[Row]:
         sites = None if ALL_SITES in named else len(named - {"server"})
         known = Circumstances(sites, noise, _weights(folder, meta, experiment))
     rules = findings(policy, experiment, method_of(experiment), known)
-    return [*map(row_of, rules), _approval(kit, policy, experiment)]
+    return [*map(row_of, rules), *_weights_here(experiment), _approval(kit, policy, experiment)]
 
 
 def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
@@ -106,6 +107,17 @@ def _approval(kit: Kit, policy: Policy, experiment: Experiment) -> Row:
         return done("approval", f"of job {digest}, {when}")
     remedy = f"The job waits until it is approved: fedward approve KIT {digest}"
     return warning("approval", expected=f"that of job {digest}", found="none", remedy=remedy)
+
+
+def _weights_here(experiment: Experiment) -> list[Row]:
+    """Look for the file of weights that a job's network begins with; nothing where it names none."""
+    given = experiment.pretrained
+    if isinstance(given, bool):
+        return []
+    try:
+        return [done("weights", f"{find_file(given, f'weights {given.file}')}, as the job means it")]
+    except ConfigError as error:
+        return [broken("weights", error)]
 
 
 def _weights(folder: Path, meta: dict[str, Any], experiment: Experiment) -> str | None:
