@@ -1,5 +1,6 @@
 """What doctor and administrator are told of a site's policy: rule by rule against a job, and of jobs that wait."""
 
+import hashlib
 import json
 import shutil
 import sys
@@ -8,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from fedward.cli import main
+from fedward.config import Experiment
 from fedward.flare.classes import FOREIGN
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
+from fedward.flare.kits.approve import differences
 from fedward.flare.kits.doctor import site_rules
 from fedward.flare.kits.kit import open_kit
 from fedward.jobs import JOBS, load_experiment
+from fedward.methods import method_of
 from fedward.security.approvals import Approvals
 from fedward.security.policy import FILE, Policy
 from fedward.storage.initial import Weights, first_model, initial_model
@@ -172,6 +176,28 @@ def test_rules_are_skipped_where_job_or_scopes_cannot_be_read(kit, tmp_path):
     assert rows(kit, tmp_path / "none")["rules"].status == "skipped"
 
 
+@pytest.mark.parametrize(
+    ("content", "folder", "status", "told"),
+    [
+        (b"weights", True, "ok", "{folder}/encoder.safetensors, as the job means it"),
+        (b"others", True, "failed", "weights encoder.safetensors: "),
+        (None, True, "failed", "weights encoder.safetensors: {folder}"),
+        (b"weights", False, "failed", "weights encoder.safetensors: no such folder"),
+    ],
+)
+def test_the_weights_that_a_job_names_are_looked_for(kit, tmp_path, monkeypatch, content, folder, status, told):
+    (kit / "local" / FILE).write_text("weights_files: any")
+    monkeypatch.delenv("FEDWARD_WEIGHTS", raising=False)
+    if folder:
+        monkeypatch.setenv("FEDWARD_WEIGHTS", str(tmp_path))
+    if content:
+        (tmp_path / "encoder.safetensors").write_bytes(content)
+    named = {"file": "encoder.safetensors", "sha256": hashlib.sha256(b"weights").hexdigest()}
+    row = rows(kit, exported(tmp_path / "job", clinical(net="small_cnn_gn", pretrained=named)))["weights"]
+    assert row.status == status
+    assert row.found.startswith(told.format(folder=tmp_path))
+
+
 # --- fedward approve
 
 
@@ -181,19 +207,16 @@ def approve(kit: Path, *arguments: str) -> int:
 
 def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
     (kit / "local" / FILE).write_text("approval: required")
-    experiment, approvals = (
-        clinical(data={"classes": ["a", "\x1b[2J"], "image_size": 16}),
-        kit / "fedward" / "approvals",
-    )
+    experiment, approvals = clinical(), kit / "fedward" / "approvals"
     assert approve(kit) == 0
     assert capsys.readouterr().out == "no job is waiting or approved\n"
     assert not Approvals(approvals).ask(experiment)
     assert approve(kit) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"job {experiment.digest}\n  waits since 20")
-    assert '"minimum_replies": 3' in " ".join(out.split())
     assert "at least 3, the job says 3" in out
-    assert "\x1b" not in out
+    assert f"  all settings: approvals/{experiment.digest}.json, in the site's own folder\n" in out
+    assert json.loads((approvals / f"{experiment.digest}.json").read_text())["experiment"]["seed"] == 3
     assert approve(kit, experiment.digest) == 0
     assert capsys.readouterr().out == f"job {experiment.digest} is approved\n"
     assert Approvals(approvals).ask(experiment)
@@ -201,6 +224,65 @@ def test_an_administrator_sees_what_waits_and_what_it_would_do(kit, capsys):
     assert "\n  approved 20" in capsys.readouterr().out
     assert approve(kit, experiment.digest, "--withdraw") == 0
     assert not Approvals(approvals).ask(experiment)
+
+
+def settings_shown(kit: Path, experiment: Experiment, capsys) -> str:
+    """Let a job ask at a hospital that approves each one, and return the lines with its settings."""
+    (kit / "local" / FILE).write_text("approval: required")
+    assert not Approvals(kit / "fedward" / "approvals").ask(experiment)
+    assert approve(kit) == 0
+    out = capsys.readouterr().out
+    return out[out.index("  method ") : out.index("  all settings: ")]
+
+
+def test_an_administrator_sees_what_is_not_as_by_default(kit, capsys):
+    experiment = clinical(options={"rounds": 20, "participants": None, "learning_rate": 1e-4}, seed=7)
+    assert settings_shown(kit, experiment, capsys).splitlines() == [
+        "  method fedavg, and what is not as by default:",
+        "    setting           this job                      default",
+        "    data.image_size   16                            32",
+        "    seed              7                             1",
+        "    minimum_replies   3                             1",
+        "    timeout           60                            3600",
+        "    rounds            20                            500",
+        "    participants      null                          3",
+        "    images_per_round  32                            416",
+        "    batch             8                             16",
+        "    learning_rate     0.0001                        5e-05",
+    ]
+
+
+@pytest.mark.parametrize("name", [*JOBS, "multi_label"])
+def test_nothing_but_differences_is_shown_of_any_job(name):
+    """By what the job is if it is made of the differences alone."""
+    multi_label = ["data.multi_label=true", "data.classes=[a, b]"]
+    experiment = load_experiment(*(("ssfl", multi_label) if name == "multi_label" else (name,)), clinical=True)
+    experiment = experiment.model_copy(update={"synthetic": None})
+    shown = {setting: (json.loads(value), json.loads(default)) for setting, value, default in differences(experiment)}
+    assert all(value != default for value, default in shown.values())
+    fields = {setting: value for setting, (value, _) in shown.items() if setting in Experiment.model_fields}
+    data = {setting.removeprefix("data."): value for setting, (value, _) in shown.items() if "." in setting}
+    options = {setting: value for setting, (value, _) in shown.items() if setting not in fields and "." not in setting}
+    made = Experiment(method=experiment.method, synthetic=None, data=data, options=options, **fields)
+    whole = {**made.options, **method_of(made).settings.model_dump(mode="json")}
+    assert whole == method_of(experiment).settings.model_dump(mode="json")
+    assert made.model_dump(exclude={"options"}) == experiment.model_dump(exclude={"options"})
+
+
+@pytest.mark.proves(
+    "lead",
+    "a job whose class is called after a terminal's commands, or after a line of `fedward approve`",
+    "the site's administrator sees both written out, within the table of the job's settings",
+)
+def test_a_jobs_settings_cannot_pass_for_others_on_the_screen(kit, capsys):
+    names = ["\x1b[2J", "\u202egnp", "x\n  approved 2026-11-26", "a name of " + 10 * "very many " + "words"]
+    shown = settings_shown(kit, clinical(data={"classes": names, "image_size": 16}), capsys)
+    lines = shown.splitlines()
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "approved 2026" in " ".join(shown.split())
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_job_that_has_not_asked_is_approved_in_advance(kit, tmp_path, capsys):
