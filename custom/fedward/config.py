@@ -90,8 +90,9 @@ class SyntheticData(_Frozen):
     """Share of training images whose label is visible, stratified by class."""
     images: int = Field(240, ge=16)
     """Images of a full-size synthetic site; the layout makes some sites smaller."""
-    sites: int = Field(10, ge=1, le=10)
-    """How many of its sites a simulation has, from the first on."""
+    sites: int = Field(10, ge=1, le=100)
+    """How many sites a simulation has, from the first on. From the eleventh on they have the cameras and diagnoses of
+    the first ten in turn, with patients of their own."""
     isolated: bool = False
     """Sites with an even number show no label at all."""
 

@@ -2,9 +2,11 @@
 
 The layout follows FedPerl's (Bdair et al., MELBA 2022, Sec. 3): sites 1-5 are a community (one archive cut in five),
 6-8 another, 9 and 10 stand alone with their own cameras and patients. Sizes, and which diagnoses are common, are of the
-same kind as there; naevi dominate everywhere but at site 9, and DF, VASC and SCC are rare or absent.
+same kind as there; naevi dominate everywhere but at site 9, and DF, VASC and SCC are rare or absent. Site 11 is like
+site 1, with patients of its own, and so on.
 """
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,8 +66,16 @@ _PLACES = {
 
 
 def synthetic_sites() -> list[str]:
-    """Return the names of the ten sites, without the server's."""
+    """Return the names of the ten sites that are not like another one, without the server's."""
     return list(_PLACES)
+
+
+def _place_of(site: str) -> _Place | None:
+    """Return a site's place; None where no synthetic site has such a name."""
+    if site == SERVER:
+        return _Place(1.0, _PUBLIC, Style())
+    number = re.fullmatch(r"site-([1-9]\d{0,3})", site)
+    return list(_PLACES.values())[(int(number[1]) - 1) % len(_PLACES)] if number else None
 
 
 def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed: int) -> SiteData:
@@ -83,9 +93,9 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
     if spec.multi_label:
         expected, remedy = "a job of one label an image", "Give this data set site files, as with --site-files FOLDER."
         raise DataError(f"synthetic site {site}", expected=expected, found="data.multi_label=true", remedy=remedy)
-    place = _Place(1.0, _PUBLIC, Style()) if site == SERVER else _PLACES.get(site)
+    place = _place_of(site)
     if place is None:
-        expected, remedy = f"one of {', '.join([*_PLACES, SERVER])}", "Rename the site, or give it a site file."
+        expected, remedy = f"site-1, site-2, ... or {SERVER}", "Rename the site, or give it a site file."
         raise DataError(f"synthetic site {site}", expected=expected, found=repr(site), remedy=remedy)
     names = _diagnoses(site, place, spec, max(round(synthetic.images * place.relative_size), 1), seed)
     ids = [f"{site}-{index:04d}" for index in range(len(names))]
@@ -97,7 +107,7 @@ def synthetic_site(site: str, spec: "DataSpec", synthetic: "SyntheticData", seed
         pixels = (pixels @ np.array(LUMA)).round().astype(np.uint8)[..., None]
     parts = group_split(ids, np.array(labels), (0.0, 1.0, 0.0) if site == SERVER else SPLIT_SHARES, seed)
     rows = [Row(name, label, SPLITS[part]) for name, label, part in zip(ids, labels, parts, strict=True)]
-    unlabelled = synthetic.isolated and site in synthetic_sites()[1::2]
+    unlabelled = synthetic.isolated and site != SERVER and int(site.removeprefix("site-")) % 2 == 0
     labelled = 0.0 if unlabelled else synthetic.labelled
     return divide(site, spec.classes, rows, pixels, labelled, numpy_generator(seed, "phantom labelled", site))
 
