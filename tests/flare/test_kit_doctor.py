@@ -542,19 +542,19 @@ def test_a_server_of_another_project(kit, tmp_path, listen):
 
 
 @pytest.mark.parametrize(
-    ("scheme", "changes", "found"),
+    ("scheme", "changes", "found", "remedy"),
     [
-        ("http", {"start": -9, "days": -1}, "an expired certificate"),
-        ("http", {"start": 1}, "not valid yet: compare the clocks"),
-        ("grpc", {"alternative": "elsewhere"}, "for another name"),
-        ("http", {"name": "hospital-b"}, "the server localhost"),
+        ("http", {"start": -9, "days": -1}, "an expired certificate", "administrator has to renew it"),
+        ("http", {"start": 1}, "not valid yet", "Compare this machine's clock"),
+        ("grpc", {"alternative": "elsewhere"}, "for another name", "Another service or project answers, or a proxy"),
+        ("http", {"name": "hospital-b"}, "the server localhost", "Correct the address"),
     ],
 )
-def test_a_server_with_the_wrong_certificate(kit, tmp_path, listen, scheme, changes, found):
+def test_a_server_with_the_wrong_certificate(kit, tmp_path, listen, scheme, changes, found, remedy):
     authority = Authority("tiny")
     authority.issue(kit.startup, "client", "hospital-a")
     kit.target(listen(server_context(authority, tmp_path / "server", **changes)), scheme=scheme)
-    kit.only_failure("TLS", found)
+    kit.only_failure("TLS", found, remedy)
 
 
 def test_other_transports_do_not_compare_the_host_name(kit, tmp_path, listen):

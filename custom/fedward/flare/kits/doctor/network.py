@@ -19,13 +19,21 @@ _CONNECT, _ANSWER = 5.0, 2.0
 """Seconds for a connection, and for a refusal after a handshake."""
 
 _TLS, _MUTUAL = "TLS", "mutual TLS"
+_ELSEWHERE = "Another service or project answers, or a proxy that opens TLS; the port must be reached unopened."
 _VERIFY = {
-    9: "a certificate that is not valid yet: compare the clocks",
-    10: "an expired certificate",
-    62: "a certificate for another name",
-    64: "a certificate for another address",
+    9: (
+        "a certificate that is not valid yet",
+        "Compare this machine's clock with the server's. If both are right, its administrator has to look at it.",
+    ),
+    10: (
+        "an expired certificate",
+        "The server's administrator has to renew it. If it has not ended yet, this machine's clock is wrong.",
+    ),
+    62: ("a certificate for another name", _ELSEWHERE),
+    64: ("a certificate for another address", _ELSEWHERE),
 }
-"""OpenSSL's reasons for refusing the server's certificate; all others mean that nobody we trust signed it."""
+"""OpenSSL's reasons for refusing the server's certificate, and what to do; all others mean that nobody we trust signed
+it."""
 
 
 def check(kit: Kit, credentials: bool) -> list[Row]:
@@ -92,10 +100,10 @@ def _tls(kit: Kit) -> list[Row]:
     try:
         version, server = handshake(kit, show_own=mutual)
     except ssl.SSLCertVerificationError as error:
-        reason = _VERIFY.get(error.verify_code, f"a certificate that {kit.trusted.name} did not sign")
+        unsigned = f"a certificate that {kit.trusted.name} did not sign"
+        reason, remedy = _VERIFY.get(error.verify_code, (unsigned, _ELSEWHERE))
         expected = f"the certificate of {kit.host}, signed by {kit.trusted.name}"
         found = f"{reason} ({error.verify_message.strip()})"
-        remedy = "Another service or project answers, or a proxy that opens TLS; the port must be reached unopened."
     except OSError as error:
         expected = "a server that accepts the kit's certificate"
         found = getattr(error, "reason", None) or error.strerror or str(error)
