@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from argparse import Namespace
 from importlib import import_module
 from pathlib import Path
 
@@ -10,13 +11,15 @@ from nvflare.fuel.utils.class_loader import load_class
 from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
 from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
+from nvflare.tool.job.job_cli import prepare_job_config
 
 from fedward.digests import file_digest
 from fedward.errors import ConfigError
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job, job_files, stale_jobs
+from fedward.flare.kits import apps
 from fedward.flare.shareables import TASK
-from fedward.jobs import JOBS, site_names
+from fedward.jobs import JOBS, load_experiment, site_names
 from fedward.methods import METHODS, method_of
 from fedward.storage.initial import initial_model
 from finished_run import finished_run
@@ -31,6 +34,24 @@ def configs(files):
 
 def test_the_shipped_jobs_are_fresh():
     assert stale_jobs(SHIPPED) == []
+
+
+STRANGE = ["a.b", "Ödem", "$x", 'q"uo\nte', "# no comment", "null", "1e-3"]
+"""Classes whose names mean something in the language in which FLARE reads JSON."""
+
+
+@pytest.mark.parametrize("name", [*JOBS, "strange"])
+def test_flares_own_submission_changes_no_value(tmp_path, name):
+    """``nvflare job submit`` reads the configurations of a copy as HOCON, and writes them anew."""
+    strange = tiny(data={"classes": STRANGE, "image_size": 16}, synthetic=None)
+    experiment = strange if name == "strange" else load_experiment(name, clinical=True)
+    export_job(experiment, tmp_path / "job", clinical=True)
+    sent = shutil.copytree(tmp_path / "job", tmp_path / "sent")
+    asked = Namespace(job_folder=str(tmp_path / "job"), config_file=None, app_config=None)
+    prepare_job_config(asked, ["app"], str(sent))
+    assert experiment_in(sent / "app" / "config") == experiment_in(tmp_path / "job" / "app" / "config")
+    for side in ("server", "site"):
+        apps.check(sent / "app", side)
 
 
 def test_exports_are_the_same_bytes_every_time(tmp_path):

@@ -40,4 +40,5 @@ LAUNCHER: dict[Role, str] = {
     "server": "fedward.flare.launchers.ServerJobLauncher",
 }
 METRICS = "fedward.flare.kits.metrics.KitMetrics"
+ERRORS = "fedward.flare.logs.JobsThatStart"
 """What the kits' own files name besides."""

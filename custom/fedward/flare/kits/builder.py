@@ -12,10 +12,13 @@ from nvflare.lighter.entity import Participant, Project
 from nvflare.lighter.spec import Builder, ProvisionContext
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, APP_CHECK, LAUNCHER, METRICS, Role
+from fedward.flare.classes import ALLOWED, APP_CHECK, ERRORS, LAUNCHER, METRICS, Role
 
 _HEARTBEATS_MISSED = 60
 """Seconds without a heartbeat, which comes every 10, after which the server counts a site as gone; FLARE's own: 600."""
+
+_STARTING = "jobs_that_start"
+"""What the filter of errors is called."""
 
 _NO_TASK = 30.0
 """Seconds after which a site asks again for work, if its question was lost with the server's process. FLARE's own: 300,
@@ -26,6 +29,11 @@ CONNECTIONS = ProvFileName.COMM_CONFIG
 
 RESOURCES = ProvFileName.RESOURCES_JSON_DEFAULT
 """File in ``local/`` with what may run, and how."""
+
+LOGS = ProvFileName.LOG_CONFIG_DEFAULT
+"""File in ``local/`` with what is logged, and where."""
+ERROR_LOG = "errorFileHandler"
+"""In there: what writes ``error_log.txt``."""
 
 _FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
 SAFE_IMPORTS = 'export PYTHONPATH="${PYTHONPATH:-}" PYTHONSAFEPATH=1'
@@ -68,6 +76,9 @@ class SitePolicyBuilder(Builder):  # type: ignore[misc]
                 storage["args"]["root_dir"] = f"{self.server_storage}/snapshots"
                 _component(resources, "job_manager")["args"]["uri_root"] = f"{self.server_storage}/jobs"
                 resources["servers"][0]["heart_beat_timeout"] = _HEARTBEATS_MISSED
+            with _rewritten(local / LOGS) as logs:
+                logs["filters"][_STARTING] = {"()": ERRORS}
+                logs["handlers"][ERROR_LOG]["filters"] = [_STARTING]
 
 
 def _write_shared(participant: Participant, ctx: ProvisionContext, *further: str) -> Path:

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from nvflare.apis.fl_exception import UnsafeComponentError
@@ -14,10 +15,10 @@ from nvflare.private.privacy_manager import PrivacyManager
 from nvflare.tool.deploy import deploy_common as deploy
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, LAUNCHER
-from fedward.flare.kits.builder import app_check
+from fedward.flare.classes import ALLOWED, ERRORS, LAUNCHER
+from fedward.flare.kits.builder import ERROR_LOG, LOGS, app_check
 from fedward.flare.kits.doctor.rows import Row, broken, done, failed, warning
-from fedward.flare.kits.kit import Kit, read_json
+from fedward.flare.kits.kit import Kit, read_json, reading
 from fedward.terminal import one_line
 
 RULES = "local/resources.json.default"
@@ -34,8 +35,8 @@ def check(kit: Kit) -> list[Row]:
         return [broken("allow list", error)]
     rows = [_allow_list(kit, resources), _app_check(kit, resources), _launcher(kit, resources)]
     if kit.role == "site":
-        rows += [_logs(kit, resources), _scopes(kit)]
-    return rows
+        return [*rows, _logs(kit, resources), _scopes(kit)]
+    return [*rows, _errors(kit)]
 
 
 def refusal(kit: Kit, component: dict[str, Any]) -> str:
@@ -131,6 +132,23 @@ def _logs(kit: Kit, resources: dict[str, Any]) -> Row:
     found = "allow_log_streaming: FLARE sends jobs' logs to the server, with errors' paths and rows"
     remedy = f'Set "allow_log_streaming": false in {kit.resources.name}.'
     return warning("logs", expected="logs that stay at the site", found=found, remedy=remedy)
+
+
+def _errors(kit: Kit) -> Row:
+    """Look whether the server's log of errors leaves out what is none, so that somebody reads it."""
+    file = Path(kit.workspace.get_log_config_file_path() or kit.local / LOGS)
+    name = file.relative_to(kit.folder).as_posix()
+    try:
+        with reading(name, f"the handler {ERROR_LOG} of FLARE's", "Restore it from a newly provisioned kit."):
+            logs = read_json(file)
+            filters = [logs["filters"][each]["()"] for each in logs["handlers"][ERROR_LOG].get("filters", [])]
+    except ConfigError as error:
+        return broken("error log", error)
+    if ERRORS in filters:
+        return done("error log", "without questions to jobs that start")
+    expected, found = f"{ERRORS} among the filters of {ERROR_LOG}", f"{name} without it"
+    remedy = "Copy the file from a newly provisioned kit: each look at a job that starts is an error in error_log.txt."
+    return warning("error log", expected=expected, found=found, remedy=remedy)
 
 
 def _scopes(kit: Kit) -> Row:
