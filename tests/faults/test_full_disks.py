@@ -1,0 +1,185 @@
+"""Sites whose file systems are really full in the middle of a run: small ones in memory, which only root can mount.
+
+One site's whole kit lies on such a file system. Of another site it is the folder with what the site keeps, among it the
+ledger of its privacy budget.
+"""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from fedward.cli import main
+from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.submit import fetch, session, submit, wait
+from fedward.flare.jobs.supervise import Supervisor
+from fedward.security.ledger import ledger_file, spent
+from fedward.security.policy import OPEN
+from local_federation import HOSPITALS, LEAD, SERVER, Federation
+from tiny import tiny
+from waiting import PATIENCE, appears
+
+pytestmark = [
+    pytest.mark.secure,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system"),
+]
+EVERYONE = sorted(HOSPITALS)
+WHOLE_KIT, STATE = "hospital-b", "hospital-c"
+NOISE = {"clip": 0.001, "noise_multiplier": 40.0, "delta": 1e-5, "max_epsilon": 20.0}
+
+
+class CrampedFederation(Federation):
+    """Two of its sites keep their files on small file systems."""
+
+    def provision(self) -> None:
+        super().provision()
+        kit, original = self.kit(WHOLE_KIT), self.folder / "original"
+        kit.rename(original)
+        kit.mkdir()
+        mount(kit, "64m")
+        shutil.copytree(original, kit, dirs_exist_ok=True)
+        self.state.mkdir()
+        mount(self.state, "8m")
+        self.own_environment[STATE] = {"FEDWARD_STATE": str(self.state)}
+        rules = self.kit(STATE) / "local" / "privacy.json"
+        content = json.loads(rules.read_text())
+        noise = {"path": "fedward.flare.privacy.GaussianUpdateFilter", "args": NOISE}
+        content["scopes"][0]["task_result_filters"] = [noise]
+        rules.write_text(json.dumps(content))
+
+    @property
+    def state(self) -> Path:
+        """The folder with what one of the sites keeps."""
+        return self.folder / "state"
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.unmount()
+
+    def unmount(self) -> None:
+        """Give the file systems back."""
+        for folder in (self.kit(WHOLE_KIT), self.state):
+            if os.path.ismount(folder):
+                subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def mount(folder: Path, size: str) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Fill a file system to its last byte; return the file to remove."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        block = 1 << 20
+        while block:
+            try:
+                file.write(bytes(block))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                block //= 2
+    return filler
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CrampedFederation]:
+    policy = OPEN.model_dump(mode="json")
+    made = CrampedFederation(tmp_path_factory.mktemp("cramped"), image_size=16, images=60, policy=policy)
+    try:
+        with made as running:
+            yield running
+    finally:
+        made.unmount()
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run that goes on, or has finished."""
+    info = json.loads((run / "run.json").read_text())
+    assert info["status"] != "failed", info["summary"]
+    return [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+def site_log(federation: CrampedFederation, site: str, run: Path) -> Path:
+    state = federation.state if site == STATE else federation.kit(site) / "fedward"
+    return state / "answers" / f"{json.loads((run / 'run.json').read_text())['id']}.jsonl"
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        pytest.param(
+            site,
+            marks=pytest.mark.proves(
+                "faults",
+                f"the file system with {what} is full to the last byte in the middle of a round",
+                "each round names the site and goes on without it, until there is room again; then the rounds have it"
+                f" again, without a new start. {more}",
+            ),
+        )
+        for site, what, more in [
+            (WHOLE_KIT, "a site's whole kit", "Its log of answers is whole"),
+            (STATE, "what a site keeps", "Its privacy ledger counts every update that left"),
+        ]
+    ],
+)
+def test_a_run_goes_on_while_a_sites_file_system_is_full(federation, tmp_path, site):
+    name, long = uuid4().hex, 30
+    options = {"rounds": long, "participants": None, "images_per_round": 16}
+    export_job(tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True)
+    server = federation.kit(SERVER) / "fedward" / "runs" / LEAD / name
+    ledger = ledger_file(federation.state, STATE)
+    before = len(spent(ledger))
+    with session(federation.kit(LEAD)) as lead:
+        job_id = submit(lead, tmp_path / "job", name)
+        assert appears(lambda: len(rows(server)) >= 2)
+        filler = fill(federation.state if site == STATE else federation.kit(site))
+        failed = appears(lambda: [row for row in rows(server) if site in row["failed"]][2:])
+        filler.unlink()
+        run = fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out")
+    assert failed
+    found = rows(run)
+    assert [row["round"] for row in found] == list(range(1, long + 1))
+    assert all({*row["replied"], *row["failed"]} == set(EVERYONE) for row in found)
+    assert {other for row in found for other in row["failed"]} == {site}
+    away = [row["round"] for row in found if row["failed"]]
+    assert all(
+        "OSError" in row["failed"][site] or "site's own log" in row["failed"][site] for row in found if row["failed"]
+    )
+    assert away[-1] < long
+    logs = [str(site_log(federation, each, run)) for each in EVERYONE]
+    assert main(["audit", "verify", str(run), "--site", *logs]) == 0
+    left = sum(STATE in row["replied"] for row in found)
+    assert left <= len(spent(ledger)) - before <= long
+
+
+@pytest.mark.proves(
+    "faults",
+    "the file system with a site's whole kit is full when a job comes",
+    "a supervised run goes on without the site; the next one, once there is room again, has it without a new start",
+)
+def test_a_job_comes_to_a_site_whose_file_system_is_full(federation, tmp_path):
+    options = {"rounds": 2, "participants": None, "images_per_round": 16}
+    export_job(tiny("fedavg", timeout=60, synthetic=None, options=options), tmp_path / "job", clinical=True)
+
+    def supervised(out: str) -> Path:
+        """FLARE itself calls the job running for a quarter of an hour after its end, as the site reports none."""
+        supervisor = Supervisor(federation.kit(LEAD), tmp_path / "job", uuid4().hex, patience=60, say=print)
+        return supervisor.finish(tmp_path / out)
+
+    filler = fill(federation.kit(WHOLE_KIT))
+    try:
+        without = supervised("without")
+    finally:
+        filler.unlink()
+    with_it = supervised("with")
+    assert {tuple(row["replied"]) for row in rows(without)} == {("hospital-a", "hospital-c")}
+    assert {tuple(row["replied"]) for row in rows(with_it)} == {tuple(EVERYONE)}
