@@ -41,4 +41,5 @@ LAUNCHER: dict[Role, str] = {
 }
 METRICS = "fedward.flare.kits.metrics.KitMetrics"
 ERRORS = "fedward.flare.logs.JobsThatStart"
+PRESENCE = "fedward.flare.kits.presence.KitPresence"
 """What the kits' own files name besides."""

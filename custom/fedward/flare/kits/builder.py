@@ -12,7 +12,7 @@ from nvflare.lighter.entity import Participant, Project
 from nvflare.lighter.spec import Builder, ProvisionContext
 
 from fedward.errors import ConfigError
-from fedward.flare.classes import ALLOWED, APP_CHECK, ERRORS, LAUNCHER, METRICS, Role
+from fedward.flare.classes import ALLOWED, APP_CHECK, ERRORS, LAUNCHER, METRICS, PRESENCE, Role
 
 _HEARTBEATS_MISSED = 60
 """Seconds without a heartbeat, which comes every 10, after which the server counts a site as gone; FLARE's own: 600."""
@@ -111,6 +111,7 @@ def _shut_out_the_kit(script: Path) -> None:
 def _rule(resources: dict[str, Any], role: Role) -> None:
     _component(resources, "process_launcher")["path"] = LAUNCHER[role]
     resources["components"].append({"id": "fedward_metrics", "path": METRICS, "args": {}})
+    resources["components"].append({"id": "fedward_presence", "path": PRESENCE, "args": {}})
     resources |= {"class_allow_list": list(ALLOWED[role]), "app_validator": app_check(role)}
 
 

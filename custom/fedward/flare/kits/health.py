@@ -1,29 +1,43 @@
 """Whether a participant is connected: ``python3 -m fedward.flare.kits.health [KIT]``, by default ``FEDWARD_KIT``.
 
-For the health checks of containers and service managers. FLARE's own processes say nothing of that to others on the
-machine, so the connections are looked at. A connection stands only after both sides have accepted each other's
-certificate: FLARE closes others at once.
+For the health checks of containers and service managers. What counts is the last contact, which the participant's own
+process writes down (:mod:`fedward.flare.kits.presence`): a connection that stands may lead nowhere.
 """
 
 import os
 import sys
+import time
 from pathlib import Path
 
-import psutil
-
 from fedward.errors import FedwardError
+from fedward.flare.classes import PRESENCE
 from fedward.flare.kits.kit import Kit, open_kit
+from fedward.flare.kits.presence import RECENT, Presence
 
 KIT = "FEDWARD_KIT"
 """Environment variable: the participant's kit."""
 
 
-def connected(kit: Kit) -> bool:
-    """Return whether this account's processes hold a site's connection to its server, or a server's open port."""
-    own = [one for one in psutil.net_connections("tcp") if one.pid]  # others' have none
-    if kit.role == "server":
-        return any(one.status == psutil.CONN_LISTEN and one.laddr.port == kit.port for one in own)
-    return any(one.status == psutil.CONN_ESTABLISHED and one.raddr.port == kit.port for one in own)
+def connected(kit: Kit) -> tuple[bool, str]:
+    """Return whether a site's server answers it, or a server's own process holds its port; and what shows it.
+
+    Raises:
+        ConfigError: what the participant's process has written cannot be read.
+    """
+    presence = Presence.of(kit)
+    if presence is None:
+        older = PRESENCE not in kit.resources.read_text(encoding="utf-8") if kit.resources.is_file() else False
+        return False, f"as local/{kit.resources.name} does not name {PRESENCE}" if older else "no contact so far"
+    if kit.role != "server":
+        return presence.recent, f"last contact {presence.age:.0f} s ago"
+    if not presence.recent:
+        return False, f"its process last wrote {presence.age:.0f} s ago"
+    if presence.port != kit.port:
+        return False, f"its process does not hold port {kit.port}"
+    now = time.time()
+    silent = [f"{name} {now - last:.0f} s" for name, last in sorted(presence.sites.items()) if now - last > RECENT]
+    sites = f"{len(presence.sites) - len(silent)} of {len(presence.sites)} sites in contact"
+    return True, f"port {kit.port}, {sites}" + (f"; silent for {', '.join(silent)}" if silent else "")
 
 
 def main(arguments: list[str]) -> int:
@@ -34,11 +48,11 @@ def main(arguments: list[str]) -> int:
         return 1
     try:
         kit = open_kit(Path(folder))
+        well, found = connected(kit)
     except FedwardError as error:
         print(error)
         return 1
-    well = connected(kit)
-    print(f"{kit.role} {kit.name}: {'' if well else 'not '}connected, port {kit.port}")
+    print(f"{kit.role} {kit.name}: {'' if well else 'not '}connected, {found}")
     return int(not well)
 
 

@@ -13,6 +13,7 @@ from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward.flare.kits.doctor.certificates import name_in
 from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
+from fedward.flare.kits.health import connected
 from fedward.flare.kits.kit import Kit
 
 _CONNECT, _ANSWER = 5.0, 2.0
@@ -49,7 +50,7 @@ def check(kit: Kit, credentials: bool) -> list[Row]:
         _connect(kit).close()
     except OSError as error:
         return [resolved, _closed(kit, error), skipped(_TLS, "no connection")]
-    rows = [resolved, done("port", f"{kit.port} is open")]
+    rows = [resolved, _open(kit)]
     if kit.security == "clear":
         clear, remedy = "connection_security clear: nothing is encrypted", "Use this inside one machine only."
         return [*rows, warning(_TLS, expected="an encrypted connection", found=clear, remedy=remedy)]
@@ -84,6 +85,18 @@ def handshake(kit: Kit, show_own: bool) -> tuple[str, x509.Certificate]:
 
 def _connect(kit: Kit) -> socket.socket:
     return socket.create_connection((kit.host, kit.port), _CONNECT)
+
+
+def _open(kit: Kit) -> Row:
+    """Return the row of an open port, which at a server must be held by the kit's own process."""
+    if kit.role != "server":
+        return done("port", f"{kit.port} is open")
+    well, found = connected(kit)
+    if well:
+        return done("port", f"{kit.port} is open, held by this kit's server")
+    remedy = "Stop what holds it, or start this kit's server: the process at this port is another one."
+    expected = f"port {kit.port} held by this kit's own server"
+    return failed("port", expected=expected, found=f"it is open, but {found}", remedy=remedy)
 
 
 def _closed(kit: Kit, error: OSError) -> Row:

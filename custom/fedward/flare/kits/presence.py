@@ -1,0 +1,180 @@
+"""What a participant's own process says of its connection, for health checks; and a server's order at its start.
+
+A site's heartbeat counts when the server has answered it: an open connection may lead nowhere. A server counts as there
+while its own process holds its port and writes so.
+"""
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import psutil
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_constant import FLContextKey, SystemComponents
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import RunStatus
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.message import Message
+from nvflare.private.defs import CellChannel, CellChannelTopic
+
+from fedward.flare.kits.kit import Kit, open_kit, read_json, reading
+from fedward.flare.places import STATE, named_folder
+from fedward.storage.disk import make_folder, replacing
+
+RECENT = 45.0
+"""Seconds for which a contact counts. Heartbeats come every 10 seconds, and FLARE waits up to 30 for an answer."""
+
+_EVERY = 5.0
+"""Seconds between two of a server's looks at its own port and its sites."""
+
+_LOOKS, _BETWEEN = 5, 0.3
+"""Looks at a port that another process seems to hold until that is believed, and seconds between them."""
+
+_TAKEN = 1
+"""Exit status of a server whose port another process holds."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Presence:
+    """What a participant's process has last written."""
+
+    written: float
+    """Seconds since 1970; of a site: when the server last answered it."""
+    port: int | None
+    """At a server the port that its own process holds."""
+    sites: Mapping[str, float]
+    """At a server site -> seconds since 1970 when it last heard of it."""
+
+    @classmethod
+    def of(cls, kit: Kit) -> "Presence | None":
+        """Return what a kit's process has written; None if it never has. ConfigError: the file cannot be read."""
+        file = _file(kit)
+        if not file.exists():
+            return None
+        with reading(str(file), "a participant's last contact", "Remove it; a participant that runs writes it again."):
+            content = read_json(file)
+            sites = {str(name): float(last) for name, last in content["sites"].items()}
+            return cls(float(content["written"]), content["port"], sites)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was written, by this machine's clock."""
+        return time.time() - self.written
+
+    @property
+    def recent(self) -> bool:
+        """Whether it counts; one from the future does not, as the clock has been set back since."""
+        return -1.0 <= self.age <= RECENT
+
+
+class KitPresence(FLComponent):  # type: ignore[misc]
+    """Writes ``presence.json`` into a participant's own folder; stands in a kit's resources.
+
+    A server ends at once, with one line, if another process holds its port. At its start it closes the jobs that ran
+    when it ended: FLARE would call them running for ever, and nobody could abort them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cell: Any = None
+        """FLARE's connection, once its answers are looked at."""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Begin at the start of a server, or with the first heartbeat of a site."""
+        if event_type == EventType.BEFORE_CLIENT_HEARTBEAT:
+            self._listen(fl_ctx)
+        elif event_type == EventType.SYSTEM_BOOTSTRAP and (kit := _kit(fl_ctx)).role == "server":
+            end_if_taken(kit.port)
+            close_lost_jobs(fl_ctx)
+        elif event_type == EventType.SYSTEM_START and (kit := _kit(fl_ctx)).role == "server":
+            Thread(target=_watch_server, args=[kit, fl_ctx.get_engine()], daemon=True).start()
+
+    def _listen(self, fl_ctx: FLContext) -> None:
+        cell = fl_ctx.get_engine().get_cell()
+        if cell is self._cell:
+            return
+        self._cell, kit, writing = cell, _kit(fl_ctx), Lock()
+
+        def answered(message: Message) -> None:
+            if message.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK:
+                with writing:
+                    _write(kit, Presence(time.time(), None, {}))
+
+        cell.core_cell.add_incoming_reply_filter(CellChannel.SERVER_MAIN, CellChannelTopic.HEART_BEAT, answered)
+
+
+def end_if_taken(port: int) -> None:
+    """End this process if another one holds the port: FLARE would log that the server has started, and try for ever."""
+    for _ in range(_LOOKS):  # a socket that is just being opened has no process yet, as far as is seen
+        others = [one for one in _listeners(port) if one.pid != os.getpid()]
+        if not others:
+            return
+        time.sleep(_BETWEEN)
+    pid = others[0].pid
+    who = f"process {pid} ({_name(pid)})" if pid else "a process of another account"
+    text = f"the server's port {port}: expected it free, found {who} there. Stop that, or give the server another port."
+    print(f"fedward: {text}", file=sys.stderr, flush=True)
+    _log.critical(text)
+    logging.shutdown()
+    os._exit(_TAKEN)  # FLARE's threads would keep the process alive
+
+
+def close_lost_jobs(fl_ctx: FLContext) -> None:
+    """Call the jobs abandoned that ran when the server ended; their runs can be continued."""
+    manager = fl_ctx.get_engine().get_component(SystemComponents.JOB_MANAGER)
+    for job in manager.get_jobs_by_status([RunStatus.RUNNING, RunStatus.DISPATCHED], fl_ctx):
+        manager.set_status(job.job_id, RunStatus.ABANDONED, fl_ctx)
+        _log.warning("job %s was lost: it ran when the server ended", job.job_id)
+
+
+def _watch_server(kit: Kit, engine: Any) -> None:
+    """Write over and over whether this process holds its port, and when each site was last heard of."""
+    while True:
+        try:
+            end_if_taken(kit.port)
+            held = kit.port if any(one.pid == os.getpid() for one in _listeners(kit.port)) else None
+            sites = {client.name: client.last_connect_time for client in engine.get_clients()}
+            _write(kit, Presence(time.time(), held, sites))
+        except Exception:
+            _log.warning("the presence of this server is not written", exc_info=True)
+        time.sleep(_EVERY)
+
+
+def _listeners(port: int) -> list[Any]:
+    found = psutil.net_connections("tcp")
+    return [one for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+
+
+def _name(pid: int) -> str:
+    try:
+        return str(psutil.Process(pid).name())
+    except psutil.Error:
+        return "gone"
+
+
+def _kit(fl_ctx: FLContext) -> Kit:
+    return open_kit(Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir()))
+
+
+def _file(kit: Kit) -> Path:
+    """Return the file, in the participant's own folder, which no job reads."""
+    return (named_folder(STATE) or kit.folder / "fedward") / "presence.json"
+
+
+def _write(kit: Kit, presence: Presence) -> None:
+    file = _file(kit)
+    make_folder(file.parent, 0o700)
+    content = {"written": presence.written, "port": presence.port, "sites": dict(presence.sites)}
+    with replacing(file) as new:
+        new.touch(0o600)
+        new.write_text(json.dumps(content), encoding="utf-8")
