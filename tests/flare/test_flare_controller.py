@@ -18,7 +18,7 @@ from fedward.config import Experiment
 from fedward.errors import RunError
 from fedward.flare import controller as module
 from fedward.flare.jobs.configurations import controller as controller_of
-from fedward.flare.places import results_folder
+from fedward.flare.places import new_run, results_folder
 from fedward.local import LocalTransport
 from fedward.protocol.transport import Deliver
 from fedward.protocol.wire import Message
@@ -103,7 +103,27 @@ def test_a_run_a_job_may_not_continue_is_not_in_its_results(run, workspace, tmp_
     run("job-1", submitter_name=LEAD)
     with pytest.raises(RunError, match="other settings"):
         run("job-2", OTHER, submitter_name=LEAD)
-    assert not results_folder(workspace, "job-2").exists()
+    (reason,) = results_folder(workspace, "job-2").iterdir()
+    assert reason.name == "error.txt"
+    assert "found other settings" in reason.read_text()
+
+
+def test_a_run_has_the_id_that_its_sender_gave_it(run):
+    name = new_run(LEAD)
+    folder = run("job-1", submitter_name=LEAD, custom_props={"fedward_run": name})
+    assert json.loads((folder / "run.json").read_text())["id"] == name
+    assert new_run(LEAD) != name
+
+
+@pytest.mark.proves(
+    "lead",
+    "a lead gives a run the id of another lead's, whose memory the sites keep by it",
+    "the server gives it an id of its own: the name of a run is bound to its sender",
+)
+@pytest.mark.parametrize("name", [RUN, new_run(OTHER_LEAD), new_run(LEAD)[:16] + RUN[16:]], ids="abc")
+def test_nobody_gives_a_run_the_id_of_another_ones(run, name):
+    folder = run("job-1", submitter_name=LEAD, custom_props={"fedward_run": name})
+    assert json.loads((folder / "run.json").read_text())["id"] != name
 
 
 @pytest.mark.parametrize("name", ["fedperl", LEAD])

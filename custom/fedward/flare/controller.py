@@ -15,7 +15,16 @@ from fedward.flare.encryption import SERVER, context_of
 from fedward.flare.jobs.artifacts import write_artifacts
 from fedward.flare.jobs.configurations import described
 from fedward.flare.jobs.status import STATS
-from fedward.flare.places import METRICS, named_folder, put_into_results, results_folder, run_folder, site_folders
+from fedward.flare.places import (
+    METRICS,
+    named_folder,
+    put_into_results,
+    put_reason,
+    results_folder,
+    run_folder,
+    run_id,
+    site_folders,
+)
 from fedward.flare.transport import FlareTransport
 from fedward.methods import method_of, settings_of
 from fedward.protocol.transport import Transport
@@ -88,9 +97,14 @@ class ExperimentController(ModelController):  # type: ignore[misc]
                 site_folders=site_folders(workspace),
                 init=init,
                 watch=self._opened,
+                run_id=run_id(job),
             )
+        except Exception as error:
+            if not self.folder:  # the run was refused: its folder does not exist, or holds another one's
+                put_reason(error, results_folder(workspace, job_id))
+            raise
         finally:
-            if self.folder:  # else the run was refused: its folder holds another one's
+            if self.folder:
                 put_into_results(self.folder, results := results_folder(workspace, job_id))
                 write_artifacts(results)
 

@@ -5,8 +5,10 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from nvflare.apis.fl_constant import WorkspaceConstants
 from nvflare.apis.job_def import JobMetaKey, get_custom_props
@@ -15,12 +17,16 @@ from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from fedward.errors import ConfigError
 from fedward.sites import named_sites
+from fedward.terminal import reason
 
 RUNS = "FEDWARD_RUNS"
 """Environment variable: the server keeps its runs here, and continues a run that it finds."""
 
 RUN = "fedward_run"
 """Custom property of a job's meta: which run it begins or continues."""
+
+ERROR = "error.txt"
+"""File in the results of a job whose run did not begin: why."""
 
 METRICS = "FEDWARD_METRICS"
 """Environment variable: server and sites write metrics for Prometheus into this folder."""
@@ -92,6 +98,31 @@ def run_folder(workspace: Workspace, job_id: str, job: Mapping[str, Any]) -> Pat
     return runs / name if simulated else runs / _safe("submitter", job.get(JobMetaKey.SUBMITTER_NAME)) / name
 
 
+def new_run(user: str) -> str:
+    """Return a name for a user's new run: 32 hexadecimal digits, of which the last 16 follow from the user's name."""
+    first = uuid4().hex[:16]
+    return first + _of_user(first, user)
+
+
+def run_id(job: Mapping[str, Any]) -> str | None:
+    """Return the id that a job's run gets: the name that its sender gave it, if it is one of :func:`new_run`.
+
+    None otherwise, and the run gets an id of its own. Sites keep what they know of a run by its id, so nobody may give
+    another one's to a run.
+
+    Args:
+        job: the job's meta, of which the server has written the submitter.
+    """
+    run, user = get_custom_props(job, {}).get(RUN), job.get(JobMetaKey.SUBMITTER_NAME)
+    if isinstance(run, str) and re.fullmatch("[0-9a-f]{32}", run) and run[16:] == _of_user(run[:16], str(user)):
+        return run
+    return None
+
+
+def _of_user(first: str, user: str) -> str:
+    return sha256(f"{first} {user}".encode()).hexdigest()[:16]
+
+
 def results_folder(workspace: Workspace, job_id: str) -> Path:
     """Return where a run lies in a job's results, which its submitter downloads."""
     return Path(workspace.get_run_dir(job_id)) / "fedward"
@@ -101,6 +132,12 @@ def put_into_results(run: Path, results: Path) -> None:
     """Copy a run into a job's results, where it does not lie there, without what serves only to continue it."""
     if run != results:
         shutil.copytree(run, results, ignore=shutil.ignore_patterns("models", "rounds", "server"), dirs_exist_ok=True)
+
+
+def put_reason(error: Exception, results: Path) -> None:
+    """Say in a job's results why its run did not begin."""
+    results.mkdir(parents=True, exist_ok=True)
+    (results / ERROR).write_text(f"{reason(str(error) or type(error).__name__)}\n", encoding="utf-8")
 
 
 def resources(kit: Path) -> Path:

@@ -48,6 +48,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
     site_folders: Sequence[Path] = (),
     init: Source | None = None,
     watch: Callable[[Path], None] | None = None,
+    run_id: str | None = None,
 ) -> Path:
     """Run an experiment to its end and return its folder.
 
@@ -63,6 +64,7 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         init: a finished run's weights, used wherever name and shape are the same. A resumed run needs them only if it
             was interrupted before its first commit.
         watch: called with the run folder after every commit and change of status.
+        run_id: of a new run, 32 hexadecimal digits that no other run has; drawn by default.
 
     Raises:
         RunRefusedError: the policies of so many sites forbid the job that ``minimum_replies`` cannot come.
@@ -83,7 +85,9 @@ def run_experiment(  # noqa: PLR0913 - named choices of one run
         else:
             assert first is not None
             facts = (first.taken, first.base)
-            run = RunFolder.create(folder, experiment, algorithm.requirements, transport.sites(), engine, *facts)
+            run = RunFolder.create(
+                folder, experiment, algorithm.requirements, transport.sites(), engine, *facts, run_id
+            )
         run.watch = watch or run.watch
         if run.finished:
             if not run.reported:  # it was killed in between

@@ -56,11 +56,13 @@ class RunFolder:
         engine: str,
         init: Mapping[str, Any] | None = None,
         base: str | None = None,
+        run_id: str | None = None,
     ) -> "RunFolder":
         """Start a new run; refuse a folder that holds anything, since results are never overwritten.
 
         ``needs``: of the experiment's algorithm. ``init``: the weights it starts from, where these are not fresh; see
-        :mod:`fedward.storage.initial`. ``base``: SHA-256 of what is frozen in its network.
+        :mod:`fedward.storage.initial`. ``base``: SHA-256 of what is frozen in its network. ``run_id``: 32 hexadecimal
+        digits that no other run has; drawn by default.
         """
         # A process that died before the first file was whole has left nothing that could be lost.
         if path.exists() and any(not entry.name.endswith(".partial") for entry in path.iterdir()):
@@ -71,7 +73,7 @@ class RunFolder:
         optional: dict[str, Any] = {"init": init, "base": base, "private": needs.private, "untrained": needs.untrained}
         info = RunInfo(
             format=FORMAT,
-            id=uuid4().hex,
+            id=run_id or uuid4().hex,
             method=experiment.method,
             engine=engine,
             seed=experiment.seed,
