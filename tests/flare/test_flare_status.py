@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from nvflare.apis.fl_context import FLContext
-from nvflare.fuel.flare_api.api_spec import JobNotFound, JobNotRunning
+from nvflare.fuel.flare_api.api_spec import ClientInfo, JobInfo, JobNotFound, JobNotRunning, ServerInfo, SystemInfo
 from nvflare.widgets.info_collector import GroupInfoCollector, InfoCollector
 
 from fedward.errors import ConfigError, RunError
@@ -28,6 +28,8 @@ class Flare:
 
     def __init__(self, **jobs: Any) -> None:
         self.jobs = jobs
+        self.statuses: dict[str, str] = {}
+        self.server_start = 50.0
 
     def show_stats(self, job_id: str, target_type: str) -> dict[str, Any]:
         assert target_type == "server"
@@ -36,13 +38,17 @@ class Flare:
         return answer
 
     def list_jobs(self) -> list[dict[str, Any]]:
-        return [
-            *({"job_id": job, "job_name": f"name of {job}", "status": "RUNNING"} for job in self.jobs),
-            {"job_id": "old", "job_name": "old", "status": "FINISHED:COMPLETED"},
-        ]
+        metas = [self.get_job_meta(job) for job in [*self.jobs, "old"]]
+        return [{**meta, "job_name": f"name of {meta['job_id']}", "submit_time": 1} for meta in metas]
 
     def get_job_meta(self, job_id: str) -> dict[str, Any]:
-        return {"status": "FINISHED:COMPLETED"}
+        if isinstance(self.jobs.get(job_id), JobNotFound) and job_id not in self.statuses:
+            raise JobNotFound(job_id)
+        status = self.statuses.get(job_id, "RUNNING" if job_id in self.jobs else "FINISHED:COMPLETED")
+        return {"job_id": job_id, "status": status, "start_time": "1970-01-01T00:01:40+00:00"}
+
+    def get_system_info(self) -> SystemInfo:
+        return SystemInfo(ServerInfo("started", self.server_start), [ClientInfo("site-1", 0.0)], [JobInfo("e", "app")])
 
 
 def stats(state: dict[str, Any]) -> dict[str, Any]:
@@ -83,32 +89,68 @@ def test_all_jobs_that_run_are_told_each_with_what_there_is(folder):
     flare = Flare(a=stats(state), b=stats({}), c=JobNotRunning(), d=stats({"error": "damaged"}), e={})
     assert describe(flare) == [
         *("job a  name of a", *lines(state)),
-        *("job b  name of b", "  not begun"),
-        *("job c  name of c", "  FINISHED:COMPLETED"),
+        *("job b  name of b", "  starting"),
+        *("job c  name of c", "  ending"),
         *("job d  name of d", "  damaged"),
-        *("job e  name of e", "  not begun"),
+        *("job e  name of e", "  starting"),
     ]
     assert describe(Flare()) == ["no job runs"]
 
 
 @pytest.mark.proves("lead", "a job's name with line breaks, to fake further lines of status", "it stays one line")
 def test_a_jobs_name_stays_one_line():
+    flare, name = Flare(a={}), "x\n  best 1.000\r\nAll well"
+    flare.list_jobs = lambda: [{"job_id": "a", "job_name": name, "status": "RUNNING", "submit_time": 1}]
+    assert describe(flare) == ["job a  x best 1.000 All well", "  starting"]
+
+
+def test_a_job_is_told_with_the_run_it_belongs_to():
     flare = Flare(a={})
-    flare.list_jobs = lambda: [{"job_id": "a", "job_name": "x\n  best 1.000\r\nAll well", "status": "RUNNING"}]
-    assert describe(flare) == ["job a  x best 1.000 All well", "  not begun"]
+    meta = flare.get_job_meta
+    flare.get_job_meta = lambda job: {**meta(job), "custom_props": {"fedward_run": "0123\n4567"}}
+    assert describe(flare, "a") == ["job a", "  run 0123 4567", "  starting"]
+
+
+@pytest.mark.parametrize("status", ["SUBMITTED", "DISPATCHED", "RUNNING"])
+@pytest.mark.parametrize("answer", [JobNotFound(), JobNotRunning()])
+def test_a_job_that_begins_is_starting(status, answer):
+    """FLARE says that there is none, or none that runs."""
+    flare = Flare(e=answer)
+    flare.statuses["e"] = status
+    assert describe(flare) == ["job e  name of e", "  starting"]
+    with pytest.raises(RunError, match="found starting"):
+        job_progress(flare, "e")
+
+
+def test_a_lost_job_is_told_until_another_is_sent():
+    flare = Flare(a=JobNotRunning())
+    flare.statuses["a"] = "FINISHED:ABANDONED"
+    assert describe(flare) == ["job a  name of a", "  lost: the server ended while it ran"]
+    jobs = flare.list_jobs()
+    flare.list_jobs = lambda: [*jobs, {**jobs[0], "job_id": "b", "status": "FINISHED:COMPLETED", "submit_time": 2}]
+    assert describe(flare) == ["no job runs"]
+
+
+def test_a_job_that_began_before_its_server_is_lost():
+    flare = Flare(a=JobNotRunning())
+    flare.statuses["a"], flare.server_start = "RUNNING", 101.0
+    assert describe(flare) == ["job a  name of a", "  lost: the server ended while it ran"]
 
 
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
-        (JobNotRunning(), "expected a running job, found FINISHED:COMPLETED"),
+        (JobNotRunning(), "expected a running job, found FINISHED:COMPLETED. .*`fedward submit --continue a`"),
         (JobNotFound(), "expected a job of this federation, found none"),
         (stats({"error": "damaged"}), "found damaged"),
     ],
 )
 def test_a_job_that_tells_nothing_is_named_with_the_reason(answer, found):
+    flare = Flare(a=answer)
+    if isinstance(answer, JobNotRunning):
+        flare.statuses["a"] = "FINISHED:COMPLETED"
     with pytest.raises(RunError, match=f"job a: .*{found}"):
-        job_progress(Flare(a=answer), "a")
+        job_progress(flare, "a")
 
 
 def test_metrics_are_written_where_the_environment_says(monkeypatch):

@@ -113,6 +113,14 @@ def test_a_jobs_digest_can_be_copied_from_the_report(kit, tmp_path):
     assert max(map(len, lines)) <= 80
 
 
+def test_an_export_that_needs_images_at_the_server_says_so(tmp_path, capsys):
+    assert main(["jobs", str(tmp_path), "--only", "selffed", "--clinical"]) == 0
+    told = "fedward: warning: selffed: the server needs images of its own, named in local/server.yaml of its kit\n"
+    assert told in capsys.readouterr().err
+    assert main(["jobs", str(tmp_path), "--only", "selffed", "--clinical", "--set", "contrastive=off"]) == 0
+    assert "server.yaml" not in capsys.readouterr().err
+
+
 def test_an_export_that_the_default_policy_refuses_is_told_so(tmp_path, capsys):
     command = ["jobs", str(tmp_path), "--only", "fedavg", "--clinical"]
     assert main(command) == 0

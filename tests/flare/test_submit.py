@@ -2,16 +2,22 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from nvflare.fuel.flare_api.api_spec import AuthorizationError, JobTimeout, NoConnection
+from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
 from fedward.errors import ConfigError, RunError
+from fedward.flare.jobs import submit as module
 from fedward.flare.jobs.export import export_job
-from fedward.flare.jobs.submit import UnreachableError, fetch, session, submit, wait
+from fedward.flare.jobs.remote import UnreachableError
+from fedward.flare.jobs.status import LOST
+from fedward.flare.jobs.submit import fetch, session, submit, wait
+from fedward.flare.places import put_reason
 from tiny import tiny
 
+GONE = UnreachableError("the server", expected="an answer", found="none", remedy="Wait.")
 META = {"job_id": "42", "status": "FINISHED:ABNORMAL", "job_deploy_detail": ["server: OK", "site-1: no"]}
 
 
@@ -20,6 +26,8 @@ class Flare:
 
     def __init__(self, status: str | None = None, error: Exception | None = None) -> None:
         self.status, self.error, self.files = status, error, []
+        self.looks: list[dict[str, Any]] = [META]
+        self.starts = [1.0]
 
     def submit_job(self, folder: str) -> str:
         self.files = sorted(path.name for path in Path(folder).iterdir())
@@ -28,10 +36,14 @@ class Flare:
             raise self.error
         return "42"
 
-    def wait_for_job(self, job_id: str, **_: Any) -> dict[str, Any]:
+    def get_job_meta(self, job_id: str) -> dict[str, Any]:
         if self.error:
             raise self.error
-        return META
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+    def get_system_info(self) -> Any:
+        start = self.starts.pop(0) if len(self.starts) > 1 else self.starts[0]
+        return SimpleNamespace(server_info=SimpleNamespace(start_time=start), client_info=[], job_info=[])
 
     def download_job_result(self, job_id: str, out: str) -> str:
         if self.error:
@@ -77,12 +89,32 @@ def test_a_refusal_is_told_with_its_reason(job):
         submit(Flare(error=AuthorizationError("not you")), job)
 
 
+@pytest.fixture(autouse=True)
+def _clock_that_jumps(monkeypatch):
+    """Let each wait between two looks be over at once."""
+    clock = [0.0]
+    sleep = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(module, "time", sleep)
+
+
 def test_waiting_ends_and_says_that_the_job_does_not():
     assert wait(Flare(), "42") == META
-    with pytest.raises(RunError, match=r"within 5 s.*goes on"):
-        wait(Flare(error=JobTimeout()), "42", 5)
-    with pytest.raises(RunError, match="NoConnection: gone"):
-        wait(Flare(error=NoConnection("gone")), "42")
+    going_on = Flare()
+    going_on.looks = [{**META, "status": "RUNNING", "custom_props": {"fedward_run": "the run"}}]
+    with pytest.raises(RunError, match=r"within 5 s.*goes on.*--continue the run"):
+        wait(going_on, "42", 5)
+    with pytest.raises(UnreachableError):
+        wait(Flare(error=GONE), "42")
+
+
+def test_a_job_that_was_lost_with_its_server_is_not_waited_for():
+    """A server's kit of an earlier version does not close it."""
+    flare = Flare()
+    flare.looks, flare.starts = [{**META, "status": "RUNNING"}], [1.0, 1.0, 2.0]
+    meta = wait(flare, "42")
+    assert meta["status"] == LOST
+    with pytest.raises(RunError, match=r"found one that was lost.*`fedward submit --continue 42`"):
+        fetch(flare, meta, Path("nowhere"))
 
 
 def test_a_run_counts_by_its_own_status_not_by_flares(tmp_path):
@@ -102,8 +134,21 @@ def test_a_broken_record_is_an_error_with_flares_reason(tmp_path):
 
 
 def test_a_server_gone_when_results_are_fetched_is_named(tmp_path):
-    with pytest.raises(UnreachableError, match=r"results of job 42.*NoConnection: gone"):
-        fetch(Flare(error=NoConnection("gone")), META, tmp_path)
+    with pytest.raises(UnreachableError):
+        fetch(Flare(error=GONE), META, tmp_path)
+
+
+def test_the_reason_of_a_run_that_did_not_begin_is_told(tmp_path):
+    put_reason(
+        ConfigError("server", expected="images", found="none", remedy="Name some."), tmp_path / "42/workspace/fedward"
+    )
+    with pytest.raises(RunError, match=r"found no run at all: server: expected images, found none\. Name some\."):
+        fetch(Flare(), META, tmp_path)
+
+
+def test_an_error_names_the_lost_sites_first(tmp_path):
+    with pytest.raises(RunError, match=r"found site-2 is lost \(no contact for 60 s\); failed: no space"):
+        fetch(Flare("failed"), META, tmp_path, ["site-2 is lost (no contact for 60 s)"])
 
 
 @pytest.mark.parametrize("content", [None, "{", "{}"])

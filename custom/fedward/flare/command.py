@@ -4,7 +4,6 @@ import argparse
 import re
 from functools import partial
 from pathlib import Path
-from uuid import uuid4
 
 from fedward.config import Experiment
 from fedward.errors import ConfigError
@@ -84,7 +83,8 @@ def _jobs(options: argparse.Namespace) -> int:
 
 
 def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace) -> None:
-    """Say what of a clinical job sites with the default policy refuse, and by which SHA-256 they allow its weights."""
+    """Say what a clinical job needs at its participants: rules that allow it and its weights, the server's images."""
+    from fedward.methods import method_of
     from fedward.security.policy import refused_by_default
     from fedward.storage.initial import Weights, first_model
 
@@ -93,15 +93,21 @@ def _tell_policy(name: str, experiment: Experiment, options: argparse.Namespace)
         print(f"starting_weights: [{weights}]")
     for finding in refused_by_default(experiment, options.sites, weights):
         complain(f"warning: {name}: sites with the default policy refuse it; {finding}")
+    if method_of(experiment).requirements.server_images - {"pictures"}:  # these are shown if there are any
+        complain(f"warning: {name}: the server needs images of its own, named in local/server.yaml of its kit")
 
 
 def _submit(options: argparse.Namespace) -> int:
     from fedward.flare.jobs.submit import fetch, session, submit, wait
+    from fedward.flare.jobs.told import Told
+    from fedward.flare.kits.kit import open_kit
+    from fedward.flare.places import new_run
     from fedward.report.words import nobody_asked
     from fedward.storage.info import read_info
 
-    name, say = options.run or uuid4().hex, partial(print, flush=True)
-    say(f"run {name}; Ctrl-C ends the waiting, not the job. If it breaks off: --continue {name}")
+    user, say = open_kit(options.kit, "user").name, partial(print, flush=True)
+    name = options.run or new_run(user)
+    say(f"run {name}\nCtrl-C ends the waiting, not the job. If it breaks off:\n  fedward submit --continue {name}")
     if options.supervise:
         from fedward.flare.jobs.supervise import Supervisor
 
@@ -111,10 +117,12 @@ def _submit(options: argparse.Namespace) -> int:
             raise ConfigError("fedward submit --supervise", expected="no --timeout", found=found, remedy=remedy)
         run = Supervisor(options.kit, options.job, name, _PATIENCE, say).finish(options.out)
     else:
+        told = Told(say)
         with session(options.kit) as flare:
             job_id = submit(flare, options.job, name)
             say(f"job {job_id} is submitted")
-            run = fetch(flare, wait(flare, job_id, options.timeout), options.out)
+            meta = wait(flare, job_id, options.timeout, told)
+            run = fetch(flare, meta, options.out, told.lost)
     if nobody := nobody_asked(read_info(run).summary.enough_labels):
         say(nobody)
     print(run / "report.html")

@@ -6,8 +6,6 @@ Imports nothing heavy before it runs.
 import argparse
 import json
 import re
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 
 from fedward.errors import ConfigError, DataError, FedwardError
@@ -203,9 +201,9 @@ def _look_at_device(site_file: Path) -> int:
 def _status(options: argparse.Namespace) -> int:
     if _is_kit(options.subject):
         from fedward.flare.jobs import status
-        from fedward.flare.jobs.submit import session
+        from fedward.flare.jobs.remote import RemoteSession
 
-        with redirect_stdout(sys.stderr), session(options.subject) as flare:  # FLARE prints that it connects
+        with RemoteSession(options.subject) as flare:
             found = status.describe(flare, options.job)
     elif options.job:
         expected, remedy = "a startup kit, a folder with startup/ in it", "Name the kit, or leave the job away."

@@ -134,6 +134,24 @@ def lines(state: Mapping[str, Any]) -> list[str]:
     return found + _item("traffic", f"{state['bytes_down'] / 1e6:.1f} MB down, {state['bytes_up'] / 1e6:.1f} MB up")
 
 
+def round_lines(state: Mapping[str, Any], first: int) -> list[str]:
+    """Return what :func:`progress` tells of the rounds from ``first`` to the last committed one, of 80 columns at most.
+
+    One line, and one more for each site of the last exchange that did not answer.
+    """
+    done = f"round {state['round']}" if first >= state["round"] else f"rounds {first} to {state['round']}"
+    facts = []
+    if exchange := state["exchange"]:
+        facts.append(f"{len(exchange['replied'])} of {count(len(exchange['asked']), 'site')} replied")
+    if last := state["last"]:
+        facts.append(f"{state['metric']} {last['value']:.3f} (round {last['round']})")
+    if exchange:
+        facts.append(f"{exchange['seconds']:.1f} s")
+    text = f"{done} of {state['rounds']}" + (f": {', '.join(facts)}" if facts else "")
+    failed = _reasons(exchange["failed"]) if exchange else []
+    return [*textwrap.wrap(text, WIDTH, subsequent_indent="  "), *failed]
+
+
 def _when(time: str) -> str:
     return time.replace("T", " ").replace("+00:00", " UTC")
 

@@ -2,46 +2,38 @@
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nvflare.apis.fl_exception import FLCommunicationError
-from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, JobTimeout, NoConnection, SessionClosed
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.apis.job_def import RunStatus
 
 from fedward.errors import RunError
 from fedward.flare.jobs.export import SCRIPT
-from fedward.flare.kits.kit import open_kit, reading
-from fedward.flare.places import RUN
+from fedward.flare.jobs.remote import RemoteSession, UnreachableError
+from fedward.flare.jobs.status import LOST, has_ended, run_of
+from fedward.flare.kits.kit import reading
+from fedward.flare.places import ERROR, RUN
+from fedward.terminal import one_line
 
-_CONNECT, _POLL = 10.0, 2.0
-"""Seconds to reach the server, and between two looks at a job."""
+if TYPE_CHECKING:
+    from fedward.flare.jobs.told import Told
 
-CONNECTION_ERRORS = (NoConnection, SessionClosed, InternalError, FLCommunicationError)
-"""What FLARE raises where the server cannot be reached, or has been started anew."""
-
-
-class UnreachableError(RunError):
-    """The server does not answer; its jobs may go on."""
+POLL = 2.0
+"""Seconds between two looks at a job."""
 
 
 @contextmanager
-def session(kit: Path) -> Iterator[Session]:
-    """Log in with an admin's startup kit, as the user it was made for."""
-    user = open_kit(kit, "user").name
-    try:
-        opened = new_secure_session(user, str(kit), timeout=_CONNECT)
-    except (*CONNECTION_ERRORS, AuthenticationError) as error:
-        where, remedy = f"startup kit {kit}", "Check that the server runs, and the kit with `fedward doctor KIT`."
-        raise UnreachableError(where, expected="a server that accepts it", found=str(error), remedy=remedy) from error
-    with closing(opened):  # its threads would keep this process alive
+def session(kit: Path) -> Iterator[RemoteSession]:
+    """Log in with an admin's startup kit, as the user it was made for; see :class:`RemoteSession`."""
+    with RemoteSession(kit) as opened:
         yield opened
 
 
-def submit(flare: Session, job: Path, run: str | None = None) -> str:
+def submit(flare: RemoteSession, job: Path, run: str | None = None) -> str:
     """Submit a job folder and return the job's id.
 
     ``run`` names the run that the job begins or continues. What is sent is a copy without ``job.py``, since FLARE
@@ -54,9 +46,9 @@ def submit(flare: Session, job: Path, run: str | None = None) -> str:
             meta["custom_props"] = {**meta.get("custom_props", {}), RUN: run}
             (copy / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
         try:
-            return str(flare.submit_job(str(copy)))
-        except CONNECTION_ERRORS as error:
-            raise lost(f"job {job}", error) from error
+            return flare.submit_job(str(copy))
+        except UnreachableError:
+            raise
         except Exception as error:  # FLARE's have no common base
             found = f"{type(error).__name__}: {error}"
             remedy = "Correct the job, or submit it as a user with the role lead."
@@ -73,41 +65,64 @@ def job_meta(job: Path) -> dict[str, Any]:
         return dict(meta)
 
 
-def wait(flare: Session, job_id: str, timeout: float = 0.0) -> dict[str, Any]:
-    """Wait until a job ends, well or not, and return what FLARE says of it; 0 waits for ever."""
-    try:
-        return dict(flare.wait_for_job(job_id, timeout=timeout, poll_interval=_POLL))
-    except JobTimeout as error:
-        expected, found = f"its end within {timeout:g} s", "a job that goes on"
-        remedy = "Stop it with abort_job in the admin console, or fetch it later with download_job."
-        raise RunError(f"job {job_id}", expected=expected, found=found, remedy=remedy) from error
-    except CONNECTION_ERRORS as error:
-        raise lost(f"job {job_id}", error) from error
+def wait(flare: RemoteSession, job_id: str, timeout: float = 0.0, told: "Told | None" = None) -> dict[str, Any]:
+    """Wait until a job ends, well or not, and return what FLARE says of it.
+
+    Args:
+        flare: session of a user.
+        job_id: the job's.
+        timeout: seconds, of which 0 are for ever.
+        told: tells how it goes on; nothing is told without.
+
+    Raises:
+        RunError: it goes on after ``timeout``.
+        UnreachableError: the server does not answer.
+    """
+    end, started = time.monotonic() + timeout, None
+    while True:
+        meta = flare.get_job_meta(job_id)
+        if has_ended(meta):
+            return meta
+        system = flare.get_system_info()
+        if meta["status"] == RunStatus.RUNNING.value:
+            started = started or system.server_info.start_time
+            if started != system.server_info.start_time:
+                return {**meta, "status": LOST}
+        if told:
+            told.look(flare, job_id, system)
+        if timeout and time.monotonic() > end:
+            expected, found = f"its end within {timeout:g} s", "a job that goes on"
+            remedy = f"Fetch it later with `fedward submit --continue {run_of(meta)}`, or stop it with abort_job."
+            raise RunError(f"job {job_id}", expected=expected, found=found, remedy=remedy)
+        time.sleep(POLL)
 
 
-def lost(where: str, error: Exception) -> UnreachableError:
-    """Return the error to raise where one of ``CONNECTION_ERRORS`` came up."""
-    found = f"{type(error).__name__}: {error}"
-    remedy = "If the server still runs, so does the job: see list_jobs in the admin console."
-    return UnreachableError(where, expected="an answer from the server", found=found, remedy=remedy)
-
-
-def fetch(flare: Session, meta: dict[str, Any], out: Path) -> Path:
+def fetch(flare: RemoteSession, meta: Mapping[str, Any], out: Path, lost: Sequence[str] = ()) -> Path:
     """Download a job's results into ``out`` and return the run folder in them.
 
     What counts is the status in ``run.json``: FLARE calls a job complete that trained nothing, and abnormal one that
     has finished all rounds while a site was away.
+
+    Args:
+        flare: session of the job's submitter.
+        meta: what FLARE says of the job at its end.
+        out: folder; the results get a folder of the job's id in it.
+        lost: sentences on sites that were silent at the end, which an error names first.
+
+    Raises:
+        RunError: the run has not finished, or was lost with its server.
     """
     job_id = str(meta["job_id"])
-    try:
-        flare.download_job_result(job_id, str(out))
-    except CONNECTION_ERRORS as error:
-        raise lost(f"results of job {job_id}", error) from error
+    go_on = f"`fedward submit --continue {run_of(meta)}` goes on from the last round."
+    if meta["status"] == LOST:
+        found = "one that was lost: the server ended, and was started again"
+        raise RunError(f"job {job_id}", expected="a job that its server ends", found=found, remedy=f"Now {go_on}")
+    flare.download_job_result(job_id, str(out))
     run = results(out, meta)
     if found := unfinished(run):
         reported = "; ".join([str(meta.get("status")), *map(str, meta.get("job_deploy_detail") or [])])
-        remedy = f"See the logs in {out / job_id}; a site's refusal is in its log.txt."
-        found += f" (FLARE: {reported})"
+        remedy = f"See the logs in {out / job_id}; a site's refusal is in its log.txt. Once that is mended, {go_on}"
+        found = "; ".join([*lost, f"{found} (FLARE: {reported})"])
         raise RunError(f"job {job_id}", expected="a finished run", found=found, remedy=remedy)
     return run
 
@@ -119,11 +134,19 @@ def unfinished(run: Path) -> str:
         status, reason = info["status"], info["summary"].get("reason")
         return "" if status == "finished" else f"{status}: {reason}" if reason else str(status)
     except FileNotFoundError:
-        return "no run at all"
+        return f"no run at all: {_reason_of_none(run)}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"a run.json that cannot be read, {type(error).__name__}: {error}"
 
 
-def results(out: Path, meta: dict[str, Any]) -> Path:
+def _reason_of_none(run: Path) -> str:
+    """Return the server's word on a run that did not begin, see :class:`fedward.flare.controller`."""
+    try:
+        return one_line((run / ERROR).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "the job ended before it began one"
+
+
+def results(out: Path, meta: Mapping[str, Any]) -> Path:
     """Return where the run of a job lies that was fetched into ``out``."""
     return out / str(meta["job_id"]) / "workspace" / "fedward"

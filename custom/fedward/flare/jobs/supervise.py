@@ -1,27 +1,28 @@
 """A run supervised until it has finished: sent again, from its last round, when a machine or FLARE's job was lost.
 
-A job ends with the server that ran it, yet FLARE calls it running for ever; and a site that comes back is not given the
-job that runs. Killed job processes need none of this: see :mod:`fedward.flare.launchers`.
+A job ends with the server that ran it, and a site that comes back is not given the job that runs. Killed job processes
+need none of this: see :mod:`fedward.flare.launchers`. What a person stops stays stopped.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nvflare.apis.job_def import ALL_SITES, RunStatus
-from nvflare.fuel.flare_api.flare_api import Session
+from nvflare.apis.job_def import ALL_SITES, JobMetaKey, RunStatus
 
 from fedward.errors import FedwardError, RunError
 from fedward.flare.jobs import submit
-from fedward.flare.jobs.submit import CONNECTION_ERRORS, UnreachableError
-from fedward.flare.jobs.watch import Watch
+from fedward.flare.jobs.record import Record
+from fedward.flare.jobs.remote import RemoteSession, UnreachableError
+from fedward.flare.jobs.status import run_of
+from fedward.flare.jobs.submit import POLL
+from fedward.flare.jobs.told import Told
+from fedward.flare.jobs.watch import STOPPED, Watch
+from fedward.flare.kits.kit import open_kit
 from fedward.server.progress import progress
-
-_POLL = 2.0
-"""Seconds between two looks at a job, or two tries to reach the server."""
 
 _FRUITLESS = 3
 """Attempts in a row without a further round after which a run is given up."""
@@ -29,7 +30,7 @@ _FRUITLESS = 3
 _ENDS = set(RunStatus)
 """What FLARE says of a job that has left results; other ends are the watch's."""
 
-_HOPELESS = {RunStatus.FAILED_TO_RUN, RunStatus.FINISHED_CANT_SCHEDULE, RunStatus.ABANDONED, RunStatus.FINISHED_ABORTED}
+_HOPELESS = {RunStatus.FAILED_TO_RUN, RunStatus.FINISHED_CANT_SCHEDULE, STOPPED}
 """Ends that a further attempt would only repeat, or that somebody wanted."""
 
 _Result = TypeVar("_Result")
@@ -52,11 +53,13 @@ class Supervisor:
     run: str
     patience: float
     say: Callable[[str], None]
+    _told: Told = field(init=False)
+    _user: str = field(init=False)
     _sites: set[str] = field(default_factory=set, init=False)
     _called: set[str] = field(default_factory=set, init=False)
     """Sites that a job was started again for, and that have not been seen at work since: they may refuse it."""
     _rounds: int = field(default=0, init=False)
-    """Rounds that the run has finished, as far as is known."""
+    """Rounds that the run had finished after the last attempt, as far as is known."""
     _fruitless: int = field(default=0, init=False)
     """Attempts since there was a further one."""
     _refused: bool = field(default=False, init=False)
@@ -64,18 +67,25 @@ class Supervisor:
     _silent: float | None = field(default=None, init=False)
     """Since when the server has not been reached; None while it answers."""
 
+    def __post_init__(self) -> None:
+        self._told, self._user = Told(self.say), open_kit(self.kit, "user").name
+
     def finish(self, out: Path) -> Path:
-        """Return the folder of the finished run, fetched into ``out``.
+        """Return the folder of the finished run, fetched into ``out``, where its jobs are recorded too.
+
+        A job of the run that is at the server already is watched in place of a further one.
 
         Raises:
-            RunError: the job is refused, by the server or by too many sites, or aborted; three attempts in a row
-                brought no further round; or the server could not be reached for ``patience`` seconds.
+            RunError: the job is refused, by the server or by too many sites, or stopped by somebody else; three
+                attempts in a row brought no further round; or the server could not be reached for ``patience`` seconds.
+            ConfigError: no job, or a record in ``out`` that cannot be read.
         """
-        attempt = 0
+        record, attempt = Record.of(out, self.run), 0
         while True:
             attempt += 1
-            watch = self._reach(self._start)
+            watch = self._reach(lambda flare: self._start(flare, record))
             self.say(f"attempt {attempt}: job {watch.job_id}")
+            self._told.begin()
             meta = self._until_end(watch)
             self._sites |= watch.members
             try:
@@ -83,7 +93,7 @@ class Supervisor:
             except UnreachableError:
                 raise
             except RunError as error:
-                self._count(watch, submit.results(out, meta))
+                self._count(submit.results(out, meta))
                 if self._refused or meta["status"] in _HOPELESS:
                     raise
                 if self._fruitless == _FRUITLESS:
@@ -91,63 +101,82 @@ class Supervisor:
                     raise
                 self.say(str(error) if meta["status"] in _ENDS else error.found)
 
-    def _start(self, flare: Session) -> Watch:
-        self._await_sites(flare)
-        started = flare.get_system_info().server_info.start_time
-        job_id = submit.submit(flare, self.job, self.run)
+    def _start(self, flare: RemoteSession, record: Record) -> Watch:
+        """Send the job, unless one of this run is at the server that nobody watches any more."""
+        server = flare.get_system_info()
+        job_id = self._sent(flare, {job.job_id for job in server.job_info})
+        if job_id is None:
+            self._await_sites(flare)
+            server = flare.get_system_info()
+            job_id = submit.submit(flare, self.job, self.run)
         named = {site for sites in submit.job_meta(self.job)["deploy_map"].values() for site in sites} - {ALL_SITES}
-        return Watch(job_id, started, named, self._called, self._rounds)
+        return Watch(job_id, server.server_info.start_time, named, self._called, self._told, record)
+
+    def _sent(self, flare: RemoteSession, running: Collection[str]) -> str | None:
+        """Return a job of this run that waits or runs: its sender has not heard of it, or was killed; None if none."""
+        for job in flare.list_jobs():
+            if job["job_id"] in running or job["status"] == RunStatus.SUBMITTED.value:
+                meta = flare.get_job_meta(job["job_id"])
+                if run_of(meta) == self.run and meta.get(JobMetaKey.SUBMITTER_NAME.value) == self._user:
+                    return str(job["job_id"])
+        return None
 
     def _until_end(self, watch: Watch) -> dict[str, Any]:
         """Look at a job until it has ended; see :meth:`Watch.look` for what is returned."""
 
-        def looks(flare: Session) -> dict[str, Any]:
+        def looks(flare: RemoteSession) -> dict[str, Any]:
             while (meta := watch.look(flare)) is None:
                 self._silent = None  # a login alone would not do: the server might answer nothing else
-                time.sleep(_POLL)
+                time.sleep(POLL)
             return meta
 
         return self._reach(looks)
 
-    def _await_sites(self, flare: Session) -> None:
+    def _await_sites(self, flare: RemoteSession) -> None:
         """Wait for the sites of the last attempt: they come back one by one to a server that was started anew."""
-        since = time.monotonic()
+        since, awaited = time.monotonic(), set[str]()
         while missing := self._sites - {client.name for client in flare.get_connected_client_list()}:
+            if missing != awaited:
+                self.say(f"waiting for {', '.join(sorted(missing))} to connect, for {self.patience:.0f} s at most")
+                awaited = missing
             if time.monotonic() - since > self.patience:
                 self.say(f"going on without {', '.join(sorted(missing))}")
                 return
-            time.sleep(_POLL)
+            time.sleep(POLL)
 
     def _finished(self, meta: dict[str, Any], out: Path) -> Path:
         """Return the folder of the finished run; raise RunError if another attempt may be worth making."""
         if meta["status"] in _ENDS:
-            return self._reach(lambda flare: submit.fetch(flare, meta, out))
-        expected, found = "a job that brings it to its end", f"the job was {meta['status']}"
-        remedy = "Fix what ends it, then go on with `fedward submit --continue` and the run's name."
+            return self._reach(lambda flare: submit.fetch(flare, meta, out, self._told.lost))
+        if meta["status"] == STOPPED:
+            expected, found = "a job that nobody stops", "it was stopped by somebody else, and is not sent again"
+            remedy = f"To go on: `fedward submit --continue {self.run}`."
+            raise RunError(f"job {meta['job_id']}", expected=expected, found=found, remedy=remedy)
+        expected = "a job that brings it to its end"
+        found = "; ".join([*self._told.lost, f"the job was {meta['status']}"])
+        remedy = f"Fix what ends it, then go on with `fedward submit --continue {self.run}`."
         raise RunError(f"run {self.run}", expected=expected, found=found, remedy=remedy)
 
-    def _count(self, watch: Watch, run: Path) -> None:
+    def _count(self, run: Path) -> None:
         """Count an attempt that brought no further round; ``run`` is what was fetched of it, if anything."""
-        rounds = watch.rounds
+        rounds = self._told.round
         with suppress(FedwardError):  # it left nothing that could be read
             state = progress(run)
             rounds, self._refused = max(rounds, state["round"]), bool(state["refused"])
         self._fruitless = 0 if rounds > self._rounds else self._fruitless + 1
-        self._rounds = rounds
+        self._rounds = self._told.round = rounds
 
-    def _reach(self, action: Callable[[Session], _Result]) -> _Result:
+    def _reach(self, action: Callable[[RemoteSession], _Result]) -> _Result:
         """Do something at the server; while it cannot be reached, try again until patience is at its end."""
         self._silent = None
         while True:
             try:
                 with submit.session(self.kit) as flare:
                     return action(flare)
-            except (UnreachableError, *CONNECTION_ERRORS) as error:
+            except UnreachableError as error:
                 if self._silent is None:
                     self._silent = time.monotonic()
-                    self.say(f"waiting for the server: {error}")
+                    self.say(f"waiting for the server: {error.found}")
                 if time.monotonic() - self._silent > self.patience:
-                    if isinstance(error, UnreachableError):
-                        raise
-                    raise submit.lost(f"run {self.run}", error) from error
-                time.sleep(_POLL)
+                    raise
+                time.sleep(POLL)
