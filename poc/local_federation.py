@@ -20,6 +20,7 @@ import psutil
 import yaml
 
 from fedward.config import DataSpec, SyntheticData
+from fedward.flare.jobs.remote import UnreachableError
 from fedward.flare.jobs.submit import session
 from fedward.security.policy import FILE
 from fedward.sites import synthetic_site
@@ -150,7 +151,7 @@ class Federation:
                 raise RuntimeError(f"not connected after {_READY} s: {', '.join(sorted(missing))}; see {self.folder}")
             time.sleep(0.5)
             if self._listens():
-                with session(self.kit(ADMIN)) as flare:
+                with suppress(UnreachableError), session(self.kit(ADMIN)) as flare:  # it may still be starting
                     missing = set(HOSPITALS) - {client.name for client in flare.get_connected_client_list()}
 
     def stop(self) -> None:

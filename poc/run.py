@@ -15,6 +15,7 @@ signal.signal(signal.SIGINT, signal.SIG_DFL)  # libraries that are being importe
 from fedward.errors import FedwardError  # noqa: E402
 from fedward.flare.jobs.export import export_job  # noqa: E402
 from fedward.flare.jobs.submit import fetch, session, submit, wait  # noqa: E402
+from fedward.flare.jobs.told import Told  # noqa: E402
 from fedward.jobs import load_experiment  # noqa: E402
 from local_federation import LEAD, Federation  # noqa: E402
 
@@ -42,7 +43,7 @@ def main() -> int:
             with session(federation.kit(LEAD)) as flare:
                 job_id = submit(flare, job)
                 say(f"{LEAD} submitted job {job_id}")
-                run = fetch(flare, wait(flare, job_id, TIMEOUT), FOLDER / "results")
+                run = fetch(flare, wait(flare, job_id, TIMEOUT, Told(say)), FOLDER / "results")
             say(f"finished: {run / 'report.html'}")
     except (FedwardError, RuntimeError) as error:
         say(f"failed: {error}")
