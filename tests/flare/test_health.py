@@ -179,7 +179,8 @@ def test_a_server_closes_at_its_start_what_ran_when_it_ended(tmp_path, monkeypat
 def test_a_server_whose_port_is_taken_ends_and_touches_no_job(tmp_path, monkeypatch, capsys, listener):
     port = listener.getsockname()[1]
     kit(tmp_path, "server", port)
-    monkeypatch.setattr(presence, "os", SimpleNamespace(getpid=lambda: -1, _exit=_leave))
+    monkeypatch.setattr(presence, "os", SimpleNamespace(_exit=_leave))
+    monkeypatch.setattr(presence, "_own", lambda: {-1})
     with pytest.raises(SystemExit) as end:
         KitPresence().handle_event(EventType.SYSTEM_BOOTSTRAP, context(tmp_path, None))
     assert end.value.code == 1
@@ -196,8 +197,8 @@ def test_a_port_of_ones_own_is_not_taken(listener):
 
 
 def test_a_socket_that_is_just_being_opened_is_no_others(monkeypatch):
-    looks = iter([[SimpleNamespace(pid=None)], [SimpleNamespace(pid=os.getpid())]])
-    monkeypatch.setattr(presence, "_listeners", lambda port: next(looks))
+    looks = iter([[None], [os.getpid()]])
+    monkeypatch.setattr(presence, "_holders", lambda port: next(looks))
     end_if_taken(1)
     assert not list(looks)
 

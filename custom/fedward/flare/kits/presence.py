@@ -116,11 +116,12 @@ class KitPresence(FLComponent):  # type: ignore[misc]
 def end_if_taken(port: int) -> None:
     """End this process if another one holds the port: FLARE would log that the server has started, and try for ever."""
     for _ in range(_LOOKS):  # a socket that is just being opened has no process yet, as far as is seen
-        others = [one for one in _listeners(port) if one.pid != os.getpid()]
+        own = _own()
+        others = [pid for pid in _holders(port) if pid not in own]
         if not others:
             return
         time.sleep(_BETWEEN)
-    pid = others[0].pid
+    pid = others[0]
     who = f"process {pid} ({_name(pid)})" if pid else "a process of another account"
     text = f"the server's port {port}: expected it free, found {who} there. Stop that, or give the server another port."
     print(f"fedward: {text}", file=sys.stderr, flush=True)
@@ -142,7 +143,7 @@ def _watch_server(kit: Kit, engine: Any) -> None:
     while True:
         try:
             end_if_taken(kit.port)
-            held = kit.port if any(one.pid == os.getpid() for one in _listeners(kit.port)) else None
+            held = kit.port if _own() & set(_holders(kit.port)) else None
             sites = {client.name: client.last_connect_time for client in engine.get_clients()}
             _write(kit, Presence(time.time(), held, sites))
         except Exception:
@@ -150,9 +151,15 @@ def _watch_server(kit: Kit, engine: Any) -> None:
         time.sleep(_EVERY)
 
 
-def _listeners(port: int) -> list[Any]:
+def _holders(port: int) -> list[int | None]:
+    """Return the processes that listen at a port; None for one of another account."""
     found = psutil.net_connections("tcp")
-    return [one for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+    return [one.pid for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+
+
+def _own() -> set[int | None]:
+    """Return this process and all that it has started: one that was just forked has its sockets too."""
+    return {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
 
 
 def _name(pid: int) -> str:
