@@ -114,7 +114,7 @@ def test_each_secret_seed_and_purpose_has_draws_of_its_own() -> None:
     assert len({draws.derive(purpose) for draws in all_ for purpose in ("a", "b")}) == len(streams)
 
 
-def test_a_generator_with_a_secret_has_more_states_than_its_seeds() -> None:
+def test_a_secret_gives_more_states_than_seeds() -> None:
     """torch takes the low 32 bits of a seed: so many could be tried out. Two such seeds give one stream, as here."""
     one, same = (torch.Generator().manual_seed(seed) for seed in (5, 5 + 2**32))
     assert torch.equal(torch.rand(9, generator=one), torch.rand(9, generator=same))

@@ -126,7 +126,7 @@ def test_a_search_finds_no_settings_by_which_images_stand_out(seed):
     assert max(found.excess for found, _ in search(seed, 100, DEFAULT)) < STANDS_OUT
 
 
-def test_every_clinical_job_clips_and_keeps_the_clip_that_it_has():
+def test_every_clinical_job_clips():
     clips = {name: load_experiment(name, clinical=True).options.get("clip_gradient") for name in ("ssfl", "isofed")}
     assert clips == {"ssfl": 100.0, "isofed": None}, "isofed's own default is 5"
     assert load_experiment("ssfl", ["clip_gradient=1"], clinical=True).options["clip_gradient"] == 1

@@ -235,7 +235,7 @@ def test_steps_that_outweigh_others_are_refused_by_name(method, options, told):
     assert broken == ["maximum_" + told.format("the job's")]
 
 
-def test_every_setting_of_a_rate_or_a_loss_weight_is_under_a_rule():
+def test_every_rate_and_loss_weight_is_under_a_rule():
     """A method with another one has to say so, in its settings."""
     ruled = {"learning_rate", "unlabelled_learning_rate", "pretraining_rate", "contrastive_rate", "adaptation_rate"}
     ruled |= {"server_learning_rate", "unlabelled_weight", "consistency_weight", "fairness_weight", "proximal_weight"}
@@ -247,7 +247,7 @@ def test_every_setting_of_a_rate_or_a_loss_weight_is_under_a_rule():
     )
 
 
-def test_a_rate_that_a_methods_phase_has_without_saying_so_is_refused_at_work(tmp_path, monkeypatch):
+def test_a_rate_that_a_method_does_not_declare_is_refused(tmp_path, monkeypatch):
     experiment = hospital()
     algorithm = method_of(experiment)
     faster = [replace(phase, learning_rate=0.5) for phase in algorithm.phases("train", 1, 120)]
@@ -595,7 +595,7 @@ def test_a_threshold_that_leaves_few_steps_gets_no_update(tmp_path):
     "a threshold that keeps so few pseudo-labels that they are a few images of a site without labels",
     "a batch with fewer than minimum_batch of them is no step there",
 )
-def test_few_pseudo_labels_are_no_step_where_there_is_nothing_else(tmp_path):
+def test_few_pseudo_labels_alone_are_no_step(tmp_path):
     """Of eight images in each of four batches some are kept, but not all."""
     low, high = 0.0, 1.0
     for number in range(30):
