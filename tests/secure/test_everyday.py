@@ -150,7 +150,7 @@ def test_a_job_by_flares_own_command_runs_as_a_run_of_its_own(federation, tmp_pa
     assert (row["replied"], list(row["failed"])) == (["hospital-b", "hospital-c"], ["hospital-a"])
 
 
-def test_logs_are_fetched_with_the_results_and_not_by_flares_command(federation, watched):
+def test_logs_are_fetched_with_the_results(federation, watched):
     with session(federation.kit(LEAD)) as lead:
         job_id = lead.list_jobs()[0]["job_id"]
     for site in (SERVER, "hospital-a", "all"):

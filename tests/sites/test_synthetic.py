@@ -19,7 +19,7 @@ def test_ten_sites_draw_all_eight_classes():
     assert tuple(LOOKS) == DERMOSCOPY
 
 
-def test_further_sites_are_like_the_first_ten_with_patients_of_their_own():
+def test_further_sites_are_like_the_first_ten():
     for first, further in (("site-9", "site-19"), ("site-10", "site-100")):
         one, two = (synthetic_site(site, SPEC, SyntheticData(), 1) for site in (first, further))
         counts = [np.bincount(labels_of(data), minlength=8) for data in (one, two)]
