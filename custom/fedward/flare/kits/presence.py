@@ -126,7 +126,6 @@ def end_if_taken(port: int) -> None:
     text = f"the server's port {port}: expected it free, found {who} there. Stop that, or give the server another port."
     print(f"fedward: {text}", file=sys.stderr, flush=True)
     _log.critical(text)
-    logging.shutdown()
     os._exit(_TAKEN)  # FLARE's threads would keep the process alive
 
 
