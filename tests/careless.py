@@ -8,10 +8,13 @@ from local_federation import SERVER, Federation
 
 
 def let_everything_pass(federation: Federation) -> None:
-    """Restart the server without rules of its own: any code, any class, any file, and no signatures."""
+    """Restart the server without rules of its own: any code, class and file, no signatures, and a shell for people."""
     kit = federation.kit(SERVER)
     rules = kit / "local" / "authorization.json"
-    rules.write_text(rules.read_text().replace('"byoc": "none"', '"byoc": "any"'))
+    granted = rules.read_text()
+    for right in ("byoc", "shell_commands"):
+        granted = granted.replace(f'"{right}": "none"', f'"{right}": "any"')
+    rules.write_text(granted)
     resources = json.loads((kit / "local" / RESOURCES).read_text())
     del resources["app_validator"]
     (kit / "local" / RESOURCES).write_text(json.dumps({**resources, "class_allow_list": ["*"]}))

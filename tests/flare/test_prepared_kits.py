@@ -15,7 +15,7 @@ from nvflare.app_opt.job_launcher.study_runtime import load_study_runtime_file
 
 from fedward.flare.classes import ALLOWED
 from fedward.flare.kits import doctor
-from fedward.flare.kits.builder import RESOURCES, app_check
+from fedward.flare.kits.builder import CONNECTIONS, RESOURCES, app_check
 from provisioned import provisioned
 
 PROVISIONING = Path(__file__).parents[2] / "provisioning"
@@ -66,7 +66,11 @@ def test_what_a_kit_says_of_jobs_is_kept(prepared):
     assert content["class_list_enforcement_mode"] == "enforce"
     assert content["app_validator"] == app_check(role)
     assert not (kit / "local" / "resources.json").exists()
-    files = [path.relative_to(before) for path in (before / "local").rglob("*") if path.name != RESOURCES]
+    connections = json.loads((kit / "local" / CONNECTIONS).read_text())
+    assert connections["internal"]["resources"]["connection_security"] == "mtls"
+    assert connections["allow_adhoc_conns"] is False
+    changed = {RESOURCES, CONNECTIONS}
+    files = [path.relative_to(before) for path in (before / "local").rglob("*") if path.name not in changed]
     assert Path("local/authorization.json") in files
     assert all((kit / file).read_bytes() == (before / file).read_bytes() for file in files)
 

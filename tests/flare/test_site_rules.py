@@ -257,6 +257,7 @@ def test_an_administrator_sees_what_is_not_as_by_default(kit, capsys):
         "    images_per_round  32                            416",
         "    batch             8                             16",
         "    learning_rate     0.0001                        5e-05",
+        "    clip_gradient     100.0                         null",
     ]
 
 

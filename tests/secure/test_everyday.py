@@ -17,7 +17,7 @@ from fedward.config import Experiment
 from fedward.flare.jobs.configurations import experiment_in
 from fedward.flare.jobs.export import export_job
 from fedward.flare.jobs.status import describe
-from fedward.flare.jobs.submit import fetch, session, submit
+from fedward.flare.jobs.submit import fetch, session, submit, wait
 from local_federation import HOSPITALS, LEAD, SERVER, Federation
 from tiny import clinical
 from waiting import PATIENCE, appears
@@ -140,7 +140,7 @@ def test_a_job_by_flares_own_command_runs_as_a_run_of_its_own(federation, tmp_pa
     job_id = json.loads(done.stdout)["data"]["job_id"]
     try:
         with session(federation.kit(LEAD)) as lead:
-            lead.wait_for_job(job_id, timeout=PATIENCE, poll_interval=1.0)
+            wait(lead, job_id, PATIENCE)
     finally:
         site_file.write_text(before)
     run = federation.kit(SERVER) / "fedward" / "runs" / LEAD / job_id
