@@ -5,6 +5,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,17 @@ class Target:
         return answer.status, json.loads(content)
 
     def send(self, content: bytes) -> bytes:
-        """Send bytes, and return all that comes back."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sending:
+        """Send bytes, and return all that comes back, until the page ends the connection, be it in the middle."""
+        answer = b""
+        with (
+            socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as sending,
+            suppress(ConnectionError),
+        ):
             sending.sendall(content)
             sending.shutdown(socket.SHUT_WR)
-            return b"".join(iter(lambda: sending.recv(65536), b""))
+            while part := sending.recv(65536):
+                answer += part
+        return answer
 
     def threads(self) -> int:
         status = Path(f"/proc/{self.server.process.pid}/status").read_text()

@@ -4,7 +4,7 @@ from typing import Any
 
 from fedward.errors import ConfigError
 from fedward.flare.kits.builder import CONNECTIONS
-from fedward.flare.kits.doctor.rows import Row, broken, done, failed
+from fedward.flare.kits.doctor.rows import Row, broken, done, warning
 from fedward.flare.kits.kit import Kit, read_json
 
 _NAME = "own connections"
@@ -23,7 +23,7 @@ def check(kit: Kit) -> list[Row]:
         return [done(_NAME, "a job's process and its parent show each other the kit's certificate")]
     expected = "connections within this machine that need the kit's certificate"
     remedy = f"Copy {_FILE} from a newly provisioned kit, and start the participant again."
-    return [failed(_NAME, expected=expected, found=problem, remedy=remedy)]
+    return [warning(_NAME, expected=expected, found=problem, remedy=remedy)]
 
 
 def _problem(content: dict[str, Any]) -> str:
