@@ -1,7 +1,7 @@
 """What a job may bring to a participant: the configuration that ``fedward jobs`` writes, and at the server weights.
 
-The list of an app's files is checked before anything is unpacked; the files, and what they say, before they come to the
-place from which the job would run. A refusal goes to the job's lead, with the name of the participant.
+The list of an app's files is checked before anything is unpacked. The files and their content are checked before they
+come to the place from which the job would run. A refusal goes to the job's lead, with the name of the participant.
 """
 
 import io
@@ -38,16 +38,21 @@ _LONGEST_TEXT = 200
 """Characters of what was found that an error repeats: the job's lead chose them, others read them."""
 
 CONFIGS: dict[Role, str] = {"site": CLIENT, "server": SERVER}
+"""Whose configuration -> the name of its file."""
 
 _PATHS = {"path", "class_path"}
+"""Keys by which a configuration names a class."""
+
 _NAMES_CLASS = _PATHS | {"name", "class_attributes"}
 """Keys by which FLARE takes a value among the arguments for a class to build, or for the arguments themselves."""
 
 _CONTROLLERS = {*CONTROLLERS.values(), AVERAGING, FOREIGN}
 
 _EXPERIMENT = set(Experiment.model_fields) - {"method", "options"}
+"""Names that a controller's argument ``experiment`` may have."""
+
 _PARTS: dict[str, type[BaseModel]] = {"data": DataSpec, "synthetic": SyntheticData}
-"""Names that a controller's argument ``experiment`` may have, and mappings in it with names of their own."""
+"""Mappings in that argument which have names of their own."""
 
 _INTERVAL = (0.05, 60.0)
 """Seconds between two questions of a site for work that a job may set."""
@@ -56,14 +61,15 @@ _INTERVAL = (0.05, 60.0)
 def check(app: Path, role: Role) -> None:
     """Look at the files of an app, and at the configuration for a site or the server.
 
-    At a site that is the server's, too: its executor reads the experiment there.
+    A site checks the server's configuration as well, because its executor reads the experiment there.
 
     Raises:
-        ConfigError: a file or folder that no export has, a link, one that is too large, or a configuration that is
-            not, but for the experiment, the one that an export has.
+        ConfigError: a file or folder that no export has, a link, a file that is too large, or a configuration that
+            differs from an exported one in more than the experiment.
     """
     _check_files(app, role)
-    for side in ("site", "server") if role == "site" else (role,):
+    sides: tuple[Role, ...] = ("site", "server") if role == "site" else ("server",)
+    for side in sides:
         _check_configuration(app, side)
 
 
@@ -75,7 +81,8 @@ def check_archive(archive: object, role: Role) -> None:
         role: whose kit it is for: at the server an app may hold the weights that a run starts from.
 
     Raises:
-        ConfigError: it is no zip file, or has a file that no export has, one of them twice, or one that is too large.
+        ConfigError: it is not a zip file, or it holds a file that no export has, a name twice, or a file that is too
+            large.
     """
     if not isinstance(archive, bytes):
         raise refused("app", "a zip file", f"a {type(archive).__name__}")
@@ -87,7 +94,8 @@ def check_archive(archive: object, role: Role) -> None:
     sizes = {entry.filename.rstrip("/"): None if entry.is_dir() else entry.file_size for entry in entries}
     if len(sizes) < len(entries):
         raise refused("app", "each file once", "a name that comes twice")
-    if sizes.get(FOLDER, 0) is None:
+    folder_is_listed = FOLDER in sizes and sizes[FOLDER] is None
+    if folder_is_listed:
         del sizes[FOLDER]
     check_files(sizes, role)
 
@@ -142,12 +150,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _differences(content: Any, side: Role) -> str:
-    """Return in what a configuration differs from an exported one, empty if in its experiment alone."""
+    """Return how a configuration differs from an exported one; empty if in its experiment alone."""
     for value in values(content):
         if isinstance(value, str) and ("{" in value or "}" in value):
             return f"a brace in {value!r}: FLARE would put a variable in its place"
-        if isinstance(value, dict) and (named := {str(value[key]) for key in _PATHS & set(value)} - {*ALLOWED[side]}):
-            return f"the class {', '.join(sorted(named))}"
+        if isinstance(value, dict):
+            named = {str(value[key]) for key in _PATHS & set(value)}
+            strangers = named - set(ALLOWED[side])
+            if strangers:
+                return f"the class {', '.join(sorted(strangers))}"
     try:
         return _from_export(content, side)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -159,7 +170,8 @@ def _from_export(content: Any, side: Role) -> str:
         interval = content["default_task_fetch_interval"]
         exported = client_config(interval)
     else:
-        (workflow,), interval = content["workflows"], content["server"]["task_request_interval"]
+        (workflow,) = content["workflows"]
+        interval = content["server"]["task_request_interval"]
         if workflow["path"] not in _CONTROLLERS:
             return "a workflow that is no controller"
         if problem := _arguments(workflow["args"]):
@@ -188,7 +200,7 @@ def _arguments(args: dict[str, Any]) -> str:
 
 
 def values(content: Any) -> Iterator[Any]:
-    """Yield everything in a configuration, keys too."""
+    """Yield every value in a configuration, and every key."""
     waiting = [content]
     while waiting:
         value = waiting.pop()

@@ -1,7 +1,7 @@
 """How a job's app comes to a participant: unpacked aside, checked whole, and moved into its place only then.
 
-FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check says no. If a step raises,
-nothing is deleted: anybody's files stay on a path from which FLARE's processes import.
+FLARE 2.9 unpacks an app where it will run, checks it there, and deletes it if a check refuses it. If a step raises,
+nothing is deleted: a stranger's files stay on a path from which FLARE's processes import.
 """
 
 import copy
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from nvflare.apis.app_validation import AppValidationKey
 from nvflare.apis.fl_constant import SiteType
@@ -32,8 +32,11 @@ from fedward.flare.kits.app_check import check_archive, refused
 from fedward.flare.kits.gate import is_job_id, refusals
 
 _ASIDE = ".deploy-"
-"""Beginning of the names of folders in which apps are unpacked. The whole name is as long as a job's id: a path that
-fits there fits in the app's place too."""
+"""Beginning of the names of folders in which apps are unpacked."""
+
+_ID_LENGTH = len(str(UUID(int=0)))
+"""Characters of a job's id, and of the name of a folder in which an app is unpacked: a path that fits there fits in the
+app's place too."""
 
 _SUBMITTERS = {"lead", "project_admin"}
 """Roles of the people whose jobs may run."""
@@ -42,7 +45,7 @@ _one_at_a_time = threading.Lock()
 
 
 def install() -> None:
-    """Let FLARE's deployer, which server and sites use, do what this module does."""
+    """Replace the ``deploy`` of FLARE's deployer, which server and sites use, by the one of this module."""
     AppDeployer.deploy = deploy
 
 
@@ -57,7 +60,7 @@ def deploy(
 ) -> str:
     """Stand in for ``AppDeployer.deploy``: put a job's app into its place, or return why it is refused.
 
-    Whatever goes wrong, nothing of the app stays. What is refused stands in the audit log with its submitter.
+    Whatever goes wrong, nothing of the app is left. What is refused stands in the audit log with its submitter.
 
     Args:
         workspace: the participant's.
@@ -133,10 +136,14 @@ class _RefusedByFlareError(Exception):
 
 @contextmanager
 def _aside(kit: Path) -> Iterator[Path]:
-    """Give a new folder in a kit, which is gone afterwards unless it was moved; so are those of killed processes."""
+    """Make a folder in a kit and remove it at the end, unless it was moved.
+
+    Folders that killed processes left are removed first.
+    """
     for left in kit.glob(f"{_ASIDE}*"):
         shutil.rmtree(left, ignore_errors=True)
-    folder = kit / f"{_ASIDE}{uuid4().hex}"[: len(str(uuid4()))]
+    name = f"{_ASIDE}{uuid4().hex}"[:_ID_LENGTH]
+    folder = kit / name
     folder.mkdir(mode=0o700)
     try:
         yield folder

@@ -12,8 +12,9 @@ of any role, can therefore have a command run at every hospital. Both ends are c
   networks, with which anybody could stop a cell or give it another server, is not among them.
 - A site's process takes :data:`RIGHTS` from its server and no others, and checks the user's right to each itself.
 
-What is refused has no answer, and stands in the audit log of the participant that refused it, with its sender.
-:func:`install` puts all of this into a process; docs/threat_model.md says what FLARE does by itself, in which versions.
+A refused message gets no answer. A command of the server that a site does not obey is answered with the reason. Each
+refusal stands in the audit log of the participant that refused, with its sender. :func:`install` puts all of this into
+a process. docs/threat_model.md says what FLARE does by itself, in which versions.
 """
 
 import logging
@@ -110,8 +111,8 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
 }
 """Receiver -> the requests that it accepts -> from whom. A topic's own entry takes precedence over that of its channel.
 
-Models travel by downloads, whose address is a secret that a request before has told. Where FLARE starts a container for
-each job, a job's process fetches its files from its own site or server by the channel of workspaces."""
+Models travel as downloads. The address of a download is a secret that an earlier request has told. Where FLARE starts a
+container for each job, the job's process fetches its files from its own site or server over the workspace channel."""
 
 RIGHTS: Mapping[str, str | None] = {
     TrainingTopic.CHECK_RESOURCE: None,
@@ -126,23 +127,23 @@ RIGHTS: Mapping[str, str | None] = {
 }
 """What a site's process does for its server -> the right that a user needs by the site's own ``authorization.json``.
 
-None: the server does it of itself in the course of a job, which the site checks when it is deployed. FLARE's other
+None: the server does it by itself in the course of a job, which the site has checked at its deployment. FLARE's other
 commands (a shell, deletion of folders, logging, statistics of processes) do not exist at a site."""
 
-_FETCHES_FILES = "ws_transfer_"
-"""With what the name of a job's cell begins while it fetches its files."""
+_FETCHING_PREFIX = "ws_transfer_"
+"""Beginning of the name of a job's cell while it fetches its files."""
 
 _LOOPBACK = ("127.", "localhost:", "::1", "[::1]")
-"""With what the addresses of this machine begin."""
+"""Beginnings of this machine's own addresses."""
 
-_WINDOW = 60.0
-"""Seconds for which refusals of one sender are counted together."""
+_WINDOW_SECONDS = 60.0
+"""How long refusals of one sender are counted together."""
 
-_WRITTEN = 20
+_WRITTEN_IN_FULL = 20
 """Refusals of one sender in a window that are written one by one: a flood must not fill the disk."""
 
-_LONGEST_NAME = 80
-"""Characters of a name in a refusal: the sender chose it."""
+_LONGEST_ACTION = 80
+"""Characters of an action in the log: its name is the sender's choice."""
 
 _log = logging.getLogger(__name__)
 
@@ -160,11 +161,11 @@ class Arrival:
     passive: bool
     """Whether the neighbour opened the connection."""
     clear: bool
-    """Whether the connection is one within the machine that needs no certificate, as in kits of earlier versions."""
+    """Whether the connection stays within the machine and is not encrypted, as in kits of earlier versions."""
     origin: str
     destination: str
     request: Request | None
-    """None: an answer, which finds nothing but a request that waits for it."""
+    """None: an answer, which reaches nothing but the request that waits for it."""
     foreign_address: bool
     """Whether the receiver is told to open a connection to an address in the message."""
 
@@ -175,20 +176,20 @@ class Arrival:
 
 
 def place_of(name: str) -> Place | None:
-    """Return what the cell of a name is; None: nothing that a federation of fedward has, such as a relay."""
+    """Return what the cell of that name is; None: nothing that a federation of fedward has, such as a relay."""
     if is_valid_admin_client_name(name):
         return "user"
     path = FQCN.split(name)
     on_server = path[0] == FQCN.ROOT_SERVER
     if len(path) == 1:
         return "server" if on_server else "site"
-    if len(path) == 2 and is_job_id(path[1].removeprefix(_FETCHES_FILES)):
+    if len(path) == 2 and is_job_id(path[1].removeprefix(_FETCHING_PREFIX)):
         return "server job" if on_server else "site job"
     return None
 
 
 def is_job_id(text: Any) -> bool:
-    """Return whether a text is a job's id as FLARE makes them; no other names a folder that a job may have."""
+    """Return whether a text is a job's id as FLARE makes them. Nothing else may name a job's folder."""
     try:
         return isinstance(text, str) and str(uuid.UUID(text)) == text
     except ValueError:
@@ -236,8 +237,10 @@ def _request_refused(message: Arrival) -> str:
 
 def _is_neighbour(message: Arrival) -> bool:
     """Return whether the cell at the other end is one that the receiver has a connection with."""
-    here, beside = place_of(message.receiver), place_of(message.neighbour)
-    if message.passive and not message.certificate and not (message.clear and beside in ("server job", "site job")):
+    here = place_of(message.receiver)
+    beside = place_of(message.neighbour)
+    job_within_machine = message.clear and beside in ("server job", "site job")
+    if message.passive and not message.certificate and not job_within_machine:
         return False
     if here == "server":
         return message.passive and beside in ("site", "site job", "user", "server job")
@@ -254,7 +257,8 @@ def _is_neighbour(message: Arrival) -> bool:
 
 def _may_speak_for(message: Arrival) -> bool:
     """Return whether the neighbour passes on messages of the cell that the header names as their origin."""
-    here, beside = place_of(message.receiver), place_of(message.neighbour)
+    here = place_of(message.receiver)
+    beside = place_of(message.neighbour)
     if here == "server":
         if beside in ("user", "server job"):
             return message.origin == message.neighbour
@@ -271,8 +275,11 @@ def _may_speak_for(message: Arrival) -> bool:
 
 def _is_on_the_way(message: Arrival) -> bool:
     """Return whether the receiver lies between the origin and the destination: one of them is on the server's side."""
-    here, origin, target = place_of(message.receiver), place_of(message.origin), place_of(message.destination)
-    sites, servers = ("site", "site job"), ("server", "server job")
+    here = place_of(message.receiver)
+    origin = place_of(message.origin)
+    target = place_of(message.destination)
+    sites = ("site", "site job")
+    servers = ("server", "server job")
     if here == "server":
         return (origin in sites and target == "server job") or (origin == "server job" and target in sites)
     if here == "site":
@@ -283,6 +290,7 @@ def _is_on_the_way(message: Arrival) -> bool:
 
 
 def _family(name: str) -> str:
+    """Return the site, server or user whose process or job the cell of that name is."""
     return str(FQCN.split(name)[0])
 
 
@@ -290,7 +298,7 @@ def _job(name: str) -> str | None:
     """Return the job's id in the name of a job's cell; None for other cells."""
     if place_of(name) not in ("server job", "site job"):
         return None
-    return str(FQCN.split(name)[1]).removeprefix(_FETCHES_FILES)
+    return str(FQCN.split(name)[1]).removeprefix(_FETCHING_PREFIX)
 
 
 def _senders(receiver: Place, request: Request) -> tuple[Place, ...]:
@@ -339,7 +347,11 @@ def _streamed(message: Message) -> Request:
 
 
 class Refusals:
-    """What was refused, in the log and in the audit log: each with its sender, a flood of one sender as a number."""
+    """Writes what was refused into the log and the audit log, with its sender.
+
+    Of a flood only the first refusals are written. How many followed is written with the sender's next refusal after
+    the window.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -356,12 +368,14 @@ class Refusals:
         with self._lock:
             window = self._windows.get(sender)
             now = time.monotonic()
-            if window is None or now - window.start > _WINDOW:
-                if window and window.count > _WRITTEN:
-                    _write(sender, "more", f"{window.count - _WRITTEN} further times in {_WINDOW:.0f} s")
-                window = self._windows[sender] = _Window(now)
+            if window is None or now - window.start > _WINDOW_SECONDS:
+                if window and window.count > _WRITTEN_IN_FULL:
+                    unwritten = window.count - _WRITTEN_IN_FULL
+                    _write(sender, "more", f"{unwritten} further times in {_WINDOW_SECONDS:.0f} s")
+                window = _Window(now)
+                self._windows[sender] = window
             window.count += 1
-            if window.count > _WRITTEN:
+            if window.count > _WRITTEN_IN_FULL:
                 return
         _write(sender, action, reason)
 
@@ -375,13 +389,13 @@ class _Window:
 def _write(sender: str, action: str, reason: str) -> None:
     # Names are the sender's own words: a line break would write a line of the sender's own into the log.
     who, what, why = (part.encode("unicode_escape").decode("ascii") for part in (sender, action, reason))
-    what = f"refused {what[:_LONGEST_NAME]}"  # FLARE's audit log leaves out some actions by their names
+    what = f"refused {what[:_LONGEST_ACTION]}"  # FLARE's audit log leaves out some actions by their names
     _log.warning("%s from %s: %s", what, who, why)
     AuditService.add_event(user=who, action=what, msg=f" {why}")
 
 
 refusals = Refusals()
-"""Those of this process."""
+"""Writes down those of this process."""
 
 
 def install() -> None:
@@ -422,10 +436,13 @@ def _register(agent: FedAdminAgent, processor: RequestProcessor) -> None:
 def _obey(agent: FedAdminAgent, request: Message) -> Message:
     """Stand in for ``FedAdminAgent._dispatch_request``, which checks rights only if the sender's header asks for it."""
     command = request.payload
-    sender = f"server for {_person(command, 'USER').name or 'nobody'}" if isinstance(command, Command) else "server"
     if reason := _forbidden(command):
-        topic = command.topic if isinstance(command, Command) else type(command).__name__
-        refusals.note(sender, str(topic), reason)
+        sender = "server"
+        topic = type(command).__name__
+        if isinstance(command, Command):
+            sender = f"server for {_person(command, 'USER').name or 'nobody'}"
+            topic = str(command.topic)
+        refusals.note(sender, topic, reason)
         return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
     return _FLARES_OBEY(agent, request)
 

@@ -1,7 +1,8 @@
-"""What a participant's own process says of its connection, for health checks; and a server's order at its start.
+"""What a participant's own process writes about its connection, for health checks.
 
-A site's heartbeat counts when the server has answered it: an open connection may lead nowhere. A server counts as there
-while its own process holds its port and writes so.
+A site's heartbeat counts when the server has answered it: an open connection may lead nowhere. A server counts as
+present while its own process holds its port and keeps writing so. At its start a server also looks at its port, and
+closes the jobs that it lost when it ended.
 """
 
 import json
@@ -32,13 +33,16 @@ from fedward.storage.disk import make_folder, replacing
 RECENT = 45.0
 """Seconds for which a contact counts. Heartbeats come every 10 seconds, and FLARE waits up to 30 for an answer."""
 
-_EVERY = 5.0
+_LOOK_INTERVAL = 5.0
 """Seconds between two of a server's looks at its own port and its sites."""
 
-_LOOKS, _BETWEEN = 5, 0.3
-"""Looks at a port that another process seems to hold until that is believed, and seconds between them."""
+_PORT_LOOKS = 5
+"""Looks at a port that another process seems to hold until that is believed."""
 
-_TAKEN = 1
+_PORT_LOOK_INTERVAL = 0.3
+"""Seconds between two of them."""
+
+_EXIT_PORT_TAKEN = 1
 """Exit status of a server whose port another process holds."""
 
 _log = logging.getLogger(__name__)
@@ -49,11 +53,11 @@ class Presence:
     """What a participant's process has last written."""
 
     written: float
-    """Seconds since 1970; of a site: when the server last answered it."""
+    """Seconds since 1970. At a site: when the server last answered it."""
     port: int | None
-    """At a server the port that its own process holds."""
+    """At a server: the port that its own process holds; None: it holds none. At a site: None."""
     sites: Mapping[str, float]
-    """At a server site -> seconds since 1970 when it last heard of it."""
+    """At a server: site -> when the server last heard of it, in seconds since 1970. At a site: empty."""
 
     @classmethod
     def of(cls, kit: Kit) -> "Presence | None":
@@ -73,7 +77,7 @@ class Presence:
 
     @property
     def recent(self) -> bool:
-        """Whether it counts; one from the future does not, as the clock has been set back since."""
+        """Whether it counts. A time in the future does not: the clock has been set back since."""
         return -1.0 <= self.age <= RECENT
 
 
@@ -93,17 +97,23 @@ class KitPresence(FLComponent):  # type: ignore[misc]
         """Begin at the start of a server, or with the first heartbeat of a site."""
         if event_type == EventType.BEFORE_CLIENT_HEARTBEAT:
             self._listen(fl_ctx)
-        elif event_type == EventType.SYSTEM_BOOTSTRAP and (kit := _kit(fl_ctx)).role == "server":
-            end_if_taken(kit.port)
-            close_lost_jobs(fl_ctx)
-        elif event_type == EventType.SYSTEM_START and (kit := _kit(fl_ctx)).role == "server":
-            Thread(target=_watch_server, args=[kit, fl_ctx.get_engine()], daemon=True).start()
+        elif event_type in (EventType.SYSTEM_BOOTSTRAP, EventType.SYSTEM_START):
+            kit = _kit(fl_ctx)
+            if kit.role != "server":
+                return
+            if event_type == EventType.SYSTEM_BOOTSTRAP:
+                end_if_taken(kit.port)
+                close_lost_jobs(fl_ctx)
+            else:
+                Thread(target=_watch_server, args=[kit, fl_ctx.get_engine()], daemon=True).start()
 
     def _listen(self, fl_ctx: FLContext) -> None:
         cell = fl_ctx.get_engine().get_cell()
         if cell is self._cell:
             return
-        self._cell, kit, writing = cell, _kit(fl_ctx), Lock()
+        self._cell = cell
+        kit = _kit(fl_ctx)
+        writing = Lock()
 
         def answered(message: Message) -> None:
             if message.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK:
@@ -115,22 +125,22 @@ class KitPresence(FLComponent):  # type: ignore[misc]
 
 def end_if_taken(port: int) -> None:
     """End this process if another one holds the port: FLARE would log that the server has started, and try for ever."""
-    for _ in range(_LOOKS):  # a socket that is just being opened has no process yet, as far as is seen
+    for _ in range(_PORT_LOOKS):  # a socket that is just being opened does not show its process yet
         own = _own()
         others = [pid for pid in _holders(port) if pid not in own]
         if not others:
             return
-        time.sleep(_BETWEEN)
+        time.sleep(_PORT_LOOK_INTERVAL)
     pid = others[0]
-    who = f"process {pid} ({_name(pid)})" if pid else "a process of another account"
+    who = f"process {pid} ({_process_name(pid)})" if pid else "a process of another account"
     text = f"the server's port {port}: expected it free, found {who} there. Stop that, or give the server another port."
     print(f"fedward: {text}", file=sys.stderr, flush=True)
     _log.critical(text)
-    os._exit(_TAKEN)  # FLARE's threads would keep the process alive
+    os._exit(_EXIT_PORT_TAKEN)  # FLARE's threads would keep the process alive
 
 
 def close_lost_jobs(fl_ctx: FLContext) -> None:
-    """Call the jobs abandoned that ran when the server ended; their runs can be continued."""
+    """Mark the jobs that ran when the server ended as abandoned; their runs can be continued."""
     manager = fl_ctx.get_engine().get_component(SystemComponents.JOB_MANAGER)
     for job in manager.get_jobs_by_status([RunStatus.RUNNING, RunStatus.DISPATCHED], fl_ctx):
         manager.set_status(job.job_id, RunStatus.ABANDONED, fl_ctx)
@@ -138,7 +148,7 @@ def close_lost_jobs(fl_ctx: FLContext) -> None:
 
 
 def _watch_server(kit: Kit, engine: Any) -> None:
-    """Write over and over whether this process holds its port, and when each site was last heard of."""
+    """Write again and again whether this process holds its port, and when each site was last heard of."""
     while True:
         try:
             end_if_taken(kit.port)
@@ -147,7 +157,7 @@ def _watch_server(kit: Kit, engine: Any) -> None:
             _write(kit, Presence(time.time(), held, sites))
         except Exception:
             _log.warning("the presence of this server is not written", exc_info=True)
-        time.sleep(_EVERY)
+        time.sleep(_LOOK_INTERVAL)
 
 
 def _holders(port: int) -> list[int | None]:
@@ -161,7 +171,7 @@ def _own() -> set[int | None]:
     return {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
 
 
-def _name(pid: int) -> str:
+def _process_name(pid: int) -> str:
     try:
         return str(psutil.Process(pid).name())
     except psutil.Error:
