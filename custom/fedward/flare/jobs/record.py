@@ -1,4 +1,4 @@
-"""Which jobs of a run its supervisor has stopped itself, and why: a file beside the results, which outlives it."""
+"""Which jobs of a run its supervisor has stopped, and why: a file beside the results, which outlives the supervisor."""
 
 import json
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Record:
             return cls(file, {str(job): str(why) for job, why in read_json(file).items()})
 
     def stopping(self, job: str, why: str | None) -> None:
-        """Take note that a job is about to be stopped from here; None: it was not, after all."""
+        """Note why a job is about to be stopped from here; None: it was not stopped after all."""
         if why is None:
             self.stopped.pop(job, None)
         else:

@@ -1,8 +1,8 @@
 """FLARE's session in a process of its own: each question to the server is answered in time, or the process is killed.
 
-FLARE's threads wait for ever where a server stands still, also while a session is closed, and nothing in the same
-process can end them. Questions and answers go through pipes, one line of JSON each. What FLARE prints stays in that
-process' own log, of which the end is told where it died.
+FLARE's threads wait for ever for a server that stands still, even while a session is being closed, and nothing in the
+same process can end them. Questions and answers go through pipes, one line of JSON each. What FLARE prints goes into a
+log of that process. If the process dies, the error quotes the end of this log.
 """
 
 import json
@@ -28,23 +28,26 @@ from fedward.flare.kits.kit import open_kit
 PROCESS = "fedward.flare.jobs.session_process"
 """Module of the process."""
 
-LOGIN, ANSWER = 45.0, 30.0
-"""Seconds for a login, the start of its process included, and for an answer. FLARE itself gives up after 10 and 5."""
+LOGIN = 45.0
+"""Seconds for a login, the start of its process included. FLARE itself gives up after 10."""
+
+ANSWER = 30.0
+"""Seconds for an answer. FLARE itself gives up after 5."""
 
 UPLOAD = 300.0
 """Seconds for a job on its way to the server."""
 
 STANDSTILL = 60.0
-"""Seconds without a further byte after which a download is given up; before the first one the server packs it."""
+"""Seconds without a further byte after which a download is given up. The server packs the results in that time, too."""
 
 _GOODBYE = 3.0
-"""Seconds for a logout."""
+"""Seconds for a logout and the end of the process."""
 
 _UNREACHED = {"NoConnection", "SessionClosed", "InternalError", "FLCommunicationError"}
 """What FLARE raises where the server cannot be reached, or was started again meanwhile."""
 
-_LOGIN = "the login"
-"""What is answered first, without a question."""
+_FIRST_ANSWER = "the login"
+"""What the process answers first, without a question."""
 
 
 class UnreachableError(RunError):
@@ -54,15 +57,15 @@ class UnreachableError(RunError):
 class RemoteSession:
     """A FLARE session; its methods are those of FLARE's own, with the same answers and exceptions.
 
-    A context manager: what it leaves behind is no process, whatever FLARE waits for.
+    A context manager: at its end its process is gone, whatever FLARE waits for.
 
     Args:
         kit: startup kit of a user.
 
     Raises:
-        ConfigError: no kit of a user.
-        UnreachableError: the server does not answer in time, or does not accept the kit. Every method raises it too,
-            where the server cannot be reached; the session is then of no further use.
+        ConfigError: the folder is not the kit of a user.
+        UnreachableError: the server does not answer in time, or does not accept the kit. Every method raises it too if
+            the server cannot be reached. The session is then of no further use.
     """
 
     def __init__(self, kit: Path) -> None:
@@ -70,8 +73,8 @@ class RemoteSession:
         self._kit = kit
         user = open_kit(kit, "user").name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
-        answers, theirs = os.pipe()
-        self._answers, self._rest = answers, b""
+        self._answers, theirs = os.pipe()
+        self._rest = b""  # what has come after the last whole line
         self._process: subprocess.Popen[bytes] | None
         try:
             self._process = subprocess.Popen(
@@ -81,12 +84,12 @@ class RemoteSession:
                 stderr=self._log,
                 pass_fds=[theirs],
                 env={**os.environ, "PYTHONSAFEPATH": "1"},  # it imports nothing from the working directory
-                start_new_session=True,  # Ctrl-C is for us; and all its children can be killed at once
+                start_new_session=True,  # Ctrl-C does not reach it, and all its children can be killed at once
             )
         finally:
             os.close(theirs)
         try:
-            self._answer(_LOGIN, self._within(LOGIN))
+            self._answer(_FIRST_ANSWER, self._within(LOGIN))
         except BaseException:
             self._kill()
             raise
@@ -133,7 +136,7 @@ class RemoteSession:
         return None if rows is None else list(rows)
 
     def show_stats(self, job_id: str, target_type: str) -> dict[str, Any]:
-        """Return what a running job tells of itself, by target."""
+        """Return what a running job tells about itself, by target."""
         return dict(self._ask("show_stats", job_id, target_type) or {})
 
     def submit_job(self, folder: str) -> str:
@@ -153,7 +156,7 @@ class RemoteSession:
         self._ask("delete_job", job_id)
 
     def download_job_result(self, job_id: str, out: str) -> str:
-        """Fetch a job's results into the folder ``out`` and return where they lie."""
+        """Fetch a job's results into the folder ``out`` and return the folder that they are in."""
         growing = _Growing([self._kit / "transfer", Path(out) / job_id])
         self._send("download_job_result", job_id, str(Path(out).resolve()))
         return str(self._answer(f"results of job {job_id}", growing))
@@ -173,18 +176,19 @@ class RemoteSession:
             raise self._died(name) from error
 
     def _answer(self, name: str, waiting: Callable[[], float]) -> Any:
-        """Return the answer to the last question; ``waiting`` tells how many seconds longer one waits for it."""
+        """Return the answer to the last question; ``waiting`` returns how many seconds longer to wait for it."""
         answer = json.loads(self._line(name, waiting))
         if "error" not in answer:
             return answer["answer"]
         kind, text = answer["error"]
-        if name == _LOGIN and kind in {*_UNREACHED, "AuthenticationError"}:
+        if name == _FIRST_ANSWER and kind in {*_UNREACHED, "AuthenticationError"}:
             raise self._unreachable("a server that accepts it", text)
         if kind in _UNREACHED:
             raise self._unreachable("an answer from the server", f"{kind}: {text}")
         raise _exception(kind, text)
 
     def _line(self, name: str, waiting: Callable[[], float]) -> bytes:
+        """Return the next whole line of the process; kill the process where none comes in time."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._answers, selectors.EVENT_READ)
             while b"\n" not in self._rest:
@@ -202,10 +206,12 @@ class RemoteSession:
 
     @staticmethod
     def _within(seconds: float) -> Callable[[], float]:
+        """Return what tells how much of a time that begins now is left, in seconds."""
         end = time.monotonic() + seconds
         return lambda: end - time.monotonic()
 
     def _died(self, name: str) -> UnreachableError:
+        """Return the error about a process that has ended by itself; it quotes the last lines of the log."""
         self._log.seek(0)
         last = self._log.read()[-1000:].decode(errors="replace").strip().splitlines()[-3:]
         self._kill()
@@ -230,27 +236,29 @@ class RemoteSession:
 
 
 class _Growing:
-    """How long one waits further for files that come: as long as they grow."""
+    """How many seconds longer to wait for files that are arriving: ``STANDSTILL`` from when they last grew."""
 
     def __init__(self, folders: list[Path]) -> None:
-        self._folders, self._bytes = folders, -1
+        self._folders = folders
+        self._bytes = -1
         self._since = time.monotonic()
 
     def __call__(self) -> float:
         found = sum(_size(path) for folder in self._folders for path in folder.rglob("*"))
         if found != self._bytes:
-            self._bytes, self._since = found, time.monotonic()
+            self._bytes = found
+            self._since = time.monotonic()
         return self._since + STANDSTILL - time.monotonic()
 
 
 def _size(path: Path) -> int:
-    with suppress(OSError):  # it was moved meanwhile
+    with suppress(OSError):  # it has been moved meanwhile
         return path.lstat().st_size
     return 0
 
 
 def _exception(kind: str, text: str) -> Exception:
-    """Return FLARE's exception of that name."""
+    """Return FLARE's exception of that name; a RuntimeError where FLARE's session has none."""
     found = getattr(api_spec, kind, None)
     if isinstance(found, type) and issubclass(found, Exception):
         return found(text)

@@ -1,8 +1,8 @@
 """The process in which a FLARE session lives: ``python -m fedward.flare.jobs.session_process USER KIT ANSWERS``.
 
-Its standard input brings questions, a line ``[name, argument, ...]`` each. The file descriptor ``ANSWERS`` takes a line
-``{"answer": ...}`` or ``{"error": [kind, text]}`` for the login, and for each question. When its input ends, so does
-the process, whatever FLARE's threads wait for.
+Its standard input brings questions, one line ``[name, argument, ...]`` each. To the file descriptor ``ANSWERS`` it
+writes a line ``{"answer": ...}`` or ``{"error": [kind, text]}`` for the login, and one for each question. When its
+input ends, so does the process, whatever FLARE's threads wait for.
 """
 
 import json
@@ -25,6 +25,7 @@ _LOGOUT = 2.0
 
 
 def _system_info(session: Session, arguments: list[str]) -> object:
+    """Return as JSON values what :meth:`RemoteSession.get_system_info` makes FLARE's objects of."""
     found = session.get_system_info()
     return {
         "status": found.server_info.status,
@@ -55,7 +56,7 @@ def main(user: str, kit: str, out: TextIO) -> None:
     Thread(target=_read, args=[questions], daemon=True).start()
     try:
         session = Session(username=user, startup_path=kit)
-        session.try_connect(_CONNECT)  # FLARE's own function would then close it, and wait for ever while it does
+        session.try_connect(_CONNECT)  # FLARE's new_secure_session would close it on failure, and wait for ever
     except Exception as error:  # FLARE's have no common base
         _tell(out, {"error": [type(error).__name__, str(error)]})
         return
@@ -80,6 +81,7 @@ def _read(questions: "SimpleQueue[str | None]") -> None:
 
 
 def _tell(out: TextIO, line: dict[str, object]) -> None:
+    """Write an answer; what JSON does not know is written as text."""
     out.write(json.dumps(line, default=str) + "\n")
     out.flush()
 

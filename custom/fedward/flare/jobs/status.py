@@ -14,9 +14,10 @@ from fedward.server import progress
 from fedward.terminal import one_line
 
 LOST = RunStatus.ABANDONED.value
-"""What a server's kit calls a job at its start that ran when the server ended; FLARE itself calls none so."""
+"""What a server that starts calls a job that ran when the server ended; FLARE itself gives no job this status."""
 
-_HOW_LOST, _STARTING = "lost: the server ended while it ran", "starting"
+_HOW_LOST = "lost: the server ended while it ran"
+_STARTING = "starting"
 
 _BEFORE = (RunStatus.SUBMITTED.value, RunStatus.APPROVED.value, RunStatus.DISPATCHED.value)
 """What FLARE says of a job that does not run yet."""
@@ -44,7 +45,9 @@ def job_progress(flare: RemoteSession, job_id: str) -> dict[str, Any] | None:
 
 def _not_running(flare: RemoteSession, job_id: str) -> RunError:
     """Return the error about a job without a process that could answer."""
-    meta, where, expected = _meta(flare, job_id), f"job {job_id}", "a running job"
+    meta = _meta(flare, job_id)
+    where = f"job {job_id}"
+    expected = "a running job"
     status = str(meta["status"])
     if status in _BEFORE:
         return RunError(where, expected=expected, found=_STARTING, remedy="Ask again in some seconds.")
@@ -55,7 +58,7 @@ def _not_running(flare: RemoteSession, job_id: str) -> RunError:
             return RunError(where, expected=expected, found=found, remedy="Ask again in some seconds.")
     if status in (LOST, RunStatus.RUNNING.value):
         status = _HOW_LOST
-    remedy = f"Its sender fetches what it has done, or goes on, by `fedward submit --continue {run_of(meta)}`."
+    remedy = f"Its sender fetches what it has done, or continues it, with `fedward submit --continue {run_of(meta)}`."
     return RunError(where, expected=expected, found=status, remedy=remedy)
 
 
@@ -83,13 +86,15 @@ def run_of(meta: Mapping[str, Any]) -> str:
 
 
 def describe(flare: RemoteSession, job_id: str | None = None) -> list[str]:
-    """Return the progress of one job, or of all that wait or run, as text of at most 80 columns.
+    """Return the progress of one job, or of all that wait, run or were lost, as text of at most 80 columns.
 
-    Errors are lines if of all.
+    Raises:
+        RunError: as :func:`job_progress`, about the one job. If it is all of them, an error is a line of the text.
     """
     if job_id:
         return [f"job {job_id}", *_lines(flare, job_id)]
-    jobs, found = flare.list_jobs(), list[str]()
+    jobs = flare.list_jobs()
+    found: list[str] = []
     for job in jobs:
         if job["status"] in (*_BEFORE, RunStatus.RUNNING.value):
             found.append(_headline(job))
@@ -107,7 +112,7 @@ def _headline(job: Mapping[str, Any]) -> str:
 
 
 def _sent_after(other: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
-    """Return whether a job was sent after another one of the same name, in whose place it probably is."""
+    """Return whether the other job has the same name and was sent later: it probably takes this one's place."""
     return bool(other["job_name"] == job["job_name"] and other["submit_time"] > job["submit_time"])
 
 

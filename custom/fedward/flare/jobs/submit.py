@@ -71,14 +71,15 @@ def wait(flare: RemoteSession, job_id: str, timeout: float = 0.0, told: "Told | 
     Args:
         flare: session of a user.
         job_id: the job's.
-        timeout: seconds, of which 0 are for ever.
-        told: tells how it goes on; nothing is told without.
+        timeout: seconds; 0: for ever.
+        told: tells how the job goes on; None: nobody is told.
 
     Raises:
         RunError: it goes on after ``timeout``.
         UnreachableError: the server does not answer.
     """
-    end, started = time.monotonic() + timeout, None
+    end = time.monotonic() + timeout
+    started = None
     while True:
         meta = flare.get_job_meta(job_id)
         if has_ended(meta):

@@ -68,7 +68,8 @@ class Supervisor:
     """Since when the server has not been reached; None while it answers."""
 
     def __post_init__(self) -> None:
-        self._told, self._user = Told(self.say), open_kit(self.kit, "user").name
+        self._told = Told(self.say)
+        self._user = open_kit(self.kit, "user").name
 
     def finish(self, out: Path) -> Path:
         """Return the folder of the finished run, fetched into ``out``, where its jobs are recorded too.
@@ -102,7 +103,7 @@ class Supervisor:
                 self.say(str(error) if meta["status"] in _ENDS else error.found)
 
     def _start(self, flare: RemoteSession, record: Record) -> Watch:
-        """Send the job, unless one of this run is at the server that nobody watches any more."""
+        """Return a watch over a job of this run that is at the server already, or else over one that is sent now."""
         server = flare.get_system_info()
         job_id = self._sent(flare, {job.job_id for job in server.job_info})
         if job_id is None:
@@ -113,7 +114,7 @@ class Supervisor:
         return Watch(job_id, server.server_info.start_time, named, self._called, self._told, record)
 
     def _sent(self, flare: RemoteSession, running: Collection[str]) -> str | None:
-        """Return a job of this run that waits or runs: its sender has not heard of it, or was killed; None if none."""
+        """Return a job of this run that waits or runs, of an earlier call or a lost answer; None: there is none."""
         for job in flare.list_jobs():
             if job["job_id"] in running or job["status"] == RunStatus.SUBMITTED.value:
                 meta = flare.get_job_meta(job["job_id"])

@@ -1,4 +1,4 @@
-"""What the sender of a job is told while it runs: a line a round, and each site that falls silent or comes back."""
+"""What the sender of a job is told while it runs: a line for each round, and each site that falls silent or returns."""
 
 import time
 from collections.abc import Callable, Collection
@@ -16,12 +16,12 @@ from fedward.terminal import one_line
 _SILENT = 30.0
 """Seconds without a heartbeat, which comes every 10, after which a site is called silent."""
 
-_GAP = 5.0
-"""Seconds between two looks that count at most: a server that stood still has heard of nobody in that time."""
+_LONGEST_GAP = 5.0
+"""Seconds between two looks that count as silence at most: a server that stood still heard of nobody in that time."""
 
-_SHARE = 10.0
-"""How many times as long as an answer on a job's rounds the sender waits for the next: the server reads the whole run
-folder for it."""
+_PAUSE = 10.0
+"""The wait before a job's rounds are asked for again, as a multiple of the time that the last answer took: the server
+reads the whole run folder for each."""
 
 
 @dataclass
@@ -33,11 +33,12 @@ class _Contact:
     silence: float = 0.0
     """Seconds for which that has not changed, as far as the looks tell."""
     told: bool = False
+    """Whether the sender has been told that the site is lost."""
 
 
 @dataclass
 class Told:
-    """Tells of one job after the other of the same run.
+    """Tells the sender of a run about its jobs, one after the other.
 
     Args:
         say: receives each line.
@@ -50,8 +51,11 @@ class Told:
     """The job's last word on its progress; None before the first."""
     _contacts: dict[str, _Contact] = field(default_factory=dict)
     _looked: float | None = None
+    """When the contacts were last looked at."""
     _due: float = 0.0
+    """When the job's rounds are asked for next."""
     _waiting: set[str] = field(default_factory=set)
+    """Lines about sites that wait for an approval, as last told."""
 
     @property
     def lost(self) -> list[str]:
@@ -61,10 +65,15 @@ class Told:
 
     def begin(self) -> None:
         """Forget what the last job said; contacts stay."""
-        self.state, self._due, self._waiting = None, 0.0, set()
+        self.state = None
+        self._due = 0.0
+        self._waiting = set()
 
     def look(self, flare: RemoteSession, job_id: str, system: SystemInfo, sites: Collection[str] = ()) -> None:
-        """Look at the sites' contacts and, if due, at the job's progress; ``sites``: of the job, or empty for all."""
+        """Look at the sites' contacts and, if due, at the job's progress.
+
+        ``sites``: those of the job; empty: all that are connected.
+        """
         self._look_at_contacts(system, sites)
         began = time.monotonic()
         if began < self._due or not any(job.job_id == job_id for job in system.job_info):
@@ -73,20 +82,21 @@ class Told:
         with suppress(Exception):  # FLARE's have no common base; if the server is lost, the next question fails
             state = job_progress(flare, job_id)
         ended = time.monotonic()
-        self._due = ended + _SHARE * (ended - began)
+        self._due = ended + _PAUSE * (ended - began)
         if state:
             self._tell(state)
 
     def _look_at_contacts(self, system: SystemInfo, sites: Collection[str]) -> None:
         now = time.monotonic()
-        gap = 0.0 if self._looked is None else min(now - self._looked, _GAP)
+        gap = 0.0 if self._looked is None else min(now - self._looked, _LONGEST_GAP)
         self._looked = now
         heard = {one.name: one.last_connect_time for one in system.client_info if not sites or one.name in sites}
         for name, last in heard.items():
             self._contacts.setdefault(name, _Contact(last))
         for name, contact in self._contacts.items():
             if name in heard and heard[name] != contact.heard:
-                contact.heard, contact.silence = heard[name], 0.0
+                contact.heard = heard[name]
+                contact.silence = 0.0
                 if contact.told:
                     contact.told = False
                     self.say(f"{name} is back")

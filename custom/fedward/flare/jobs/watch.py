@@ -25,8 +25,10 @@ _OVERDUE = 15
 """Looks in a row at which a job has no process any more, after which FLARE's word on its end is not awaited: it waits
 up to 15 minutes for that of a site that hangs."""
 
-LOST_WITH_SERVER, _ENDED = "lost with the server", "over, and FLARE waits for a silent site"
-_REJOIN, STOPPED = "stopped, to go on with {}", "stopped by somebody else"
+LOST_WITH_SERVER = "lost with the server"
+STOPPED = "stopped by somebody else"
+_ENDED = "over, and FLARE waits for a silent site"
+_REJOIN = "stopped, to go on with {}"
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Watch:
     """Sites that are not called again before they have been seen at work; changed."""
     told: "Told"
     record: Record
-    """Where is kept that the job was stopped from here, and why."""
+    """Keeps that the job was stopped from here, and why."""
     members: set[str] = field(default_factory=set)
     """Sites seen at work on the job."""
     _idle: dict[str, int] = field(default_factory=dict)
