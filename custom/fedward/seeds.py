@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     import torch
 
 
-_STATE = 624
+_TWISTER_WORDS = 624
 """Words of 32 bits in the state of a Mersenne Twister."""
-_WORDS = slice(24, 24 + 8 * _STATE)
-"""Where torch's state of one has them, each in 64 bits."""
+
+_WORDS_IN_STATE = slice(24, 24 + 8 * _TWISTER_WORDS)
+"""The bytes of torch's generator state that hold these words, each in 64 bits."""
 
 
 def derive(seed: int, *purpose: str | int) -> int:
@@ -54,7 +55,7 @@ def torch_generator(seed: int, *purpose: str | int) -> "torch.Generator":
 
 @dataclass(frozen=True)
 class Draws:
-    """Derives what one participant draws for itself, such as the order of its images: of nobody else's concern.
+    """Derives what one participant draws for itself, such as the order of its images, which concerns nobody else.
 
     What both ends must agree on, such as first weights, comes from :func:`derive`, which knows no secret.
     """
@@ -73,16 +74,18 @@ class Draws:
     def torch_generator(self, *purpose: str | int) -> "torch.Generator":
         """Return a CPU torch generator for one purpose.
 
-        With a secret all of its state follows from 256 bits: torch takes 32 bits of a seed, which can be tried out.
+        Without a secret, torch uses 32 bits of the seed, which can be tried out. With one, the generator's whole state
+        follows from a digest that numpy's ``SeedSequence`` mixes to 128 bits.
         """
         import torch
 
         if not self.secret:
             return torch_generator(self.seed, *purpose)
-        words = np.random.SeedSequence(int.from_bytes(self._digest(*purpose), "big")).generate_state(_STATE)
+        entropy = np.random.SeedSequence(int.from_bytes(self._digest(*purpose), "big"))
+        words = entropy.generate_state(_TWISTER_WORDS)
         generator = torch.Generator().manual_seed(0)
         state = generator.get_state()
-        state[_WORDS].view(torch.int64).copy_(torch.from_numpy(words.astype(np.int64)))
+        state[_WORDS_IN_STATE].view(torch.int64).copy_(torch.from_numpy(words.astype(np.int64)))
         return generator.set_state(state)
 
     def _digest(self, *purpose: str | int) -> bytes:

@@ -22,7 +22,7 @@ from fedward.methods import method_of
 from fedward.methods.workflow import SURVEY, ClientTask, Exchange
 from fedward.protocol.wire import Message
 from fedward.security.policy import OPEN, Policy
-from fedward.security.sums import Told, grant, sums_file, told_before, told_of
+from fedward.security.sums import ImageSet, grant, image_set, sums_file, told_before
 from fedward.storage.initial import initial_model
 from tiny import clinical, tiny
 
@@ -37,8 +37,8 @@ REFUSED = (
 # --- sets of images
 
 
-def images(*numbers: int, label: str = "A", prefix: str = "") -> Told:
-    return told_of((f"{prefix}{number}", b"pixels of %d" % number, label.encode()) for number in numbers)
+def images(*numbers: int, label: str = "A", prefix: str = "") -> ImageSet:
+    return image_set((f"{prefix}{number}", b"pixels of %d" % number, label.encode()) for number in numbers)
 
 
 def test_images_are_known_by_names_and_by_pixels():
@@ -49,9 +49,9 @@ def test_images_are_known_by_names_and_by_pixels():
     assert some.difference(images(*range(51), prefix="renamed")) == 1
     assert some.difference(images(*range(50), prefix="renamed")) == 100, "the numbers are the same, as nothing is new"
     assert some.difference(images(*range(50), label="B")) == 100
-    other_size = told_of((str(number), b"other pixels of %d" % number, b"A") for number in range(51))
+    other_size = image_set((str(number), b"other pixels of %d" % number, b"A") for number in range(51))
     assert some.difference(other_size) == 1
-    replaced = told_of((str(number), b"pixels of %d" % max(number, 1), b"A") for number in range(50))
+    replaced = image_set((str(number), b"pixels of %d" % max(number, 1), b"A") for number in range(50))
     assert some.difference(replaced) == 1, "the pixels of one image are those of another one now"
 
 
@@ -264,6 +264,6 @@ def test_what_is_told_of_an_image_is_part_of_it(tmp_path):
     other = labelled.labels.copy()
     other[0] = 1 - other[0]
     changed = type(labelled)(labelled.ids, labelled.pixels, other, labelled.groups)
-    assert told_of(hashable(labelled)).difference(told_of(hashable(changed))) == 2
-    assert told_of(hashable(labelled)).difference(told_of(hashable(labelled, "val"))) == 2 * len(labelled)
+    assert image_set(hashable(labelled)).difference(image_set(hashable(changed))) == 2
+    assert image_set(hashable(labelled)).difference(image_set(hashable(labelled, "val"))) == 2 * len(labelled)
     assert len(surveyed(source).names) == len(labelled) + len(data.val) + len(data.test)

@@ -163,7 +163,7 @@ class Admission:
         most = _policy(self._site, self._read).maximum_questions_in_all
         return grant(self._questions, query, labels, most) if labels else 0
 
-    def grant_sums(self, run: str, kind: sums.Kind, told: sums.Told) -> None:
+    def grant_sums(self, run: str, kind: sums.Kind, images: sums.ImageSet) -> None:
         """Note that a run is told sums of a set of images here.
 
         Raises:
@@ -171,7 +171,7 @@ class Admission:
             DataError: the site's ledger of sums is not what was written.
         """
         policy = _policy(self._site, self._read)
-        if broken := sums.grant(self._sums, run, kind, told, policy.minimum_images, policy.maximum_sums):
+        if broken := sums.grant(self._sums, run, kind, images, policy.minimum_images, policy.maximum_sums):
             refuse_unless(self._site, [broken])
 
     def _check_request(self, policy: Policy, request: TaskRequest, arrays: Mapping[str, np.ndarray]) -> None:

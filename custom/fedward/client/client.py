@@ -29,7 +29,7 @@ from fedward.protocol.wire import Message
 from fedward.security.encryption import SiteKey
 from fedward.security.encryption_site import open_sum, seal
 from fedward.security.policy import JobRefusedError
-from fedward.security.sums import told_of
+from fedward.security.sums import image_set
 from fedward.sites import SiteData
 from fedward.terminal import reason, shown
 from fedward.training.device_data import DeviceData
@@ -181,7 +181,7 @@ class Client:
         phases = algorithm.phases(asked.task, asked.round, len(data.labelled))
         self.admission.check_training(phases, data)
         if any(isinstance(phase.objective, Measurement) for phase in phases):
-            self.admission.grant_sums(asked.run, "oneshot", told_of(hashable(data.labelled)))
+            self.admission.grant_sums(asked.run, "oneshot", image_set(hashable(data.labelled)))
         train: Callable[..., LocalUpdate] = learner.train
         if processes > 1 and self.experiment.trainable != HEAD:  # which takes less time than to start a process
             from fedward.client.ranks import Processes

@@ -24,7 +24,7 @@ from fedward.evaluation.in_fives import (
     in_fives,
     is_short,
 )
-from fedward.security.sums import Told, told_of
+from fedward.security.sums import ImageSet, image_set
 from fedward.seeds import numpy_generator
 from fedward.sites.data import Images, SiteData
 from fedward.sites.facts import Fact, Size, read_facts
@@ -47,11 +47,11 @@ def survey_at(source: DataSource) -> dict[str, Any]:
     return survey_file(file, source.whole())
 
 
-def surveyed(source: DataSource) -> Told:
+def surveyed(source: DataSource) -> ImageSet:
     """Return the set of images that a survey of a source tells of; raises as :func:`survey_at` does."""
     data = source.read() if source.file is None else source.whole()
     splits = {"train": (data.labelled, data.unlabelled), "val": (data.val,), "test": (data.test,)}
-    return told_of(chain.from_iterable(hashable(images, name) for name, parts in splits.items() for images in parts))
+    return image_set(chain.from_iterable(hashable(images, name) for name, parts in splits.items() for images in parts))
 
 
 def hashable(images: Images, split: str = "train") -> Iterator[tuple[str, bytes, bytes]]:

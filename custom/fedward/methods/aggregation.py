@@ -17,13 +17,16 @@ from fedward.methods.settings import Settings
 from fedward.methods.workflow import State
 
 _FEWEST_CAPPED = 3
-"""Sites of an average from which on counts are capped: two would always count the same."""
+"""Smallest number of sites for which counts are capped: two would always count the same."""
+
 _MOST_TRIMMED = 0.5
+"""Largest share that is cut off at either end: that of the median."""
+
 _LEAST = 1e-12
-"""Share of its images that a site counts for whose weight is next to nothing, where another's weight is lowered."""
+"""Part of its share of the images for which a site counts at least, where another's weight is lowered."""
+
 _EXACT = 1 + 1e-12
-"""A count that is as large as its share may be is not above it, however both are rounded. Equal weights are as many as
-they are, too."""
+"""Room for rounding: a count exactly at its limit is not above it, and K equal weights are worth K sites."""
 
 
 def aggregate(states: Sequence[State], weights: Sequence[float], settings: Settings) -> dict[str, Tensor]:
@@ -94,11 +97,11 @@ def capped_weights(weights: Tensor, sizes: Tensor, largest: float) -> Tensor:
 
 
 def effective_number(weights: Sequence[float]) -> float:
-    """Return of how many equally weighted sites an average is worth: ``(Σ_k w_k)² / Σ_k w_k²``.
+    """Return how many equally weighted sites an average is worth: ``(Σ_k w_k)² / Σ_k w_k²``.
 
     It is K for K equal weights, and 2 for two equal ones beside a third next to 0. Whoever subtracts the parts of c
     sites from an average with the effective number E is left with a mixture of the others whose effective number is at
-    least ``E - c``: the smallest one is left where each of the c sites has the weight ``1 / E``.
+    least ``E - c``. It is exactly that if each of the c sites has the weight ``1 / E``.
     Source: Kish, *Survey sampling*, 1965, where it is the effective size of a sample.
 
     Args:
@@ -115,7 +118,7 @@ def effective_number(weights: Sequence[float]) -> float:
 
 
 def levelled_weights(weights: Sequence[float], sizes: Sequence[float], least: float) -> list[float]:
-    """Move weights towards equal ones, as little as needed, until an average is worth so many sites.
+    """Move weights towards equal ones, as little as needed, until an average is worth ``least`` sites.
 
     ``w_k' = (1 - a) w_k + a W / K`` with ``W = Σ_s w_s``, over the K sites of a size above 0. a is the smallest number
     in [0, 1] for which :func:`effective_number` is ``least``:
@@ -128,10 +131,10 @@ def levelled_weights(weights: Sequence[float], sizes: Sequence[float], least: fl
 
     Returns:
         New weights of the same sum, in the order of the old: a site with more never gets less, and the largest share
-        does not grow. Where the weights are worth ``least`` sites, they are unchanged to the last bit.
+        does not grow. Weights that are worth ``least`` sites already are unchanged to the last bit.
 
-    Raises ConfigError: fewer than ``least`` sites have a size: no weights would do. The server drops so few replies
-    before they come to an average.
+    Raises ConfigError: fewer than ``least`` sites have a size above 0, so that no weights would do. The server
+    discards a round with so few replies before it averages.
 
     Edge cases: ``least`` = K: equal weights. a weight of 0 at a site with images: raised. one site, ``least`` = 1:
     unchanged.
@@ -139,15 +142,17 @@ def levelled_weights(weights: Sequence[float], sizes: Sequence[float], least: fl
     if effective_number(weights) * _EXACT >= least:
         return list(weights)
     counted = [size > 0 for size in sizes]
-    sites, total = sum(counted), sum(weights)
+    sites = sum(counted)
+    total = sum(weights)
     if sites < least:
         expected, found = f"at least {least:g} sites with images, or steps", f"{sites}"
         remedy = "Average no fewer replies than minimum_replies."
         raise ConfigError("aggregation.levelled_weights", expected=expected, found=found, remedy=remedy)
     equal = total / sites
-    spread = sum((weight / total - 1 / sites) ** 2 for weight, some in zip(weights, counted, strict=True) if some)
+    spread = sum((weight / total - 1 / sites) ** 2 for weight, counts in zip(weights, counted, strict=True) if counts)
     kept = math.sqrt((1 / least - 1 / sites) / spread)
-    return [kept * weight + (1 - kept) * equal * some for weight, some in zip(weights, counted, strict=True)]
+    given = (1 - kept) * equal
+    return [kept * weight + (given if counts else 0.0) for weight, counts in zip(weights, counted, strict=True)]
 
 
 @torch.no_grad()

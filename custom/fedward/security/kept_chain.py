@@ -1,11 +1,11 @@
-"""A site's ledgers: chains whose loss of lines is noticed at the site itself.
+"""Ledgers of a site that notice when lines are missing: of its privacy budget, and of its questions.
 
 A ledger is a :mod:`chain <fedward.storage.chain>` that starts from its own file's name, with a line for each thing that
-counts. Two other places know where it ends. A file beside it says how many lines there are and the hash of the last.
-The site's log of answers holds the hash of the last line in each answer. No place is believed where it does not fit the
-others: a ledger that was cut, edited, forked, exchanged, or put back from an older copy is refused.
+counts. Two other places know where it ends. A file beside it says how many lines there are, and the hash of the last.
+The site's log of answers holds the hash of the last line in each answer. All three must agree: a ledger that was cut,
+edited, forked, exchanged, or put back from an older copy is refused.
 
-Whoever writes all three places anew, or puts back an older copy of the whole folder, is not noticed here.
+Somebody who rewrites all three places, or puts back an older copy of the whole folder, is not noticed here.
 """
 
 import json
@@ -21,15 +21,15 @@ from fedward.storage.disk import append, replacing
 
 
 @dataclass(frozen=True)
-class Kind:
+class LedgerKind:
     """What a ledger is for."""
 
     name: str
     """As errors call it."""
     prefix: str
-    """How its file is called, before the site's name."""
+    """Beginning of its file's name, before the site's."""
     field: str
-    """Of a line in the site's log of answers: the hash of the ledger's last line."""
+    """The field in the site's log of answers that holds the hash of the ledger's last line."""
     remedy: str
     """What happens now, and what to do."""
 
@@ -45,19 +45,22 @@ def last_hash(path: Path) -> str:
 
 
 class KeptChain:
-    """One ledger. Who writes holds its lock (:func:`fedward.storage.lock.locked`) from the reading on.
+    """One ledger. Whoever adds a line holds its lock (:func:`fedward.storage.lock.locked`) from the reading on.
 
     Args:
         path: the file; need not exist. Its end is kept beside it, the site's logs of answers in ``answers`` there.
         kind: what it is for.
     """
 
-    def __init__(self, path: Path, kind: Kind) -> None:
-        self.path, self._kind = path, kind
+    def __init__(self, path: Path, kind: LedgerKind) -> None:
+        self.path = path
+        self._kind = kind
         self._end_path = path.with_suffix(".end.json")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the content of all whole lines; nothing where there is no ledger, and nobody knows of one.
+        """Return the content of all whole lines; nothing if there is no ledger and nobody knows of one.
+
+        A line with the key ``torn`` holds the half line that a crash left.
 
         Raises:
             DataError: the ledger is not what was written, or lines are missing.
@@ -98,12 +101,15 @@ class KeptChain:
             DataError: a log of answers cannot be read.
         """
         found = set[str]()
-        field, mark = self._kind.field, f'"{self._kind.field}":"'.encode()
+        field = self._kind.field
+        mark = f'"{field}":"'.encode()
         for log in (self.path.parent / "answers").glob("*.jsonl"):
             rows = (json.loads(line) for line in reversed(read(log)[0]) if mark in line)
             try:  # the sites of a simulator share a folder
                 ours = (str(row[field]) for row in rows if self._kind.file(self.path.parent, row["site"]) == self.path)
-                found.update(filter(None, [next(ours, "")]))
+                newest = next(ours, "")
+                if newest:
+                    found.add(newest)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 expected, what = "lines of the site's log of answers", f"{type(error).__name__}: {error}"
                 raise self.refused(log, expected, what) from error
@@ -124,9 +130,9 @@ class KeptChain:
             return None
         try:
             end = json.loads(self._end_path.read_text(encoding="utf-8"))
-            last_hash = end["last_hash"] if "last_hash" in end else end["head"]  # its name in earlier versions
-            if isinstance(end["lines"], int) and isinstance(last_hash, str):
-                return {"lines": end["lines"], "last_hash": last_hash}
+            newest = end["last_hash"] if "last_hash" in end else end["head"]  # its name in earlier versions
+            if isinstance(end["lines"], int) and isinstance(newest, str):
+                return {"lines": end["lines"], "last_hash": newest}
             found = repr(end)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             found = f"{type(error).__name__}: {error}"

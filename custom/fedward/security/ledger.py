@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from fedward.errors import ConfigError, FedwardError
-from fedward.security.kept_chain import KeptChain, Kind
+from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.storage.chain import Chain, read
 from fedward.storage.disk import PRIVATE, make_folder, replacing
 from fedward.storage.lock import locked
 
-PRIVACY = Kind(
+PRIVACY = LedgerKind(
     "privacy ledger",
     prefix="privacy",
     field="ledger",

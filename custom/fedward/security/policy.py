@@ -32,6 +32,7 @@ Weights = Literal["none", "any"] | Annotated[tuple[Sha256, ...], Field(strict=Fa
 
 
 _LITE = tuple(f"tf_efficientnet_lite{number}" for number in range(3))
+"""Networks of timm that the default allows beside ResNet."""
 
 
 class PolicyError(WorkError):
@@ -52,7 +53,7 @@ class JobRefusedError(PolicyError):
 class Policy(BaseModel):
     """What a site lets jobs ask of it. Each field is a rule; docs/policy.md says why it is there."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # true is no 1: a limit must not fall to it
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # or `true` would be the limit 1
 
     methods: Names = tuple(name for name in METHODS.builtin if name != "survey")
     """Methods that may train; ``any``: all of fedward's."""
@@ -84,8 +85,8 @@ class Policy(BaseModel):
     maximum_adam_rate: float | None = Field(0.01, gt=0)
     """Learning rate of Adam and AdamW; None: any."""
     maximum_forgetting: float | None = Field(0.1, gt=0, lt=1)
-    """Share of what earlier steps have changed that weight decay and a proximal term take back in one step; None: any.
-    """
+    """Share of what earlier steps have changed that one step takes back, by weight decay and a proximal term; None: any
+    share."""
     maximum_clip: float | None = Field(100.0, gt=0)
     """Norm to which the gradient of each step must be clipped; None: any, also none."""
     maximum_loss_weight: float | None = Field(1.0, gt=0)
@@ -113,8 +114,8 @@ class Policy(BaseModel):
     surveys: bool = False
     """Whether jobs may ask what this site's images are (``survey``): how many there are of each class, how bright."""
     draws: Literal["secret", "seed"] = "secret"
-    """What decides which images a step is of: this site's secret, too, or the job's seed alone, for tests of equality.
-    """
+    """What decides which images a step is of, besides the job's seed: this site's secret; or nothing, for tests that
+    compare two engines."""
     noise: Literal["optional", "required"] = "optional"
     """Whether the privacy scope of the job must add noise to updates (``GaussianUpdateFilter``)."""
     starting_weights: Weights = "none"
@@ -181,7 +182,8 @@ def read_policy(file: Path) -> Policy:
         raise explain(error, where, content, names_in(Policy)) from error
 
 
-_FOREIGN, _NO_METHOD = "is of another package, see extensions", "trains nothing, see surveys"
+_FOREIGN = "is of another package, see extensions"
+_NO_METHOD = "trains nothing, see surveys"
 
 
 class Finding(NamedTuple):
@@ -198,7 +200,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a job's settings do not say, and a rule asks."""
+    """What rules need to know that a job's settings do not say."""
 
     sites: int | None = None
     """How many sites the run has; None: not known yet."""
@@ -209,21 +211,22 @@ class Circumstances:
 
 
 def findings(policy: Policy, experiment: Experiment, algorithm: Algorithm[Any], known: Circumstances) -> list[Finding]:
-    """Return what each rule says of a job, in the order of the rules; of some, only a site at work can tell more."""
-    settings, used = algorithm.settings, experiment.extensions
+    """Return what each rule says of a job, in the order of the rules; some are checked again by a site at work."""
+    settings = algorithm.settings
+    used = experiment.extensions
     foreign = {extension.kind for extension in used}
     images = settings.images_per_round or settings.images_at_most
-    steps = images and step_count(images, settings.batch)
+    steps = None if images is None else step_count(images, settings.batch)
     lone = algorithm.requirements.lone_peers
     lone_allowed = "allowed" if policy.lone_peers else "no site's model to another site alone"
     file = None if isinstance(experiment.pretrained, bool) else experiment.pretrained.sha256
     lone_asked = f"the job says {lone}" if lone else "the job sends none"
     survey = algorithm.requirements.survey
+    foreign_method = _FOREIGN if "method" in foreign else ""
+    foreign_net = _FOREIGN if "network" in foreign else ""
     return [
-        _named(
-            "methods", policy.methods, experiment.method, _NO_METHOD if survey else _FOREIGN * ("method" in foreign)
-        ),
-        _named("nets", policy.nets, experiment.net, _FOREIGN * ("network" in foreign)),
+        _named("methods", policy.methods, experiment.method, _NO_METHOD if survey else foreign_method),
+        _named("nets", policy.nets, experiment.net, foreign_net),
         _surveys(policy.surveys, survey),
         extension_finding(policy, used),
         _at_least("minimum_sites", policy.minimum_sites, known.sites, "all that are connected", says="the run has"),
@@ -299,9 +302,9 @@ def _at_least(rule: str, limit: int, number: int | None, all_: str = "", says: s
 
 
 def _effective_replies(policy: Policy, experiment: Experiment, survey: bool) -> Finding:
-    """Return what the rule says; the server levels the weights of a job's averages by its ``minimum_replies``.
+    """Return what the rule says; the job's ``minimum_replies`` decide to what worth the server levels its averages.
 
-    A job with too few of these breaks that rule, and is told of it alone.
+    A job with too few ``minimum_replies`` breaks that rule, and its lead is told of that rule alone.
     """
     limit, effective = policy.minimum_effective_replies, experiment.effective_replies
     replies = experiment.minimum_replies
@@ -311,7 +314,7 @@ def _effective_replies(policy: Policy, experiment: Experiment, survey: bool) -> 
 
 
 def step_findings(policy: Policy, settings: Settings, steps: Sequence[StepSize]) -> list[Finding]:
-    """Return what the rules say of how far steps go, and of what they leave of the steps before them."""
+    """Return what the rules say of how far steps go, and how much they leave of the steps before them."""
     plain = {step.setting: _over_momentum(step.largest, settings) for step in steps if step.optimizer == "sgd"}
     adaptive = {step.setting: step.largest for step in steps if step.optimizer != "sgd"}
     forgotten = {step.setting: forgetting(step, settings) for step in steps}
@@ -328,15 +331,16 @@ def step_findings(policy: Policy, settings: Settings, steps: Sequence[StepSize])
 
 
 _SMALL_GRADIENT = 1e-3
-"""Of one weight. Adam divides by the gradient's size: what draws a weight back is so much stronger in its steps."""
+"""Size of one weight's gradient by which Adam is taken to divide. The smaller it is, the more strongly do weight decay
+and a proximal term draw the weight back in Adam's steps."""
 
 
 def forgetting(step: StepSize, settings: Settings) -> float:
-    """Return which share of what earlier steps have changed one step takes back, at most.
+    """Return the largest share of what earlier steps have changed that one step may take back.
 
     A step of SGD leaves ``1 - η (λ + μ) / (1 - β)`` of it, with the learning rate η, weight decay λ, the weight μ of a
-    proximal term and momentum β. Adam divides a gradient by its size, for which a small one stands, and AdamW all but
-    the decay.
+    proximal term and momentum β. Adam divides the gradient, with decay and proximal term in it, by its size, for which
+    ``_SMALL_GRADIENT`` stands. AdamW's decay is outside of that division.
     """
     decay, pull = settings.weight_decay, settings.pull
     if step.optimizer == "sgd":
@@ -346,14 +350,14 @@ def forgetting(step: StepSize, settings: Settings) -> float:
 
 
 def _over_momentum(rate: float, settings: Settings) -> float:
-    """Return how far all that follows from one gradient goes, where momentum carries it on."""
+    """Return how far one gradient moves the weights in all steps, as momentum carries it on."""
     if settings.momentum < 1:
         return rate / (1 - settings.momentum)
     return math.inf if rate else 0.0
 
 
 def _largest(rule: str, limit: float | None, numbers: Mapping[str, float]) -> Finding:
-    """Return what a rule of a largest number says of several, by what in a job they come from."""
+    """Return what a rule of a largest number says of the largest of several, each under its setting's name."""
     setting, number = max(numbers.items(), key=lambda item: item[1], default=("none of it", 0.0))
     allowed = "any number" if limit is None else f"at most {limit:g}"
     asked = f"the job's {setting} makes {number:.3g}" if numbers else "the job has none"
@@ -361,7 +365,7 @@ def _largest(rule: str, limit: float | None, numbers: Mapping[str, float]) -> Fi
 
 
 def _image_share(policy: Policy, settings: Settings) -> Finding:
-    """Return what the rule says of the heaviest image among the lightest ones."""
+    """Return what the rule says of a batch of one image with the heaviest class weight and others with the lightest."""
     weighted = settings.class_weighting != "none"
     heaviest = LARGEST_RATIO if weighted else 1.0
     share = heaviest / (heaviest + settings.batch - 1)

@@ -8,12 +8,12 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from fedward.security.kept_chain import KeptChain, Kind
+from fedward.security.kept_chain import KeptChain, LedgerKind
 from fedward.storage.chain import Chain, read
 from fedward.storage.disk import PRIVATE, make_folder
 from fedward.storage.lock import locked
 
-QUESTIONS = Kind(
+QUESTIONS = LedgerKind(
     "ledger of questions",
     prefix="questions",
     field="questions",

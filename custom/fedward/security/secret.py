@@ -1,8 +1,8 @@
-"""A site's secret: what it draws at random follows from it, so that nobody else can tell which images a step was of.
+"""A site's secret, on which its random draws depend, so that nobody else can tell which images a step was of.
 
 The order of images, their views, masks, dropout, and the random part of a query for labels come from the job's seed,
 the site's name and the round, all of which a lead knows, and from this secret, which never leaves the site's folder. It
-stays the same over all jobs, so that a round that is asked for again is drawn again as it was.
+stays the same over all jobs, so that a round that is repeated has the same draws.
 """
 
 import secrets
@@ -15,24 +15,29 @@ from fedward.storage.disk import PRIVATE, make_folder, replacing
 from fedward.storage.lock import locked
 
 FILE = "draws.secret"
-"""In a site's own folder."""
+"""The secret's file in a site's own folder."""
+
 BYTES = 32
+"""Length of a secret."""
 
 
 def site_secret(folder: Path) -> bytes:
-    """Return the secret in a site's own folder; it is made there, once, if there is none.
+    """Return the secret in a site's own folder; if there is none, make it.
 
     Processes that ask at the same time get the same one.
 
     Raises:
-        ConfigError: the file cannot be read, is a link, has another length, or others than its owner may read it.
+        ConfigError: the file cannot be read, is a link, has another length, or gives rights to others than
+            its owner.
     """
     path = folder / FILE
     if not path.is_symlink() and not path.exists():
         _make(path)
-    where, remedy = f"secret {path}", "Restore it from a backup of the kit; without one, remove it between two runs."
+    where = f"secret {path}"
+    remedy = "Restore it from a backup of the kit; without one, remove it between two runs."
     try:
-        found, content = path.lstat(), path.read_bytes()
+        found = path.lstat()
+        content = path.read_bytes()
     except OSError as error:
         expected = f"a file of {BYTES} bytes"
         raise ConfigError(where, expected=expected, found=reason_of(error), remedy=remedy) from error

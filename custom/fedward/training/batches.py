@@ -110,7 +110,7 @@ class RoundBatches:
 
     Args:
         labelled, unlabelled: the site's images; an empty or absent part gives batches without it.
-        peers: networks in evaluation mode; behind them, if ``uses`` wants its answers, that of the model received.
+        peers: networks in evaluation mode; the last is that of the model received, if ``uses`` wants its answers.
         settings: batch size and images per round.
         draws, stream: what draws at random, and (site, round, ...); equal ones give equal batches.
         views: how pictures are varied.
@@ -131,9 +131,12 @@ class RoundBatches:
     ) -> None:
         self._labelled = labelled if labelled else None
         self._unlabelled = unlabelled if unlabelled else None
-        self._peers, self._batch, self._views = peers, settings.batch, views
+        self._peers = peers
+        self._batch = settings.batch
+        self._views = views
         self._received = uses.received
-        self._strong, self._plain = uses.second_view != "none", uses.labelled_view == "none"
+        self._strong = uses.second_view != "none"
+        self._plain = uses.labelled_view == "none"
         counted = (self._labelled,) if uses.pace == "labelled" else (self._labelled, self._unlabelled)
         self.images = phase_images(settings, [len(pixels) for pixels in counted if pixels])
         """Images of each kind in the phase."""
@@ -144,16 +147,20 @@ class RoundBatches:
         return len(self._sizes)
 
     def __iter__(self) -> Iterator[Batch]:
-        known, hidden = self._order("labelled", self._labelled), self._order("unlabelled", self._unlabelled)
-        start, together = 0, max(1, _CHUNK_IMAGES // self._batch)
+        labelled_order = self._order("labelled", self._labelled)
+        unlabelled_order = self._order("unlabelled", self._unlabelled)
+        together = max(1, _CHUNK_IMAGES // self._batch)
+        end = 0
         for first in range(0, len(self._sizes), together):
             sizes = self._sizes[first : first + together]
-            window = slice(start, start := start + sum(sizes))
+            start = end
+            end = start + sum(sizes)
+            window = slice(start, end)
             parts: dict[str, Tensor] = {}
             if self._labelled:
-                parts |= self._labelled_parts(self._labelled, known[window])
+                parts |= self._labelled_parts(self._labelled, labelled_order[window])
             if self._unlabelled:
-                parts |= self._unlabelled_parts(self._unlabelled, hidden[window])
+                parts |= self._unlabelled_parts(self._unlabelled, unlabelled_order[window])
             split = [tensor.split(sizes, dim=1 if name == "peers" else 0) for name, tensor in parts.items()]
             for tensors in zip(*split, strict=True):
                 yield Batch(**dict(zip(parts, tensors, strict=True)))
@@ -176,7 +183,8 @@ class RoundBatches:
         if self._peers:
             answers = predictions(self._peers, parts["weak"], is_multi_label(pixels))
             if self._received:
-                parts["received"], answers = answers[-1], answers[:-1]
+                parts["received"] = answers[-1]
+                answers = answers[:-1]
             if len(answers):
                 parts["peers"] = answers
         return parts
