@@ -10,7 +10,11 @@ from typing import Any
 
 import nvflare
 import pytest
+from nvflare.apis.fl_constant import FedEventHeader, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import make_workspace_transfer_fqcn
+from nvflare.fuel.f3.cellnet import cell as flares_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessageType
 from nvflare.fuel.f3.cellnet.net_agent import NetAgent
@@ -18,14 +22,22 @@ from nvflare.fuel.f3.cellnet.net_manager import NetManager
 from nvflare.fuel.f3.drivers.connector_info import Mode
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
-from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, STREAM_DATA_TOPIC, StreamHeaderKey
+from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
+from nvflare.fuel.f3.streaming.stream_const import (
+    STREAM_ACK_TOPIC,
+    STREAM_CHANNEL,
+    STREAM_DATA_TOPIC,
+    StreamHeaderKey,
+)
+from nvflare.fuel.f3.streaming.stream_types import BlobSizeError
 from nvflare.fuel.sec.audit import AuditService
 from nvflare.fuel.sec.authz import AuthorizationService
 from nvflare.private.admin_defs import Message as Command
-from nvflare.private.defs import RequestHeader
+from nvflare.private.defs import ClientType, RequestHeader
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 from nvflare.security.security import FLAuthorizer
+from nvflare.widgets.fed_event import FedEventRunner, ServerFedEventRunner
 
 from fedward.flare.kits import gate
 from fedward.flare.kits.gate import REQUESTS, RIGHTS, Arrival, arrival_of, place_of, refusal
@@ -267,10 +279,94 @@ def test_a_request_is_accepted_from_whom_the_table_names(receiver):
         for sender, origin in PLACES[receiver].items():
             neighbour = origin if sender in DIRECT[receiver] else "server"
             request = channel, "anything" if topic == "*" else topic
-            message = arrival(RECEIVERS[receiver], neighbour, origin=origin, request=request)
+            kind = {"user": ClientType.ADMIN, "site": ClientType.REGULAR}.get(sender)
+            message = arrival(RECEIVERS[receiver], neighbour, origin=origin, request=request, client_type=kind)
             table = REQUESTS[receiver]
             accepted = table.get(request) or table.get((channel, "*")) or ()
             assert (refusal(message) == "") == (sender in accepted), (channel, topic, sender)
+
+
+@pytest.mark.parametrize(
+    ("receiver", "neighbour", "origin", "topic", "accepted"),
+    [
+        ("server", USER, USER, "ObjectStreamer.Request", True),
+        ("server", USER, USER, "ObjectStreamer.Abort", True),
+        ("server", USER, USER, "fed.event", False),
+        ("server", USER, USER, "__sync_runner__", False),
+        (f"server.{JOB}", "server", f"hospital-a.{JOB}", "__sync_runner__", True),
+        (f"server.{JOB}", "server", f"hospital-a.{JOB}", "__job_heartbeat__", True),
+        (f"server.{JOB}", "server", f"hospital-a.{JOB}", "__task_check__", True),
+        (f"server.{JOB}", "server", f"hospital-a.{JOB}", "fed.event", True),
+        (f"server.{JOB}", "server", f"hospital-a.{JOB}", "ObjectStreamer.Request", False),
+        (f"server.{JOB}", "server", f"hospital-a.{JOB}", "RM.Request", False),
+        (f"hospital-a.{JOB}", "server", f"server.{JOB}", "__end_run__", True),
+        (f"hospital-a.{JOB}", "server", f"server.{JOB}", "__do_task__", False),
+        (f"hospital-a.{JOB}", "server", f"server.{JOB}", "fed.event", False),
+    ],
+)
+def test_auxiliary_messages_that_a_job_needs_pass_and_no_others(receiver, neighbour, origin, topic, accepted):
+    message = arrival(receiver, neighbour, origin=origin, request=("aux_communication", topic))
+    assert (refusal(message) == "") is accepted
+
+
+@pytest.mark.parametrize(
+    ("neighbour", "kind", "accepted"),
+    [
+        (USER, ClientType.ADMIN, True),
+        (USER, ClientType.REGULAR, False),
+        (USER, ClientType.RELAY, False),
+        (USER, None, False),
+        ("hospital-a", ClientType.REGULAR, True),
+        ("hospital-a", ClientType.ADMIN, False),
+        ("hospital-a", ClientType.RELAY, False),
+    ],
+)
+@pytest.mark.proves(
+    "member",
+    "a person's kit registers at the server as a site that takes part in jobs",
+    "refused; the server's audit log names the person",
+)
+def test_a_cell_registers_as_what_it_is(neighbour, kind, accepted):
+    message = arrival("server", neighbour, request=("task", "register"), client_type=kind)
+    assert (refusal(message) == "") is accepted
+
+
+@pytest.mark.parametrize("topic", ["challenge", "register", "quit", "heart_beat", "report_job_failure"])
+@pytest.mark.proves(
+    "site",
+    "a registration, heartbeat, failure or farewell that names another hospital",
+    "refused; the server's audit log names the site",
+)
+def test_a_site_speaks_to_the_server_of_itself(topic):
+    sent = {"certificate": "hospital-a", "request": ("task", topic), "client_type": ClientType.REGULAR}
+    assert refusal(arrival("server", "hospital-a", client="hospital-b", **sent)).endswith("speak for 'hospital-b'")
+    assert refusal(arrival("server", "hospital-a", client="hospital-a", **sent)) == ""
+
+
+@pytest.mark.proves(
+    "site",
+    "an acknowledgement, or an error in its place, of a stream to another hospital: numbers of streams can be guessed",
+    "refused; the stream goes on, and the server's audit log names the site",
+)
+def test_only_a_streams_receiver_acknowledges_it(monkeypatch):
+    monkeypatch.setitem(ByteStreamer.tx_task_map, 7, SimpleNamespace(target=f"hospital-a.{JOB}"))
+    stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ACK_TOPIC}
+    here = {MessageHeaderKey.DESTINATION: f"server.{JOB}"}
+
+    def told(site: str, stream_id: int, destination: dict[str, str]) -> str:
+        headers = {
+            **stream,
+            **destination,
+            MessageHeaderKey.ORIGIN: f"{site}.{JOB}",
+            StreamHeaderKey.STREAM_ID: stream_id,
+        }
+        beside = connection("server")
+        beside.connector.mode = Mode.ACTIVE
+        return refusal(arrival_of(f"server.{JOB}", Endpoint("server"), beside, message(**headers)))
+
+    assert told("hospital-b", 7, here) == f"it acknowledges a stream to 'hospital-a.{JOB}'"
+    assert told("hospital-a", 7, here) == ""
+    assert told("hospital-b", 8, here) == ""
 
 
 def test_no_cell_accepts_diagnosis_bulk_or_keys():
@@ -349,6 +445,8 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (FedAdminAgent, "register_processor"),
         (FedAdminAgent, "_dispatch_request"),
         (NetManager, "get_spec"),
+        (FedEventRunner, "_receive"),
+        (flares_cell, "_is_server_job_cell"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(AuditService, "the_auditor", None)
@@ -388,6 +486,47 @@ def test_a_flood_of_refusals_is_counted_and_not_written(installed, monkeypatch):
     *_, more, last = installed.read_text().splitlines()
     assert "[A:refused more] 980 further times in 60 s" in more
     assert last.endswith("[A:refused admin:admin] no")
+
+
+@pytest.mark.parametrize("event", ["_fatal_system_error", "_system_bootstrap", "fed.x", "", None, ["fed.x"]])
+@pytest.mark.proves(
+    "site",
+    "an event of FLARE's own in the server's process of a job: a fatal error, by which FLARE ends everybody's run",
+    "it does not happen; the run goes on, and the server's audit log tells of it",
+)
+def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
+    happened: list[Shareable] = []
+    monkeypatch.setattr(gate, "_FLARES_HAPPEN", lambda runner, topic, request, context: happened.append(request))
+    asked, metrics = Shareable(), Shareable()
+    asked.set_header(FedEventHeader.EVENT_TYPE, event)
+    metrics.set_header(FedEventHeader.EVENT_TYPE, "fed.analytix_log_stats")
+    runner = ServerFedEventRunner()
+    assert runner._receive("fed.event", asked, FLContext()).get_return_code() == ReturnCode.BAD_REQUEST_DATA
+    runner._receive("fed.event", metrics, FLContext())
+    assert happened == [metrics]
+    assert "[A:refused fed.event] no site makes" in installed.read_text()
+
+
+@pytest.mark.proves(
+    "site",
+    "an answer that cannot be decoded, and the word that a message is too large, to the server's process of a job",
+    "the message is lost, and nothing else; the process goes on",
+)
+def test_no_message_ends_a_jobs_process_at_the_server(installed, monkeypatch):
+    monkeypatch.setattr(flares_cell.os, "_exit", lambda code: pytest.fail("the process ended"))
+    server_job = SimpleNamespace(fqcn=f"server.{JOB}")
+    cell = SimpleNamespace(
+        decode_pass_through_channels=set(), decode_pass_through_topics=set(), get_fobs_context=lambda props: {}
+    )
+    headers = {
+        StreamHeaderKey.CHANNEL: "server_command",
+        StreamHeaderKey.TOPIC: "submit_update",
+        StreamHeaderKey.PAYLOAD_ENCODING: "fobs",
+    }
+    adapter = flares_cell.Adapter(lambda request: pytest.fail("called"), server_job, cell)
+    with pytest.raises(RuntimeError, match="expect main"):
+        adapter.call(SimpleNamespace(headers=headers, result=lambda: b"\x00 nothing that FLARE encodes"))
+    adapter._handle_reply_stream_done(SimpleNamespace(exception=lambda: BlobSizeError("too large")))
 
 
 # --- a site's commands

@@ -29,6 +29,8 @@ Tracking = Literal["tensorboard", "mlflow", "wandb"]
 _WHERE = f"file {SERVER} of the job"
 _EVENT = "analytix_log_stats"
 """FLARE's event of a scalar, under which sites send theirs."""
+METRICS_AT_SERVER = f"fed.{_EVENT}"
+"""The same event at the server, where the sites' scalars arrive."""
 _GONE, _LEAD = 30.0, 5.0
 """Seconds after the server misses a site's heartbeats until its tasks end, and that each later one waits for it."""
 
@@ -72,7 +74,7 @@ def receiver(tracking: Tracking, job: str = "") -> dict[str, Any]:
         "wandb": (WANDB, {"wandb_args": wandb}),
     }
     path, args = receivers[tracking]
-    return {"id": tracking, "path": path, "args": {**args, "events": [f"fed.{_EVENT}"]}}
+    return {"id": tracking, "path": path, "args": {**args, "events": [METRICS_AT_SERVER]}}
 
 
 def controller(experiment: "Experiment") -> tuple[str, dict[str, Any]]:

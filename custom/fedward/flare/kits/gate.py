@@ -25,11 +25,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nvflare.apis.fl_constant import AdminCommandNames, ConnectionSecurity
+from nvflare.apis.fl_constant import AdminCommandNames, ConnectionSecurity, FedEventHeader, ReservedTopic, ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import WORKSPACE_TRANSFER_CHANNEL
+from nvflare.fuel.f3.cellnet import cell as flares_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessageType
-from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
 from nvflare.fuel.f3.cellnet.identity import get_param
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
 from nvflare.fuel.f3.connection import Connection
@@ -38,6 +41,7 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.endpoint import Endpoint
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import NullConnection
+from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer
 from nvflare.fuel.f3.streaming.download_service import OBJ_DOWNLOADER_CHANNEL
 from nvflare.fuel.f3.streaming.stream_const import (
     STREAM_ACK_TOPIC,
@@ -52,10 +56,20 @@ from nvflare.fuel.sec.authz import AuthorizationService, AuthzContext, Person
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 from nvflare.private.admin_defs import Message as Command
 from nvflare.private.admin_defs import error_reply
-from nvflare.private.defs import ERROR_MSG_PREFIX, RequestHeader, TrainingTopic, new_cell_message
+from nvflare.private.defs import (
+    ERROR_MSG_PREFIX,
+    CellMessageHeaderKeys,
+    ClientType,
+    RequestHeader,
+    TrainingTopic,
+    new_cell_message,
+)
 from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
+from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
+from nvflare.widgets.fed_event import FED_EVENT_TOPIC, FedEventRunner
 
 from fedward.errors import ConfigError
+from fedward.flare.jobs.configurations import METRICS_AT_SERVER
 from fedward.flare.kits.app_check import check_archive
 
 Place = Literal["server", "server job", "site", "site job", "user"]
@@ -82,7 +96,8 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
         (CellChannel.SERVER_MAIN, CellChannelTopic.HEART_BEAT): ("site",),
         (CellChannel.SERVER_MAIN, CellChannelTopic.REPORT_JOB_FAILURE): ("site",),
         (CellChannel.HCI, "*"): ("user",),
-        (CellChannel.AUX_COMMUNICATION, "*"): ("user",),
+        (CellChannel.AUX_COMMUNICATION, TOPIC_STREAM_REQUEST): ("user",),
+        (CellChannel.AUX_COMMUNICATION, TOPIC_STREAM_ABORT): ("user",),
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("user", "server job"),
         (CellChannel.SERVER_PARENT_LISTENER, "*"): ("server job",),
         (WORKSPACE_TRANSFER_CHANNEL, "*"): ("server job",),
@@ -92,7 +107,10 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
         (CellChannel.SERVER_COMMAND, "get_task"): ("site job",),
         (CellChannel.SERVER_COMMAND, "submit_update"): ("site job",),
         (CellChannel.SERVER_COMMAND, "*"): ("server",),
-        (CellChannel.AUX_COMMUNICATION, "*"): ("site job",),
+        (CellChannel.AUX_COMMUNICATION, ReservedTopic.SYNC_RUNNER): ("site job",),
+        (CellChannel.AUX_COMMUNICATION, ReservedTopic.JOB_HEART_BEAT): ("site job",),
+        (CellChannel.AUX_COMMUNICATION, ReservedTopic.TASK_CHECK): ("site job",),
+        (CellChannel.AUX_COMMUNICATION, FED_EVENT_TOPIC): ("site job",),
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("site job", "server"),
     },
     "site": {
@@ -105,11 +123,14 @@ REQUESTS: Mapping[Place, Mapping[Request, tuple[Place, ...]]] = {
     "site job": {
         **_ALWAYS,
         (CellChannel.CLIENT_COMMAND, "*"): ("site",),
-        (CellChannel.AUX_COMMUNICATION, "*"): ("server job",),
+        (CellChannel.AUX_COMMUNICATION, ReservedTopic.END_RUN): ("server job",),
         (OBJ_DOWNLOADER_CHANNEL, "*"): ("server job", "site"),
     },
 }
 """Receiver -> the requests that it accepts -> from whom. A topic's own entry takes precedence over that of its channel.
+
+A console sends the files of jobs as streams of FLARE's own kind. A job's process at a site asks whether the server's is
+ready and still runs, and sends its metrics there as events (:data:`EVENTS`). The server's says when the run has ended.
 
 Models travel as downloads. The address of a download is a secret that an earlier request has told. Where FLARE starts a
 container for each job, the job's process fetches its files from its own site or server over the workspace channel."""
@@ -129,6 +150,15 @@ RIGHTS: Mapping[str, str | None] = {
 
 None: the server does it by itself in the course of a job, which the site has checked at its deployment. FLARE's other
 commands (a shell, deletion of folders, logging, statistics of processes) do not exist at a site."""
+
+EVENTS = frozenset({METRICS_AT_SERVER})
+"""What a site may let happen in the server's process of its job. FLARE would let it be any event, such as the one by
+which a component ends the run, or the one that the server's start consists of."""
+
+_CLIENT_TYPES: Mapping[Place, str] = {"site": ClientType.REGULAR, "user": ClientType.ADMIN}
+"""As what each may register at the server: FLARE would take a person for a site that takes part in jobs."""
+
+_REGISTER: Request = (CellChannel.SERVER_MAIN, CellChannelTopic.Register)
 
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
@@ -168,6 +198,12 @@ class Arrival:
     """None: an answer, which reaches nothing but the request that waits for it."""
     foreign_address: bool
     """Whether the receiver is told to open a connection to an address in the message."""
+    client: str | None = None
+    """As whom the sender registers at the server, leaves it or sends its heartbeat; None: the message does not say."""
+    client_type: str | None = None
+    """As what it registers."""
+    stream_to: str | None = None
+    """To which cell the receiver sends the stream that is acknowledged; None: no stream that goes on."""
 
     @property
     def sender(self) -> str:
@@ -232,6 +268,12 @@ def _request_refused(message: Arrival) -> str:
     if origin is None or target is None or origin not in _senders(target, message.request):
         channel, topic = message.request
         return f"no {target} accepts {topic!r} on channel {channel!r} from a {origin}"
+    if message.stream_to not in (None, message.origin):
+        return f"it acknowledges a stream to {message.stream_to!r}"
+    if message.request[0] == CellChannel.SERVER_MAIN and (message.client or message.certificate) != message.certificate:
+        return f"its connection may not speak for {message.client!r}"
+    if message.request == _REGISTER and message.client_type != _CLIENT_TYPES.get(origin):
+        return f"a {origin} may not register as {message.client_type!r}"
     return ""
 
 
@@ -311,6 +353,7 @@ def arrival_of(receiver: str, endpoint: Endpoint, connection: Connection, messag
     """Return what the gate looks at of a message that a connection has brought."""
     properties = connection.get_conn_properties() or {}
     certificate = properties.get(DriverParams.PEER_CN.value)
+    destination = str(message.get_header(MessageHeaderKey.DESTINATION, ""))
     channel = str(message.get_header(MessageHeaderKey.CHANNEL, ""))
     topic = str(message.get_header(MessageHeaderKey.TOPIC, ""))
     request: Request | None = (channel, topic)
@@ -318,6 +361,7 @@ def arrival_of(receiver: str, endpoint: Endpoint, connection: Connection, messag
         request = None
     elif request == (STREAM_CHANNEL, STREAM_DATA_TOPIC):
         request = _streamed(message)
+    acknowledged = request == (STREAM_CHANNEL, STREAM_ACK_TOPIC) and destination == receiver
     return Arrival(
         receiver=receiver,
         neighbour=endpoint.name,
@@ -325,10 +369,17 @@ def arrival_of(receiver: str, endpoint: Endpoint, connection: Connection, messag
         passive=connection.connector.mode == Mode.PASSIVE,
         clear=_within_machine(connection),
         origin=str(message.get_header(MessageHeaderKey.ORIGIN, "")),
-        destination=str(message.get_header(MessageHeaderKey.DESTINATION, "")),
+        destination=destination,
         request=request,
         foreign_address=message.get_header(MessageHeaderKey.CONN_URL) is not None,
+        client=_text(message.get_header(CellMessageHeaderKeys.CLIENT_NAME)),
+        client_type=_text(message.get_header(CellMessageHeaderKeys.CLIENT_TYPE)),
+        stream_to=_stream_to(message) if acknowledged else None,
     )
+
+
+def _text(header: Any) -> str | None:
+    return None if header is None else str(header)
 
 
 def _within_machine(connection: Connection) -> bool:
@@ -344,6 +395,16 @@ def _streamed(message: Message) -> Request:
     if message.get_header(StreamHeaderKey.ERROR_MSG):
         return STREAM_CHANNEL, STREAM_ERROR_TOPIC
     return str(message.get_header(StreamHeaderKey.CHANNEL)), str(message.get_header(StreamHeaderKey.TOPIC))
+
+
+def _stream_to(message: Message) -> str | None:
+    """Return to whom this process sends the stream that a message is about.
+
+    FLARE numbers its streams one after another and takes an acknowledgement, or an error in it, from anybody: whoever
+    knows the number of one stream could end those to others.
+    """
+    stream = ByteStreamer.tx_task_map.get(message.get_header(StreamHeaderKey.STREAM_ID))
+    return str(stream.target) if stream else None
 
 
 class Refusals:
@@ -409,11 +470,14 @@ def install() -> None:
         FedAdminAgent.register_processor = _register
         FedAdminAgent._dispatch_request = _obey
         NetManager.get_spec = _no_diagnosis
+        FedEventRunner._receive = _happen
+        flares_cell._is_server_job_cell = _ends_for_a_message
 
 
 _FLARES_RECEIVE = CoreCell._process_received_msg
 _FLARES_REGISTER = FedAdminAgent.register_processor
 _FLARES_OBEY = FedAdminAgent._dispatch_request
+_FLARES_HAPPEN = FedEventRunner._receive
 
 
 def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message) -> None:
@@ -483,6 +547,24 @@ def _person(command: Command, kind: Literal["USER", "SUBMITTER"]) -> Person:
     """Return who gave a command, or whose job it is about, as the server says; it has checked their certificates."""
     name, org, role = (getattr(RequestHeader, f"{kind}_{part}") for part in ("NAME", "ORG", "ROLE"))
     return Person(command.get_header(name, ""), command.get_header(org, ""), command.get_header(role, ""))
+
+
+def _happen(runner: FedEventRunner, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
+    """Stand in for ``FedEventRunner._receive``: sites cause no other events than those of :data:`EVENTS`."""
+    event = request.get_header(FedEventHeader.EVENT_TYPE)
+    if isinstance(event, str) and event in EVENTS:
+        return _FLARES_HAPPEN(runner, topic, request, fl_ctx)
+    refusals.note("a site of this job", topic, f"no site makes {event!r} happen here")
+    return make_reply(ReturnCode.BAD_REQUEST_DATA)
+
+
+def _ends_for_a_message(_: FqcnInfo) -> bool:
+    """Stand in for ``_is_server_job_cell``, by which FLARE picks the processes that one message may end.
+
+    The server's process of a job would end itself for an answer that cannot be decoded, from whichever site, and for
+    one site's word that a message is too large for it. Either way that message is lost, and nothing else.
+    """
+    return False
 
 
 def _no_diagnosis(_: NetManager) -> CommandModuleSpec:
