@@ -90,6 +90,15 @@ def folders(kit: Path) -> set[str]:
     return {path.name for path in kit.iterdir()} - {"audit.log"}
 
 
+@pytest.mark.parametrize("meta", [None, [], "lead", {"submitter_name": ["a"]}])
+def test_a_job_without_readable_meta_is_refused(kit, app, kits, site, meta):
+    before = folders(kit)
+    job = str(uuid.uuid4())
+    assert AppDeployer().deploy(Workspace(str(kit), SITE), job, meta, "app", signed(app, kits), FLContext())
+    assert folders(kit) == before
+    assert "[A:refused train.deploy]" in site.read_text()
+
+
 def test_an_app_comes_to_its_place(kit, kits, app):
     job = str(uuid.uuid4())
     assert deploy(kit, signed(app, kits), job) == ""

@@ -488,6 +488,34 @@ def test_a_flood_of_refusals_is_counted_and_not_written(installed, monkeypatch):
     assert last.endswith("[A:refused admin:admin] no")
 
 
+def test_names_that_a_sender_invents_are_one_flood(installed):
+    for number in range(1000):
+        gate.refusals.note("server", "train.deploy", "no", user=f"user {number}")
+    assert len(installed.read_text().splitlines()) == 20
+    assert "[U:server for user 0]" in installed.read_text()
+
+
+@pytest.mark.proves(
+    "member",
+    "a flood of messages with headers of 64 KB past the console",
+    "refused; the audit log has a few hundred characters of each of the first twenty, and a number",
+)
+def test_a_refusal_is_one_short_line(installed):
+    gate.refusals.note("x" * 60_000, "y" * 60_000, "\x00" * 60_000)
+    (line,) = installed.read_text().splitlines()
+    assert len(line) < 1000
+    assert line.endswith("...")
+
+
+def test_what_the_gate_cannot_read_does_not_pass(installed, monkeypatch):
+    monkeypatch.setattr(gate, "_FLARES_RECEIVE", lambda *_: pytest.fail("passed"))
+    stream = {MessageHeaderKey.CHANNEL: STREAM_CHANNEL, MessageHeaderKey.TOPIC: STREAM_ACK_TOPIC}
+    cell = SimpleNamespace(get_fqcn=lambda: "server")
+    for odd in (message(**stream, **{StreamHeaderKey.STREAM_ID: [1]}), Message([1], None)):
+        CoreCell._process_received_msg(cell, Endpoint("hospital-a"), connection(), odd)
+    assert installed.read_text().count("[U:hospital-a][A:refused message] it cannot be read") == 2
+
+
 @pytest.mark.parametrize("event", ["_fatal_system_error", "_system_bootstrap", "fed.x", "", None, ["fed.x"]])
 @pytest.mark.proves(
     "site",

@@ -79,8 +79,8 @@ def deploy(
         problem = f"app: {type(error).__name__}: {error}"
     else:
         return ""
-    submitter = job_meta.get(JobMetaKey.SUBMITTER_NAME, "nobody")
-    refusals.note(f"server for {submitter}", TrainingTopic.DEPLOY, problem)
+    submitter = job_meta.get(JobMetaKey.SUBMITTER_NAME) if isinstance(job_meta, dict) else None
+    refusals.note("server", TrainingTopic.DEPLOY, problem, str(submitter or "nobody"))
     return problem
 
 

@@ -172,8 +172,11 @@ _WINDOW_SECONDS = 60.0
 _WRITTEN_IN_FULL = 20
 """Refusals of one sender in a window that are written one by one: a flood must not fill the disk."""
 
-_LONGEST_ACTION = 80
-"""Characters of an action in the log: its name is the sender's choice."""
+_LONGEST_NAME = 80
+"""Characters of a sender's name and of an action in the log."""
+
+_LONGEST_REASON = 400
+"""Characters of a reason in the log: the sender chose what the reason repeats."""
 
 _log = logging.getLogger(__name__)
 
@@ -418,13 +421,14 @@ class Refusals:
         self._lock = threading.Lock()
         self._windows: dict[str, _Window] = {}
 
-    def note(self, sender: str, action: str, reason: str) -> None:
+    def note(self, sender: str, action: str, reason: str, user: str = "") -> None:
         """Write a refusal down.
 
         Args:
-            sender: as :attr:`Arrival.sender`.
+            sender: as :attr:`Arrival.sender`; its refusals are counted together.
             action: what was asked for.
             reason: why it is refused.
+            user: for whom the sender says that it asks: its own word, of which it may have many.
         """
         with self._lock:
             window = self._windows.get(sender)
@@ -438,7 +442,7 @@ class Refusals:
             window.count += 1
             if window.count > _WRITTEN_IN_FULL:
                 return
-        _write(sender, action, reason)
+        _write(f"{sender} for {user}" if user else sender, action, reason)
 
 
 @dataclass
@@ -447,10 +451,17 @@ class _Window:
     count: int = 0
 
 
+def _printable(text: str) -> str:
+    """Return a text of the sender's choice without what would write further lines into a log, or move a terminal."""
+    return text.encode("unicode_escape").decode("ascii")
+
+
 def _write(sender: str, action: str, reason: str) -> None:
-    # Names are the sender's own words: a line break would write a line of the sender's own into the log.
-    who, what, why = (part.encode("unicode_escape").decode("ascii") for part in (sender, action, reason))
-    what = f"refused {what[:_LONGEST_ACTION]}"  # FLARE's audit log leaves out some actions by their names
+    who = _printable(sender)[:_LONGEST_NAME]
+    what = f"refused {_printable(action)[:_LONGEST_NAME]}"  # FLARE's audit log leaves out some actions by their names
+    why = _printable(reason)
+    if len(why) > _LONGEST_REASON:
+        why = f"{why[:_LONGEST_REASON]}..."
     _log.warning("%s from %s: %s", what, who, why)
     AuditService.add_event(user=who, action=what, msg=f" {why}")
 
@@ -483,7 +494,11 @@ _FLARES_HAPPEN = FedEventRunner._receive
 def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message) -> None:
     """Stand in for ``CoreCell._process_received_msg``, which FLARE calls for each message before it is decoded."""
     if not isinstance(connection, NullConnection):  # that is a cell's message to itself
-        arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
+        try:
+            arrival = arrival_of(cell.get_fqcn(), endpoint, connection, message)
+        except Exception as error:  # whatever its sender made of it: what the gate cannot read does not pass
+            refusals.note(endpoint.name, "message", f"it cannot be read: {type(error).__name__}")
+            return
         if reason := refusal(arrival):
             action = ":".join(arrival.request) if arrival.request else "answer"
             refusals.note(arrival.sender, action, reason)
@@ -501,12 +516,12 @@ def _obey(agent: FedAdminAgent, request: Message) -> Message:
     """Stand in for ``FedAdminAgent._dispatch_request``, which checks rights only if the sender's header asks for it."""
     command = request.payload
     if reason := _forbidden(command):
-        sender = "server"
         topic = type(command).__name__
+        user = ""
         if isinstance(command, Command):
-            sender = f"server for {_person(command, 'USER').name or 'nobody'}"
             topic = str(command.topic)
-        refusals.note(sender, topic, reason)
+            user = str(_person(command, "USER").name or "nobody")
+        refusals.note("server", topic, reason, user)
         return new_cell_message({}, error_reply(f"{ERROR_MSG_PREFIX}: {reason}"))
     return _FLARES_OBEY(agent, request)
 
