@@ -631,13 +631,25 @@ def test_a_site_checks_a_users_right_itself(installed, monkeypatch, topic, role,
     assert ("server for ann@hospital-a.org" in installed.read_text()) is not allowed
 
 
-@pytest.mark.parametrize("topic", sorted(topic for topic, right in RIGHTS.items() if right is None))
+OF_A_JOB = sorted(topic for topic, right in RIGHTS.items() if right is None and topic != "scheduler.cancel_resource")
+
+
+@pytest.mark.parametrize("topic", OF_A_JOB)
 @pytest.mark.parametrize("job", ["fedward", "startup", "../hospital-b", "", None])
 def test_a_command_about_no_job_is_not_obeyed(installed, monkeypatch, topic, job):
     monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: pytest.fail("obeyed"))
     answer = Agent()._dispatch_request(command(topic, b"", job_id=job))
     assert "it names no job" in answer.payload.body
     assert "it names no job" in installed.read_text()
+
+
+@pytest.mark.usefixtures("installed")
+def test_reserved_resources_are_given_back_without_a_job(monkeypatch):
+    obeyed: list[Message] = []
+    monkeypatch.setattr(gate, "_FLARES_OBEY", lambda agent, request: obeyed.append(request))
+    sent = command("scheduler.cancel_resource", {}, resource_reserve_token="a token")
+    Agent()._dispatch_request(sent)
+    assert obeyed == [sent]
 
 
 def test_an_app_is_refused_before_flare_unpacks_it(installed, monkeypatch):

@@ -160,6 +160,9 @@ _CLIENT_TYPES: Mapping[Place, str] = {"site": ClientType.REGULAR, "user": Client
 
 _REGISTER: Request = (CellChannel.SERVER_MAIN, CellChannelTopic.Register)
 
+_NAMES_NO_JOB = TrainingTopic.CANCEL_RESOURCE
+"""Gives back what a check of resources has reserved, by that check's token: FLARE's server names no job with it."""
+
 _FETCHING_PREFIX = "ws_transfer_"
 """Beginning of the name of a job's cell while it fetches its files."""
 
@@ -533,7 +536,7 @@ def _forbidden(command: Any) -> str:
     right = RIGHTS[command.topic]
     if right is not None:
         return _not_entitled(command, right)
-    if not is_job_id(command.get_header(RequestHeader.JOB_ID)):
+    if command.topic != _NAMES_NO_JOB and not is_job_id(command.get_header(RequestHeader.JOB_ID)):
         return "it names no job"
     return _unfit(command.body) if command.topic == TrainingTopic.DEPLOY else ""
 
