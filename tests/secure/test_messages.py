@@ -13,6 +13,8 @@ from contextlib import ExitStack, closing
 
 import psutil
 import pytest
+from nvflare.apis.fl_constant import FedEventHeader, ReservedKey
+from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
@@ -20,6 +22,7 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 
 from careless import let_everything_pass
 from fedward.flare.jobs.export import export_job
+from fedward.flare.jobs.remote import RemoteSession
 from fedward.flare.jobs.submit import session, submit
 from fedward.flare.kits.gate import place_of
 from flare_requests import LOOKED_AT
@@ -44,13 +47,13 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
 
 
 @pytest.fixture(scope="module")
-def flare(federation: Federation) -> Iterator[Session]:
+def flare(federation: Federation) -> Iterator[RemoteSession]:
     with session(federation.kit(LEAD)) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def job(federation: Federation, flare: Session, tmp_path_factory: pytest.TempPathFactory) -> str:
+def job(federation: Federation, flare: RemoteSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A job that runs as long as the tests need it."""
     folder = tmp_path_factory.mktemp("jobs") / "long"
     export_job(clinical(options={"rounds": 900}), folder, clinical=True)
@@ -158,6 +161,30 @@ def test_another_lead_cannot_stop_a_job_past_the_console(federation, job):
         ]
     assert not any(map(heard, answers))
     assert appears(lambda: rounds(federation, job) > before + 1)
+
+
+@pytest.mark.parametrize("event", ["_system_bootstrap", "_system_end"])
+@pytest.mark.proves(
+    "member",
+    "an event of the server's own process, such as that of its start, by which it gives up running jobs",
+    "it does not happen; the job goes on, and the server's audit log names the member",
+)
+def test_a_member_causes_no_event_in_the_server(federation, flare, job, event):
+    before = rounds(federation, job)
+    with intruder(federation.kit(MEMBER)) as sender:
+        assert not heard(sender.ask("server", CellChannel.AUX_COMMUNICATION, "fed.event", happening(event)))
+    assert f"[U:{MEMBER}][A:refused aux_communication:fed.event]" in audit(federation, SERVER)
+    assert str(flare.get_job_meta(job)["status"]) == "RUNNING"
+    assert appears(lambda: rounds(federation, job) > before + 1)
+
+
+def happening(event: str) -> Shareable:
+    """Return what one component of FLARE sends to others to let an event happen there."""
+    sent = Shareable()
+    sent.set_header(FedEventHeader.EVENT_TYPE, event)
+    sent.set_header(FedEventHeader.TIMESTAMP, 0.0)
+    sent.set_peer_props({ReservedKey.IDENTITY_NAME: MEMBER})
+    return sent
 
 
 NAMES = ["server", f"server.{uuid.uuid4()}", "server.x", "hospital-a", f"hospital-a.{uuid.uuid4()}", "relay.hospital-a"]
