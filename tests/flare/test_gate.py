@@ -10,7 +10,7 @@ from typing import Any
 
 import nvflare
 import pytest
-from nvflare.apis.fl_constant import FedEventHeader, ReturnCode
+from nvflare.apis.fl_constant import FedEventHeader, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import make_workspace_transfer_fqcn
@@ -36,6 +36,7 @@ from nvflare.private.admin_defs import Message as Command
 from nvflare.private.defs import ClientType, RequestHeader
 from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.security.security import FLAuthorizer
 from nvflare.widgets.fed_event import FedEventRunner, ServerFedEventRunner
 
@@ -446,6 +447,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (FedAdminAgent, "_dispatch_request"),
         (NetManager, "get_spec"),
         (FedEventRunner, "_receive"),
+        (ServerCommandAgent, "_aux_communicate"),
         (flares_cell, "_is_server_job_cell"),
     ):
         monkeypatch.setattr(owner, name, getattr(owner, name))
@@ -533,6 +535,33 @@ def test_a_site_causes_no_events_but_metrics(installed, monkeypatch, event):
     runner._receive("fed.event", metrics, FLContext())
     assert happened == [metrics]
     assert "[A:refused fed.event] no site makes" in installed.read_text()
+
+
+@pytest.mark.parametrize("name", ["hospital-a", "../hospital-a", "", None, ["hospital-b"]])
+@pytest.mark.proves(
+    "site",
+    "metrics, and the word that a site is still there, under another hospital's name",
+    "refused by the server's process of the job; the server's audit log names the site",
+)
+def test_a_site_speaks_to_the_servers_job_of_itself(installed, monkeypatch, name):
+    heard: list[Message] = []
+    monkeypatch.setattr(gate, "_FLARES_HEAR", lambda agent, request: heard.append(request))
+    agent = ServerCommandAgent(None, None)
+
+    def say(who: object) -> Message:
+        said = Shareable()
+        said.set_peer_props({ReservedKey.IDENTITY_NAME: who})
+        headers = {MessageHeaderKey.ORIGIN: f"hospital-b.{JOB}", MessageHeaderKey.TOPIC: "fed.event"}
+        sent = Message(headers, said)
+        agent.aux_communicate(sent)
+        return sent
+
+    say(name)
+    agent.aux_communicate(Message({MessageHeaderKey.ORIGIN: f"hospital-b.{JOB}"}, b"no shareable"))
+    assert heard == []
+    assert "[U:hospital-b][A:refused fed.event] it calls itself" in installed.read_text()
+    own = say("hospital-b")
+    assert heard == [own]
 
 
 @pytest.mark.proves(

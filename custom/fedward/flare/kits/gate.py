@@ -25,13 +25,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from nvflare.apis.fl_constant import AdminCommandNames, ConnectionSecurity, FedEventHeader, ReservedTopic, ReturnCode
+from nvflare.apis.fl_constant import (
+    AdminCommandNames,
+    ConnectionSecurity,
+    FedEventHeader,
+    ReservedKey,
+    ReservedTopic,
+    ReturnCode,
+)
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_opt.job_launcher.workspace_cell_transfer import WORKSPACE_TRANSFER_CHANNEL
 from nvflare.fuel.f3.cellnet import cell as flares_cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
 from nvflare.fuel.f3.cellnet.defs import CellChannel, CellChannelTopic, MessageHeaderKey, MessageType
+from nvflare.fuel.f3.cellnet.defs import ReturnCode as CellReturnCode
 from nvflare.fuel.f3.cellnet.fqcn import FQCN, FqcnInfo
 from nvflare.fuel.f3.cellnet.identity import get_param
 from nvflare.fuel.f3.cellnet.net_manager import NetManager
@@ -65,6 +73,7 @@ from nvflare.private.defs import (
     new_cell_message,
 )
 from nvflare.private.fed.client.admin import FedAdminAgent, RequestProcessor
+from nvflare.private.fed.server.server_command_agent import ServerCommandAgent
 from nvflare.private.stream_runner import TOPIC_STREAM_ABORT, TOPIC_STREAM_REQUEST
 from nvflare.widgets.fed_event import FED_EVENT_TOPIC, FedEventRunner
 
@@ -485,6 +494,7 @@ def install() -> None:
         FedAdminAgent._dispatch_request = _obey
         NetManager.get_spec = _no_diagnosis
         FedEventRunner._receive = _happen
+        ServerCommandAgent._aux_communicate = _hear
         flares_cell._is_server_job_cell = _ends_for_a_message
 
 
@@ -492,6 +502,7 @@ _FLARES_RECEIVE = CoreCell._process_received_msg
 _FLARES_REGISTER = FedAdminAgent.register_processor
 _FLARES_OBEY = FedAdminAgent._dispatch_request
 _FLARES_HAPPEN = FedEventRunner._receive
+_FLARES_HEAR = ServerCommandAgent._aux_communicate
 
 
 def _receive(cell: CoreCell, endpoint: Endpoint, connection: Connection, message: Message) -> None:
@@ -565,6 +576,20 @@ def _person(command: Command, kind: Literal["USER", "SUBMITTER"]) -> Person:
     """Return who gave a command, or whose job it is about, as the server says; it has checked their certificates."""
     name, org, role = (getattr(RequestHeader, f"{kind}_{part}") for part in ("NAME", "ORG", "ROLE"))
     return Person(command.get_header(name, ""), command.get_header(org, ""), command.get_header(role, ""))
+
+
+def _hear(agent: ServerCommandAgent, request: Message) -> Message:
+    """Stand in for ``ServerCommandAgent._aux_communicate``, which takes a site's word for its name.
+
+    Under another's name a site would say that this one is still there, and send metrics as this one's.
+    """
+    site = _family(str(request.get_header(MessageHeaderKey.ORIGIN, "")))
+    said = request.payload
+    name = said.get_peer_prop(ReservedKey.IDENTITY_NAME, None) if isinstance(said, Shareable) else None
+    if name == site:
+        return _FLARES_HEAR(agent, request)
+    refusals.note(site, str(request.get_header(MessageHeaderKey.TOPIC)), f"it calls itself {name!r}")
+    return new_cell_message({MessageHeaderKey.RETURN_CODE: CellReturnCode.INVALID_REQUEST}, None)
 
 
 def _happen(runner: FedEventRunner, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
