@@ -155,7 +155,9 @@ def test_sites_are_weighed_by_their_images() -> None:
 def test_without_its_term_it_is_fedavg_to_the_last_bit(tmp_path) -> None:
     sites = ["site-1", "site-9"]
     runs = {
-        name: run_local(tiny(name.split()[0], options={"rounds": 2, "batch": 4, **options}), tmp_path / name, sites=sites)
+        name: run_local(
+            tiny(name.split()[0], options={"rounds": 2, "batch": 4, **options}), tmp_path / name, sites=sites
+        )
         for name, options in {
             "wfedavg": {"distance_scale": 0.0},
             "fedprox": {"proximal_weight": 0.0},

@@ -17,7 +17,7 @@ from nvflare.apis.fl_constant import FedEventHeader, ReservedKey
 from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3.cellnet.defs import CellChannel, MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.message import Message
-from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.flare_api.flare_api import new_secure_session
 from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
 from careless import let_everything_pass
