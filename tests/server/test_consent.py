@@ -29,7 +29,11 @@ pytestmark = pytest.mark.usefixtures("without_report")
 
 SITES = ["site-1", "site-2", "site-3"]
 LAST = SITES[-1]
-STRICT, ASKING, TWO = Policy(minimum_replies=4), Policy(approval="required"), Policy(minimum_replies=2)
+STRICT = Policy(minimum_replies=4)
+ASKING = Policy(approval="required", draws="seed")
+TWO = Policy(minimum_replies=2, minimum_effective_replies=1.5)
+BY_SEED = Policy(draws="seed")
+"""So that equal runs in different folders, with secrets of their own, have equal weights."""
 
 
 class Hospitals:
@@ -42,7 +46,7 @@ class Hospitals:
         inner = getattr(self.transport, "_inner", self.transport)
         algorithm = method_of(experiment)
         for name, site in ((name, inner.client(name)) for name in inner.sites()):
-            rules = policy if name == LAST else others or Policy()
+            rules = policy if name == LAST else others or BY_SEED
             site.admission = Admission(name, experiment, algorithm, site.source.folder, lambda rules=rules: rules)
             site.handle = self._counting(name, site.handle)
         self.approvals = Approvals(inner.client(LAST).source.folder / "approvals")
@@ -99,7 +103,7 @@ def test_a_run_that_too_few_sites_accept_ends_at_once(tmp_path, capsys):
 
 def test_a_run_needs_only_enough_consenting_sites(tmp_path):
     experiment = hospital(minimum_replies=2, options={"rounds": 2})
-    hospitals = Hospitals(tmp_path, experiment, Policy(minimum_replies=2, minimum_batch=9), TWO)
+    hospitals = Hospitals(tmp_path, experiment, TWO.model_copy(update={"minimum_batch": 9}), TWO)
     folder = hospitals.run()
     assert hospitals.info["status"] == "finished"
     assert all("minimum_batch: at least 9, the job says 8" in row["failed"][LAST] for row in rows(folder, "rounds"))
@@ -145,7 +149,7 @@ def test_a_run_waits_for_approval_where_replies_are_too_few(tmp_path, monkeypatc
 
 def test_a_waiting_site_holds_up_no_run_with_enough_replies(tmp_path, monkeypatch):
     experiment = hospital(minimum_replies=2, options={"rounds": 2})
-    hospitals = Hospitals(tmp_path, experiment, Policy(approval="required", minimum_replies=2), TWO)
+    hospitals = Hospitals(tmp_path, experiment, TWO.model_copy(update={"approval": "required"}), TWO)
     pauses = meanwhile(monkeypatch)
     folder = hospitals.run()
     assert pauses == []
@@ -180,7 +184,7 @@ def test_a_run_stopped_while_waiting_resumes_bit_identically(tmp_path, monkeypat
         raise KeyboardInterrupt
 
     hospitals = Hospitals(tmp_path / "stopped", hospital(options={"rounds": 2}), ASKING)
-    plain = Hospitals(tmp_path / "plain", hospitals.experiment, Policy())
+    plain = Hospitals(tmp_path / "plain", hospitals.experiment, BY_SEED)
     meanwhile(monkeypatch, stop)
     with pytest.raises(KeyboardInterrupt):
         hospitals.run()
