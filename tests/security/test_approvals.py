@@ -76,7 +76,7 @@ def test_a_job_may_be_approved_in_advance(tmp_path):
     "another digest: it waits for an approval of its own",
 )
 @pytest.mark.parametrize(
-    "changes", [{"seed": 4}, {"options": {"rounds": 4}}, {"options": {"learning_rate": 0.1}}, {"timeout": 61}]
+    "changes", [{"seed": 4}, {"options": {"rounds": 4}}, {"options": {"learning_rate": 0.01}}, {"timeout": 61}]
 )
 def test_an_approval_is_of_one_job_to_the_last_setting(tmp_path, changes):
     approvals(tmp_path).approve(JOB.digest)
