@@ -1,6 +1,6 @@
 """Somebody who speaks FLARE's cell network with a startup kit of the federation, and not through FLARE's commands."""
 
-import threading
+import queue
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from nvflare.fuel.f3.cellnet.fqcn import FQCN
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
 from nvflare.fuel.f3.communicator import Communicator, Mode
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
-from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.endpoint import Endpoint, EndpointState
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.sec.authn import set_add_auth_headers_filters
 from nvflare.fuel.utils.admin_name_utils import new_admin_client_name
@@ -119,14 +119,20 @@ def intruder(kit: Path) -> Iterator[Intruder]:
         opened.close()
 
 
-def connects_as(kit: Path, name: str, seconds: float = 5.0) -> bool:
-    """Return whether the server takes a connection with this kit's certificate for the cell of another name."""
+def is_put_out(kit: Path, name: str, seconds: float) -> bool:
+    """Return whether the server ends a connection with this kit's certificate for the cell of another name.
+
+    Args:
+        kit: whose certificate is shown.
+        name: what the cell calls itself.
+        seconds: for which the server's decision is waited for.
+    """
     opened = open_kit(kit)
-    connected = threading.Event()
+    states: queue.Queue[EndpointState] = queue.Queue()
 
     class Watch:
         def state_change(self, endpoint: Endpoint) -> None:
-            connected.set()
+            states.put(endpoint.state)
 
     # The intruder's own end must take the server for what it is, or it would close the connection itself.
     names = CellIdentityResolver(name, prefix_identity_map={FQCN.ROOT_SERVER: opened.identity})
@@ -134,12 +140,13 @@ def connects_as(kit: Path, name: str, seconds: float = 5.0) -> bool:
     communicator.register_monitor(Watch())
     communicator.add_connector(_url(opened), Mode.ACTIVE, secure=True)
     communicator.start()
+    deadline = time.monotonic() + seconds
     try:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not connected.is_set():
-            time.sleep(0.1)
-        time.sleep(0.5)  # a server that refuses the name closes the connection at once
-        return connected.is_set() and bool(communicator.conn_manager.sfm_endpoints.get(FQCN.ROOT_SERVER).connections)
+        while True:
+            if states.get(timeout=max(0.0, deadline - time.monotonic())) == EndpointState.DISCONNECTED:
+                return True
+    except queue.Empty:
+        return False
     finally:
         communicator.stop()
 
