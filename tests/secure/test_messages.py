@@ -29,7 +29,7 @@ from flare_requests import LOOKED_AT
 from intruder import Intruder, intruder, is_put_out
 from local_federation import ADMIN, HOSPITALS, LEAD, MEMBER, SERVER, Federation
 from tiny import clinical
-from waiting import appears
+from waiting import PATIENCE, appears
 
 pytestmark = pytest.mark.secure
 
