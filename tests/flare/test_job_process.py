@@ -62,6 +62,7 @@ def planted(folder: Path, names: list[str]) -> tuple[Path, Path]:
     return custom, marks
 
 
+@pytest.mark.slow
 @pytest.mark.proves(
     "lead",
     "in an app's folder `custom`, a package of each name that torch, MONAI and FLARE look for in vain",

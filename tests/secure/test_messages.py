@@ -187,7 +187,7 @@ def happening(event: str) -> Shareable:
     return sent
 
 
-NAMES = ["server", f"server.{uuid.uuid4()}", "server.x", "hospital-a", f"hospital-a.{uuid.uuid4()}", "relay.hospital-a"]
+NAMES = [f"server.{uuid.uuid4()}", "server.x", "hospital-a", f"hospital-a.{uuid.uuid4()}", "relay.hospital-a"]
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: str(place_of(name)))
@@ -199,6 +199,15 @@ NAMES = ["server", f"server.{uuid.uuid4()}", "server.x", "hospital-a", f"hospita
 )
 def test_a_connection_bears_its_certificates_name(federation, kit, name):
     assert is_put_out(federation.kit(kit), name, PATIENCE)
+
+
+@pytest.mark.proves(
+    "site", "a connection to the server under the server's own name", "it belongs to no cell: nothing it brings is read"
+)
+def test_nobody_is_the_server_itself(federation):
+    is_put_out(federation.kit("hospital-b"), "server", seconds=3)
+    log = federation.kit(SERVER) / "log.txt"
+    assert appears(lambda: "Duplicate endpoint name server" in log.read_text())
 
 
 def test_a_site_may_connect_under_its_own_name(federation):
