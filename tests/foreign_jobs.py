@@ -75,5 +75,5 @@ def loader(file: str, code: str) -> Change:
     """Bring code among the configuration, and a class of a listed package that imports what it is told."""
     package = "{JOB_ID}.app_{SITE_NAME}.config.evil"
     return both(
-        bring("config/evil.py", code), component(file, "fedward.report.page.PackageLoader", package_name=package)
+        bring("config/evil.py", code), component(file, "fedward.report.template.PackageLoader", package_name=package)
     )

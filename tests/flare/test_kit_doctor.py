@@ -931,7 +931,10 @@ def failures(kit, job):
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("os.path.join", "'os.path.join'"), ("fedward.report.page.PackageLoader", "'fedward.report.page.PackageLoader'")],
+    [
+        ("os.path.join", "'os.path.join'"),
+        ("fedward.report.template.PackageLoader", "'fedward.report.template.PackageLoader'"),
+    ],
 )
 def test_a_job_with_a_class_that_is_not_listed(kit, job, path, name):
     component(CLIENT, path)(job / "app")

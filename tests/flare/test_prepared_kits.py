@@ -96,7 +96,7 @@ def test_what_a_kit_says_of_logs_and_waiting_is_kept(prepared):
     "path",
     [
         "fedward.cli.main",
-        "fedward.report.page.PackageLoader",
+        "fedward.report.template.PackageLoader",
         "nvflare.app_common.workflows.fedavg.FedAvg",
         "nvflare.app_opt.job_launcher.docker_launcher.ClientDockerJobLauncher",
     ],

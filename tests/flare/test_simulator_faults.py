@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -41,18 +39,18 @@ def test_a_killed_job_continues_when_it_is_submitted_again(tmp_path):
     assert_same_run(runs / "job", run_local(experiment, tmp_path / "local", sites=SITES))
 
 
-@contextmanager
-def being_read(pipe: Path, simulator: subprocess.Popen) -> Iterator[None]:
-    """Wait until a process opens the pipe, and keep it reading."""
+def killed_while_it_reads(site: str, file: Path, simulator: subprocess.Popen) -> None:
+    """Kill a site's process as soon as it has a file open."""
     while True:
         assert simulator.poll() is None
         try:
-            end = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-            break
-        except OSError:  # nobody reads yet
-            time.sleep(0.02)
-    with os.fdopen(end, "wb"):
-        yield
+            process = process_of(site, simulator)
+            if any(opened.path == str(file) for opened in process.open_files()):
+                process.kill()
+                return
+        except (ValueError, psutil.Error):  # there is no such process yet
+            pass
+        time.sleep(0.005)
 
 
 def process_of(site: str, simulator: subprocess.Popen) -> psutil.Process:
@@ -80,11 +78,11 @@ class Deserted(LocalTransport):
         )
 
 
-def write_images(file: Path, number: int) -> None:
-    """Write a data set with so many training images, each a step."""
+def write_images(file: Path, number: int, side: int = 16) -> None:
+    """Write a data set with so many training images of so many pixels a side; each is a step."""
     rng = np.random.default_rng(0)
     counts = {"train": number, "val": 5, "test": 5}
-    images = {f"{split}_images": rng.integers(0, 256, (n, 16, 16, 3), np.uint8) for split, n in counts.items()}
+    images = {f"{split}_images": rng.integers(0, 256, (n, side, side, 3), np.uint8) for split, n in counts.items()}
     np.savez(file, **images, **{f"{split}_labels": np.arange(n) % 8 for split, n in counts.items()})
 
 
@@ -93,19 +91,18 @@ def test_a_site_killed_in_half_a_round_is_missing_in_it_alone(tmp_path):
     options = {"rounds": 1, "warm_up": 0, "images_at_most": None, "batch": 1}
     experiment = tiny("isofed", timeout=45, synthetic=None, options=options)
     export_job(experiment, tmp_path / "job")
-    sites, unreadable = tmp_path / "sites", tmp_path / "sites" / "unreadable.npz"
+    sites, large = tmp_path / "sites", tmp_path / "sites" / "large.npz"
     sites.mkdir()
     labels = json.dumps(dict(enumerate(DERMOSCOPY)))
-    for site, file in zip(SITES, ("many", "unreadable", "few"), strict=True):
+    for site, file in zip(SITES, ("many", "large", "few"), strict=True):
         (sites / f"{site}.yaml").write_text(f"{{kind: npz, file: {file}.npz, labels: {labels}}}")
     write_images(sites / "many.npz", 5000)
     write_images(sites / "few.npz", 24)
     transport = Deserted(experiment, SITES, tmp_path / "cache", [sites])
     local = run_experiment(experiment, tmp_path / "local", transport, engine="local")
-    os.mkfifo(unreadable)
+    write_images(large, 20_000, side=64)
     process = start(tmp_path / "job", tmp_path / "workspace", FEDWARD_SITES=str(sites))
-    with being_read(unreadable, process):
-        process_of("site-2", process).kill()
+    killed_while_it_reads("site-2", large, process)
     while f"site-2: {SILENT}" not in (tmp_path / "workspace.log").read_text():
         assert process.poll() is None
         time.sleep(0.02)

@@ -60,8 +60,9 @@ class Contained(Federation):
         if ROOT:
             for path in (self.folder, kit, *kit.rglob("*")):
                 os.chown(path, ACCOUNT, ACCOUNT)
-        for folder in ("startup", "local"):
-            (kit / folder).chmod(0o500)
+        for folder in (kit / "startup", kit / "local"):
+            for path in (folder, *folder.rglob("*")):
+                path.chmod(path.stat().st_mode & 0o555)  # as a mount that is read-only: no single file is writable
 
     def _image(self, kit: Path) -> dict[str, str]:
         home = self.folder / "home"
