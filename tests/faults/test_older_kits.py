@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 EARLIER = "26b6c43"
 """The commit whose kits are upgraded from: the last one that changed what provisioning writes before this test was."""
 EVERYONE = sorted(HOSPITALS)
-RENEWED = {SERVER: {"error log", "own connections"}, **{name: {"own connections"} for name in EVERYONE}}
+RENEWED = {SERVER: {"error log", "own connections", "port"}, **{name: {"own connections"} for name in EVERYONE}}
 """Participant -> what the doctor wants to have renewed in its kit of that commit."""
 
 

@@ -26,8 +26,9 @@ def connected(kit: Kit) -> tuple[bool, str]:
     """
     presence = Presence.of(kit)
     if presence is None:
-        older = PRESENCE not in kit.resources.read_text(encoding="utf-8") if kit.resources.is_file() else False
-        return False, f"as local/{kit.resources.name} does not name {PRESENCE}" if older else "no contact so far"
+        return False, f"as local/{kit.resources.name} does not name {PRESENCE}" if is_older(
+            kit
+        ) else "no contact so far"
     if kit.role != "server":
         return presence.recent, f"last contact {presence.age:.0f} s ago"
     if not presence.recent:
@@ -38,6 +39,11 @@ def connected(kit: Kit) -> tuple[bool, str]:
     silent = [f"{name} {now - last:.0f} s" for name, last in sorted(presence.sites.items()) if now - last > RECENT]
     sites = f"{len(presence.sites) - len(silent)} of {len(presence.sites)} sites in contact"
     return True, f"port {kit.port}, {sites}" + (f"; silent for {', '.join(silent)}" if silent else "")
+
+
+def is_older(kit: Kit) -> bool:
+    """Return whether a kit comes from a version whose processes did not write of their contacts."""
+    return kit.resources.is_file() and PRESENCE not in kit.resources.read_text(encoding="utf-8")
 
 
 def main(arguments: list[str]) -> int:

@@ -13,7 +13,7 @@ from nvflare.tool.cert.fingerprint import cert_fingerprint_sha256
 
 from fedward.flare.kits.doctor.certificates import name_in
 from fedward.flare.kits.doctor.rows import Row, done, failed, skipped, warning
-from fedward.flare.kits.health import connected
+from fedward.flare.kits.health import connected, is_older
 from fedward.flare.kits.kit import Kit
 
 _CONNECT, _ANSWER = 5.0, 2.0
@@ -94,8 +94,11 @@ def _open(kit: Kit) -> Row:
     well, found = connected(kit)
     if well:
         return done("port", f"{kit.port} is open, held by this kit's server")
-    remedy = "Stop what holds it, or start this kit's server: the process at this port is another one."
     expected = f"port {kit.port} held by this kit's own server"
+    if is_older(kit):
+        remedy = f"Copy the component fedward_presence into {kit.resources.name} from a newly provisioned kit."
+        return warning("port", expected=expected, found=f"it is open, by whom is unknown, {found}", remedy=remedy)
+    remedy = "Stop what holds it, or start this kit's server: the process at this port is another one."
     return failed("port", expected=expected, found=f"it is open, but {found}", remedy=remedy)
 
 
