@@ -20,13 +20,16 @@ def require_own_place(out: Path, run: Path, read: Iterable[Path | None]) -> None
         read: files and folders that the command reads besides; None: nothing. An image in such a folder is no place.
 
     Raises:
-        ConfigError: ``out`` is one of these, or lies in the run folder.
+        ConfigError: ``out`` is one of these, lies in the run folder, or is no file: a device that is replaced, such as
+            ``/dev/null``, is gone for all programs of the machine.
     """
     place, remedy = out.resolve(), "Name another file."
     if place.is_relative_to(run.resolve()):
         raise ConfigError(f"{out}", expected="a place outside of the run folder", found=f"{run}", remedy=remedy)
     if not out.exists():
         return
+    if not (out.is_file() or out.is_dir()):
+        raise ConfigError(f"{out}", expected="a file to write", found="a device or a pipe", remedy=remedy)
     image = out.suffix.lower() in ENDINGS or is_volume(out) or is_dicom(out)
     for path in read:
         if path is None or not path.exists():

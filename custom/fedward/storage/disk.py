@@ -1,5 +1,6 @@
 """Writes that last: what was written is on the disk when a call returns, even if the power fails right after."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,13 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def replace(partial: Path, path: Path) -> None:
-    """Put a whole file in the place of another: who reads, or loses power, has the old one or the new one."""
+    """Put a whole file in the place of another: who reads, or loses power, has the old one or the new one.
+
+    Raises:
+        OSError: there is a device or a pipe in that place, which would be gone for all programs of the machine.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a device or a pipe, and not a file", str(path))
     sync(partial)
     os.replace(partial, path)
     sync(path.parent)

@@ -26,9 +26,9 @@ def connected(kit: Kit) -> tuple[bool, str]:
     """
     presence = Presence.of(kit)
     if presence is None:
-        return False, f"as local/{kit.resources.name} does not name {PRESENCE}" if is_older(
-            kit
-        ) else "no contact so far"
+        if is_older(kit):
+            return False, f"as local/{kit.resources.name} does not name {PRESENCE}"
+        return False, "no contact so far"
     if kit.role != "server":
         return presence.recent, f"last contact {presence.age:.0f} s ago"
     if not presence.recent:
