@@ -210,9 +210,11 @@ def test_only_leads_and_project_admins_submit(federation, job, user):
 def test_a_lead_cannot_touch_another_leads_job(federation, lead, job, tmp_path):
     job_id = submit(lead, job)
     with session(federation.kit(OTHER_LEAD)) as other:
-        for attempt in (other.abort_job, other.clone_job, other.delete_job, other.download_job_result):
+        for attempt in (other.abort_job, other.clone_job, other.delete_job):
             with pytest.raises(AuthorizationError):
                 attempt(job_id)
+        with pytest.raises(AuthorizationError):
+            other.download_job_result(job_id, str(tmp_path / "stolen"))
     assert fetch(lead, wait(lead, job_id, PATIENCE), tmp_path / "out").is_dir()
 
 
