@@ -285,7 +285,8 @@ def _request_refused(message: Arrival) -> str:
         return f"no {target} accepts {topic!r} on channel {channel!r} from a {origin}"
     if message.stream_to not in (None, message.origin):
         return f"it acknowledges a stream to {message.stream_to!r}"
-    if message.request[0] == CellChannel.SERVER_MAIN and (message.client or message.certificate) != message.certificate:
+    named_another = bool(message.client) and message.client != message.certificate
+    if message.request[0] == CellChannel.SERVER_MAIN and named_another:
         return f"its connection may not speak for {message.client!r}"
     if message.request == _REGISTER and message.client_type != _CLIENT_TYPES.get(origin):
         return f"a {origin} may not register as {message.client_type!r}"
